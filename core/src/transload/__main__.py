@@ -1,0 +1,10 @@
+"""``python -m transload``: the command line."""
+
+from __future__ import annotations
+
+import sys
+
+from transload.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

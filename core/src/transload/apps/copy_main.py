@@ -1,0 +1,62 @@
+"""Copies one file between two places that fsspec knows: what ``utils.copy`` runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments; leaves the process on a wrong one."""
+    parser = argparse.ArgumentParser(prog="copy_main", description="copies one file")
+    parser.add_argument("--src", required=True, help="where to copy from, a path or a URL")
+    parser.add_argument("--dst", required=True, help="where to copy to, a path or a URL")
+    parser.add_argument("--bufsize", type=int, default=64 * 1024, help="bytes moved at a time")
+    return parser.parse_args(argv)
+
+
+def copy_file(src: str, dst: str, bufsize: int = 64 * 1024) -> None:
+    """Copy one file; folders that are missing at the destination are made.
+
+    Args:
+        src: where to copy from, a path or a URL.
+        dst: where to copy to.
+        bufsize: bytes moved at a time, between different storages.
+
+    Raises:
+        OSError: if the source cannot be read or the destination cannot be written.
+    """
+    import shutil
+
+    import fsspec
+
+    source, source_path = fsspec.core.url_to_fs(src)
+    target, target_path = fsspec.core.url_to_fs(dst)
+    if source.isdir(source_path):
+        raise IsADirectoryError(f"{src} is a folder; only single files are copied")
+    folder = os.path.dirname(target_path)
+    if folder:
+        target.makedirs(folder, exist_ok=True)
+    if source == target:
+        source.copy(source_path, target_path)
+    else:
+        with source.open(source_path, "rb") as reader, target.open(target_path, "wb") as writer:
+            shutil.copyfileobj(reader, writer, bufsize)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Copy, and say so; returns the exit status."""
+    args = parse_args(argv)
+    try:
+        copy_file(args.src, args.dst, args.bufsize)
+    except (OSError, ValueError, ImportError) as exc:
+        sys.stderr.write(f"copy: {args.src} -> {args.dst}: {type(exc).__name__}: {exc}\n")
+        return 1
+    sys.stdout.write(f"copied {args.src} to {args.dst}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

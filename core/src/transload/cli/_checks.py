@@ -1,0 +1,240 @@
+"""What ``transload doctor`` looks at; each check is a row of what works and what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from transload.errors import TransloadError
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+
+OK: Final = "ok"
+MISSING: Final = "missing"
+BROKEN: Final = "broken"
+
+_HOSTS: Final = {
+    "airflow": ("apache-airflow", "transload-airflow"),
+    "kfp": ("kfp", "transload-kfp"),
+    "prefect": ("prefect", "transload-prefect"),
+    "ax": ("ax-platform", "transload-ax"),
+    "mlflow": ("mlflow", "transload-mlflow"),
+}
+"""Host → (its distribution, the distribution of our plugin)."""
+
+_RUN_TIMEOUT_S: Final = 30.0
+_LITTLE_SPACE: Final = 100 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row.
+
+    Args:
+        area: ``python``, ``state``, ``scheduler``, ``host``, ``plugin``, ``settings``.
+        name: what was looked at.
+        status: ``ok``, ``missing`` (not installed, not needed) or ``broken``.
+        detail: what was found, or what to do.
+    """
+
+    area: str
+    name: str
+    status: str
+    detail: str
+
+
+def all_checks(run_app: bool) -> Iterator[Check]:
+    """Yield every check, in the order in which people read it.
+
+    Args:
+        run_app: also run a tiny app on the local scheduler.
+    """
+    yield from _guarded("python", "transload", check_versions)
+    yield from _guarded("state", "folder", check_state_folder)
+    yield from _guarded("state", "limits", check_limits)
+    yield from _guarded("settings", "files", check_settings)
+    yield from _guarded("scheduler", "all", lambda: check_schedulers(run_app))
+    yield from _guarded("plugin", "all", check_plugins)
+    yield from _guarded("host", "all", check_hosts)
+
+
+def _guarded(area: str, name: str, check: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    """A doctor must not die of what it looks for: an unexpected error is a row too."""
+    try:
+        yield from check()
+    except Exception as exc:
+        yield Check(area, name, BROKEN, f"{type(exc).__name__}: {exc}")
+
+
+def check_versions() -> Iterator[Check]:
+    """Python, platform and our own version."""
+    import platform
+
+    from transload import __version__
+
+    yield Check("python", "python", OK, f"{platform.python_version()} at {sys.executable}")
+    system = platform.system()
+    known = {"Linux": "fully supported", "Darwin": "supported; not tested by us on every release"}
+    yield Check("python", "platform", OK, f"{system} {platform.release()} ({known.get(system, 'not known to us')})")
+    yield Check("python", "transload", OK, __version__)
+
+
+def check_state_folder() -> Iterator[Check]:
+    """The state folder: writable, private, with room, on this machine."""
+    from transload.schedulers.local.home import state_home
+
+    home = state_home()
+    there = home
+    while not os.path.isdir(there) and there != os.path.dirname(there):
+        there = os.path.dirname(there)
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Check("state", "folder", BROKEN, f"{home}: not writable; set TRANSLOAD_HOME to a folder of your own")
+        return
+    mode = os.stat(home).st_mode & 0o777 if os.path.isdir(home) else 0o700
+    if mode & 0o022:
+        yield Check("state", "folder", BROKEN, f"{home}: writable for others (mode {mode:o}); chmod 700 it")
+    else:
+        yield Check("state", "folder", OK, home if os.path.isdir(home) else f"{home} (made when first needed)")
+    from transload.cli._quantities import size_text
+
+    free = shutil.disk_usage(there).free
+    yield Check("state", "free space", OK if free > _LITTLE_SPACE else BROKEN, size_text(free))
+    kind = _network_file_system(there)
+    if kind is not None:
+        text = f"{there} is on {kind}: the local scheduler needs a file system of this machine; set TRANSLOAD_HOME"
+        yield Check("state", "file system", BROKEN, text)
+
+
+def _network_file_system(path: str) -> str | None:
+    from transload.schedulers.local.supervisor.kernel import network_file_system
+
+    return network_file_system(path)
+
+
+def check_limits() -> Iterator[Check]:
+    """What the kernel allows: change notifications, open files, processes."""
+    import resource
+
+    folder = "/proc/sys/fs/inotify"
+    if os.path.isdir(folder):
+        values = {}
+        for name in ("max_user_instances", "max_user_watches"):
+            with open(f"{folder}/{name}", encoding="ascii") as file:
+                values[name] = int(file.read())
+        enough = values["max_user_instances"] >= 16 and values["max_user_watches"] >= 1024
+        shown = ", ".join(f"{name}={value}" for name, value in values.items())
+        yield Check("state", "inotify", OK if enough else BROKEN, shown)
+    else:
+        yield Check("state", "inotify", MISSING, "not on this system: changes are looked for, not pushed")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield Check("state", "open files", OK if soft >= 256 else BROKEN, f"limit {soft} (hard {hard})")
+
+
+def check_settings() -> Iterator[Check]:
+    """The configuration files and the trackers that they name."""
+    from transload.runner import load_settings
+    from transload.specs import masked_url
+
+    try:
+        settings = load_settings()
+    except TransloadError as exc:
+        yield Check("settings", "files", BROKEN, str(exc))
+        return
+    sources = sorted({item.source for item in settings.all() if os.path.isabs(item.source)})
+    yield Check("settings", "files", OK, ", ".join(sources) or "none")
+    for name, config in settings.trackers().items():
+        from transload.tracker import build_trackers
+
+        try:
+            build_trackers({name: config})
+        except TransloadError as exc:
+            yield Check("settings", f"tracker {name}", BROKEN, str(exc))
+        else:
+            yield Check("settings", f"tracker {name}", OK, masked_url(config or ""))
+
+
+def check_schedulers(run_app: bool) -> Iterator[Check]:
+    """Whether each scheduler can be asked, and whether the local one runs an app."""
+    from transload.cli._session import open_runner
+
+    with open_runner() as runner:
+        for name in runner.scheduler_backends():
+            yield from _guarded("scheduler", name, lambda name=name: _check_scheduler(runner, name))  # type: ignore[misc]
+        if run_app:
+            yield _run_tiny_app()
+
+
+def _check_scheduler(runner: Runner, name: str) -> Iterator[Check]:
+    """Whether one scheduler can be asked; in its own words, if it has any."""
+    from transload.schedulers.optional import Diagnoses
+
+    unwell = BROKEN if name == runner.settings.scheduler else MISSING
+    try:
+        scheduler = runner.scheduler(name)
+        if isinstance(scheduler, Diagnoses):
+            for what, well, found in scheduler.diagnose():
+                yield Check("scheduler", f"{name}: {what}", OK if well else unwell, found)
+            return
+        yield Check("scheduler", name, OK, f"answers; knows {len(scheduler.list())} apps")
+    except TransloadError as exc:
+        yield Check("scheduler", name, unwell, str(exc))
+
+
+def _run_tiny_app() -> Check:
+    """Run ``true`` on the local scheduler: its helper process starts, an app starts and ends, changes are pushed."""
+    import time
+
+    from transload.cli._quantities import duration_text
+    from transload.cli._session import open_runner
+    from transload.specs import AppDef, AppState, Role
+
+    app = AppDef("doctor", [Role("check", "", entrypoint=shutil.which("true") or "true")])
+    try:
+        with open_runner() as runner:
+            began = time.monotonic()
+            handle = runner.run(app, "local")
+            status = runner.wait(handle, timeout=_RUN_TIMEOUT_S)
+            took = time.monotonic() - began
+            runner.delete(handle)
+    except TransloadError as exc:
+        return Check("scheduler", "local runs an app", BROKEN, str(exc))
+    if status is None or status.state is not AppState.SUCCEEDED:
+        return Check("scheduler", "local runs an app", BROKEN, "vanished" if status is None else status.summary())
+    return Check("scheduler", "local runs an app", OK, f"submitted and ended in {duration_text(took)}")
+
+
+def check_plugins() -> Iterator[Check]:
+    """Third-party plugins, and whatever is broken."""
+    from transload.plugins import get_plugins
+
+    for info in get_plugins().infos():
+        if info.status == "broken":
+            last = info.error.strip().splitlines()[-1:] or [""]
+            yield Check("plugin", info.name, BROKEN, f"{last[0]} (`transload plugins` has the traceback)")
+        elif info.dist:
+            status = MISSING if info.status == "disabled" else OK
+            yield Check("plugin", info.name, status, f"{info.dist} {info.version}, {info.status}")
+
+
+def check_hosts() -> Iterator[Check]:
+    """Workflow hosts: which are installed, and whether our plugin for them is."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for host, (distribution, plugin) in _HOSTS.items():
+        found = []
+        for name in (distribution, plugin):
+            try:
+                found.append(version(name))
+            except PackageNotFoundError:
+                found.append("")
+        if all(found):
+            yield Check("host", host, OK, f"{distribution} {found[0]}, {plugin} {found[1]}")
+        elif found[0]:
+            yield Check("host", host, MISSING, f"{distribution} {found[0]} is here; install {plugin} to use it")
+        else:
+            yield Check("host", host, MISSING, f"not installed (pip install {plugin})")

@@ -1,0 +1,96 @@
+"""The entry of the command line: one line for a user's mistake, an exit code for each kind of end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import click
+
+from transload.cli._exit import ExitCode, exit_code_for
+from transload.cli._group import ReaderGone, cli
+from transload.cli._output import note, note_error
+from transload.errors import TransloadError
+
+
+def run_main(args: Sequence[str] | None) -> int:
+    """Run the command line; see `transload.cli.main`."""
+    if args is None:
+        # the process is ours: most of its objects are modules that live to its end, and looking for garbage among them
+        # again and again takes a tenth of a short command
+        gc.set_threshold(50_000, 20, 20)
+    for stream in (sys.stdout, sys.stderr):
+        _tolerate_any_text(stream)
+    try:
+        try:
+            code = _invoke(args)
+        finally:
+            sys.stdout.flush()
+    except (BrokenPipeError, ReaderGone):
+        _silence_stdout()
+        return ExitCode.PIPE
+    return code
+
+
+def _invoke(args: Sequence[str] | None) -> int:
+    try:
+        result = cli.main(args=args, prog_name="transload", standalone_mode=False)
+    except click.ClickException as exc:
+        note_error(_usage_text(exc))
+        return ExitCode.MISTAKE
+    except ReaderGone:
+        raise
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.LEFT
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
+    except TransloadError as exc:
+        if debug_wanted():
+            _print_traceback()
+        note_error(str(exc))
+        return exit_code_for(exc)
+    except Exception as exc:
+        _print_traceback()
+        note_error(f"internal error: {type(exc).__name__}: {exc} (a defect of transload; please report the traceback)")
+        return ExitCode.INTERNAL
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def debug_wanted() -> bool:
+    """Tell whether ``TRANSLOAD_DEBUG`` asks for tracebacks of users' mistakes too."""
+    return os.environ.get("TRANSLOAD_DEBUG", "") not in ("", "0")
+
+
+def _usage_text(error: click.ClickException) -> str:
+    text = error.format_message()
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.UsageError) and context is not None:
+        return f"{text} (see `{context.command_path} --help`)"
+    return text
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _tolerate_any_text(stream: TextIO) -> None:
+    """Make a stream take any log line: bytes that were no UTF-8 leave as they came; what has no code is escaped."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
+        reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+
+
+def _silence_stdout() -> None:
+    """Let the interpreter's last flush go nowhere: the reader (`| head`) has left."""
+    try:
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
+    except (OSError, ValueError):
+        note("the reader of the output has gone")

@@ -1,0 +1,135 @@
+"""Writing: colour and tables on a terminal, plain text in a pipe, JSON when asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    from transload.specs import AppState
+
+SCHEMA: Final = 1
+"""Number of the JSON forms that the command line writes."""
+
+_CODES: Final = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+
+REPLICA_COLOURS: Final = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
+"""ANSI codes that replicas take in turn."""
+
+STATE_COLOURS: Final[Mapping[str, str]] = {
+    "UNSUBMITTED": "dim",
+    "SUBMITTED": "blue",
+    "PENDING": "yellow",
+    "RUNNING": "cyan",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "CANCELLED": "yellow",
+    "UNKNOWN": "magenta",
+}
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Tell whether a person looks at the stream."""
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Tell whether to colour: a terminal that can, unless ``NO_COLOR`` is set; always with ``FORCE_COLOR``."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
+    """Return ``text`` in a style (see ``_CODES``), or as it is where ``stream`` (default stdout) has no colour."""
+    if not styles or not has_colour(stream or sys.stdout):
+        return text
+    return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
+
+
+def state_text(state: AppState, stream: TextIO | None = None) -> str:
+    """Return the name of a state in its colour."""
+    return paint(state.name, STATE_COLOURS[state.name], stream=stream)
+
+
+def emit(text: str = "") -> None:
+    """Write one line to stdout."""
+    sys.stdout.write(f"{text}\n")
+
+
+def emit_json(values: Mapping[str, Any]) -> None:
+    """Write ``values`` with the ``schema`` number in front: indented on a terminal, else on one line."""
+    import json
+
+    indent = 2 if is_terminal(sys.stdout) else None
+    text = json.dumps({"schema": SCHEMA, **values}, indent=indent, ensure_ascii=False)
+    sys.stdout.write(f"{text}\n")
+
+
+def note(text: str) -> None:
+    """Write one line ``transload: …`` to stderr."""
+    sys.stderr.write(f"transload: {text}\n")
+    sys.stderr.flush()
+
+
+def note_error(text: str) -> None:
+    """Write the one line ``transload: error: …`` to stderr."""
+    line = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    note(f"{paint('error:', 'red', 'bold', stream=sys.stderr)} {line}")
+
+
+def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write rows: aligned below headers on a terminal, else separated by tabs without headers, for ``cut``."""
+    cells = [[cell.replace("\t", " ").replace("\n", " ") for cell in row] for row in rows]
+    if not is_terminal(sys.stdout):
+        for row in cells:
+            emit("\t".join(row))
+        return
+    widths = [max(_width(row[column]) for row in [list(headers), *cells]) for column in range(len(headers))]
+    emit(paint(_aligned(headers, widths), "bold"))
+    for row in cells:
+        emit(_aligned(row, widths))
+
+
+def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
+    """Write ``name  value`` lines: aligned on a terminal, else ``name<tab>value``. Empty values are left out."""
+    shown = [(name, value) for name, value in fields if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        if is_terminal(sys.stdout):
+            emit(f"{paint(name.ljust(width), 'bold')}  {value}")
+        else:
+            emit(f"{name}\t{value}")
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _width(text: str) -> int:
+    """Return how many columns a text takes: colours none, wide characters two."""
+    if "\x1b" in text:
+        import re
+
+        text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)

@@ -1,0 +1,97 @@
+"""Durations, points in time and sizes as people type and read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+from transload.errors import SpecError
+
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B?)\Z", re.IGNORECASE)
+_UNITS: Final = "KMGTP"
+
+
+def parse_duration(text: str, what: str = "duration") -> float:
+    """Return seconds from ``90``, ``1.5h``, ``10m`` or ``1h30m``.
+
+    Raises:
+        SpecError: for any other text.
+    """
+    text = text.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    if not text or _DURATION.sub("", text):
+        raise SpecError(f"{what}={text!r}: must be a duration such as 90s, 10m, 1h30m or 7d")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
+
+
+def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
+    """Return a point in time from a duration before now (``10m``) or from ISO 8601; naive times are local.
+
+    Raises:
+        SpecError: for any other text.
+    """
+    text = text.strip()
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            ago = timedelta(seconds=parse_duration(text))
+            return (now or datetime.now().astimezone()) - ago
+        except (SpecError, OverflowError):
+            message = f"{what}={text!r}: must be a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
+            raise SpecError(message) from None
+    return when.astimezone() if when.tzinfo is None else when
+
+
+def parse_size(text: str, what: str = "size") -> int:
+    """Return bytes from ``512``, ``10M`` or ``1.5GiB`` (units are powers of 1024).
+
+    Raises:
+        SpecError: for any other text.
+    """
+    match = _SIZE.match(text.strip())
+    if match is None:
+        raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
+    unit = match.group(2).upper()
+    return int(float(match.group(1)) * 1024 ** (_UNITS.index(unit) + 1 if unit else 0))
+
+
+def duration_text(seconds: float) -> str:
+    """Return ``40 ms``, ``2.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 10 min`` or ``3 d 4 h``."""
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def clock_text(seconds: float) -> str:
+    """Return ``0:07``, ``12:30`` or ``1:02:03``."""
+    whole = int(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def time_text(when: float | None) -> str:
+    """Return local time as ``2025-01-31 08:00:00``; ``""`` for None."""
+    return "" if when is None else datetime.fromtimestamp(when).isoformat(" ", "seconds")
+
+
+def size_text(size: float) -> str:
+    """Return ``512 B``, ``1.5 KiB`` …"""
+    for unit in ("B", *(f"{letter}iB" for letter in _UNITS)):
+        if size < 1024 or unit == "PiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,123 @@
+"""One writer for log lines (stdout) and the status line (stderr), so that neither tears the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TextIO
+
+from transload.cli._output import REPLICA_COLOURS, has_colour, is_terminal
+
+
+class Screen:
+    """Writes the logs of replicas and, on a terminal, keeps a status line below them. Thread-safe.
+
+    Args:
+        logs: where log lines go.
+        notes: where the status line and notes go.
+        labels: ``role/k`` of each replica that may write, for widths and colours; prefixes are left out if empty.
+    """
+
+    def __init__(self, logs: TextIO, notes: TextIO, labels: Sequence[str] = ()) -> None:
+        self._logs = logs
+        self._notes = notes
+        self._lock = threading.Lock()
+        self._prefixes = _prefixes(labels, has_colour(logs), is_terminal(logs))
+        self._status = ""
+        self._shown = False
+        self.shows_status = is_terminal(notes) and has_cursor(notes)
+        self._shared = self.shows_status and is_terminal(logs)
+
+    def write_lines(self, label: str, lines: Sequence[str]) -> None:
+        """Write whole log lines of one replica, each behind its prefix; a missing last newline is added."""
+        if not lines:
+            return
+        prefix = self._prefixes.get(label, "")
+        text = prefix + prefix.join(lines) if prefix else "".join(lines)
+        if not text.endswith("\n"):
+            text += "\n"
+        with self._lock:
+            if self._shared:
+                self._clear()
+            self._logs.write(text)
+            self._logs.flush()
+            if self._shared:
+                self._draw()
+
+    def note(self, text: str) -> None:
+        """Write one line for the person, beside the logs."""
+        with self._lock:
+            self._clear()
+            self._notes.write(f"transload: {text}\n")
+            self._draw()
+            self._notes.flush()
+
+    def set_status(self, text: str) -> None:
+        """Show ``text`` as the status line; nothing happens where there is no terminal."""
+        if not self.shows_status:
+            return
+        with self._lock:
+            self._status = text
+            self._draw()
+
+    def end(self) -> None:
+        """Take the status line away."""
+        with self._lock:
+            self._clear()
+            self._status = ""
+
+    def _clear(self) -> None:
+        if self._shown:
+            self._notes.write("\r\x1b[K")
+            self._notes.flush()
+            self._shown = False
+
+    def _draw(self) -> None:
+        if self.shows_status and self._status:
+            self._notes.write(f"\r\x1b[K{_cut(self._status, _columns(self._notes) - 1)}")
+            self._notes.flush()
+            self._shown = True
+
+
+def _columns(stream: TextIO) -> int:
+    # shutil.get_terminal_size would do, but importing shutil costs as much as the rest of this module
+    import os
+
+    if os.environ.get("COLUMNS", "").isdigit():
+        return int(os.environ["COLUMNS"])
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def has_cursor(stream: TextIO) -> bool:
+    """Tell whether a line on the stream can be written over."""
+    import os
+
+    return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _prefixes(labels: Sequence[str], coloured: bool, aligned: bool) -> dict[str, str]:
+    width = max((len(label) for label in labels), default=0) if aligned else 0
+    prefixes = {}
+    for index, label in enumerate(labels):
+        text = label.ljust(width)
+        if coloured:
+            text = f"\x1b[{REPLICA_COLOURS[index % len(REPLICA_COLOURS)]}m{text}\x1b[0m"
+        prefixes[label] = f"{text} "
+    return prefixes
+
+
+def _cut(text: str, width: int) -> str:
+    """Cut to ``width`` visible columns, keeping colour codes."""
+    import re
+
+    out, used = [], 0
+    for part in re.split(r"(\x1b\[[0-9;]*m)", text):
+        if part.startswith("\x1b"):
+            out.append(part)
+        elif used < width:
+            out.append(part[: width - used])
+            used += len(part)
+    return "".join(out)

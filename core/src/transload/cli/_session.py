@@ -1,0 +1,110 @@
+"""What commands share: a runner, handles in full, and clear words for apps that are not there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from transload.errors import AppNotFound, TransloadError
+from transload.specs import AppHandle, AppStatus, MalformedAppHandleException, make_app_handle, parse_app_handle
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+    from transload.schedulers import AppDescription, Scheduler
+
+SESSION = "transload"
+"""Name of the session that the command line submits under."""
+
+_BARE_ID = re.compile(r"[^/\s]+\Z")
+
+
+class Target(NamedTuple):
+    """An app that a command is about."""
+
+    handle: AppHandle
+    scheduler: Scheduler
+    app_id: str
+
+
+@contextmanager
+def open_runner() -> Iterator[Runner]:
+    """Give a runner, and close it at the end."""
+    from transload.runner import get_runner
+
+    with get_runner(SESSION) as runner:
+        yield runner
+
+
+def full_handle(text: str) -> AppHandle:
+    """Return the handle that a user means: one in full, or an app id of the default scheduler.
+
+    Raises:
+        MalformedAppHandleException: for anything else.
+    """
+    if "://" in text:
+        parse_app_handle(text)
+        return text
+    if not _BARE_ID.match(text):
+        raise MalformedAppHandleException(text)
+    from transload.runner import load_settings
+
+    return make_app_handle(load_settings().scheduler, SESSION, text)
+
+
+def find_target(runner: Runner, text: str) -> Target:
+    """Return scheduler and app id for what a user typed.
+
+    Raises:
+        MalformedAppHandleException: if it is no handle.
+        ConfigError: if there is no such scheduler.
+    """
+    handle = full_handle(text)
+    parsed = parse_app_handle(handle)
+    return Target(handle, runner.scheduler(parsed.scheduler_backend), parsed.app_id)
+
+
+def not_found(runner: Runner, handle: AppHandle) -> AppNotFound:
+    """Return the error for an app that is not there, with the nearest id that is."""
+    from difflib import get_close_matches
+
+    parsed = parse_app_handle(handle)
+    message = f"no such app: {handle} (never submitted, or already deleted)"
+    try:
+        known = [row.app_id for row in runner.list(parsed.scheduler_backend)]
+    except TransloadError:
+        known = []
+    close = get_close_matches(parsed.app_id, known, n=1)
+    return AppNotFound(handle, f"{message}; did you mean {close[0]!r}?" if close else message)
+
+
+def status_of(runner: Runner, handle: AppHandle) -> AppStatus:
+    """Return the status of an app.
+
+    Raises:
+        AppNotFound: if there is none of that handle.
+    """
+    status = runner.status(handle)
+    if status is None:
+        raise not_found(runner, handle)
+    return status
+
+
+def description_of(runner: Runner, handle: AppHandle) -> AppDescription:
+    """Return all that is known of an app.
+
+    Raises:
+        AppNotFound: if there is none of that handle.
+    """
+    description = runner.description(handle)
+    if description is None:
+        raise not_found(runner, handle)
+    return description
+
+
+def replicas_of(description: AppDescription) -> list[tuple[str, int]]:
+    """Return ``(role, number)`` of every replica of an app."""
+    if description.app is not None:
+        return [(role.name, k) for role in description.app.roles for k in range(role.num_replicas)]
+    return [(role.role, replica.id) for role in description.status.roles for replica in role.replicas]

@@ -1,0 +1,247 @@
+"""``transload log``."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from transload.cli._options import handle_argument, json_option
+
+if TYPE_CHECKING:
+    from transload.cli._session import Target
+    from transload.runner import Runner
+    from transload.schedulers import Stream
+
+Write = Callable[[str, int, list[str]], None]
+Replicas = list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """Which lines are shown."""
+
+    regex: str | None
+    since: datetime | None
+    until: datetime | None
+    tail: int | None
+    stream: Stream
+
+
+@click.command(short_help="Show the logs of an app's replicas, or follow them.")
+@handle_argument(metavar="HANDLE[/ROLE[/K,K…]]")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the replicas have ended.")
+@click.option("--role", "roles", multiple=True, metavar="NAME", help="Only this role; may be given several times.")
+@click.option("--replica", "numbers", metavar="K,K…", help="Only these replicas of each role.")
+@click.option("--regex", metavar="REGEX", help="Only lines in which it is found.")
+@click.option("--since", metavar="WHEN", help="Only lines since then: 10m (ago) or an ISO time.")
+@click.option("--until", metavar="WHEN", help="Only lines before then.")
+@click.option("--stream", "--streams", type=click.Choice(["stdout", "stderr", "combined"]), default="combined",
+              show_default=True, help="Which output.")  # fmt: skip
+@click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines of each.")
+@click.option("--no-prefix", is_flag=True, help="Show lines without ROLE/REPLICA in front.")
+@json_option
+def command(handle: str, **options: Any) -> None:
+    """Show the logs of an app's replicas, one after the other, or follow all of them at once.
+
+    Ctrl-C leaves; the app goes on. With --json, each line of output is an object of its own.
+    """
+    from transload.cli._session import description_of, find_target, open_runner, replicas_of
+
+    with open_runner() as runner:
+        handle, in_path = _split(handle)
+        target = find_target(runner, handle)
+        shown = _filter(options, target)
+        everything = replicas_of(description_of(runner, target.handle))
+        replicas = _choose(everything, options["roles"], options["numbers"], in_path)
+        write = _writer(replicas, options)
+        if options["follow"]:
+            _follow(runner, target, replicas, shown, write)
+        else:
+            for role, k in replicas:
+                _read(runner, target, role, k, shown, write)
+
+
+def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
+    """Split ``HANDLE/ROLE/K,K`` into the handle and (role, numbers)."""
+    from transload.errors import SpecError
+
+    scheme, sep, rest = text.partition("://")
+    if not sep and ":/" in text:  # a mistyped handle, not an app id and a role
+        return text, (None, None)
+    parts = (rest if sep else text).split("/")
+    count = 2 if sep else 1
+    extra = [part or None for part in parts[count:]]
+    if len(extra) > 2:
+        raise SpecError(f"{text!r}: must be of the form HANDLE[/ROLE[/K,K…]]")
+    role, numbers = [*extra, None, None][:2]
+    return f"{scheme}{sep}{'/'.join(parts[:count])}" if sep else parts[0], (role, numbers)
+
+
+def _filter(options: dict[str, Any], target: Target) -> _Filter:
+    from transload.cli._quantities import parse_when
+    from transload.errors import SpecError, UnsupportedFeature
+    from transload.schedulers import Stream
+
+    if options["regex"] is not None:
+        try:
+            re.compile(options["regex"])
+        except re.error as exc:
+            raise SpecError(f"--regex={options['regex']!r}: not a regular expression: {exc}") from exc
+    since = parse_when(options["since"], "--since") if options["since"] else None
+    until = parse_when(options["until"], "--until") if options["until"] else None
+    if (since or until) and not target.scheduler.capabilities.since_until:
+        raise UnsupportedFeature(f"--since, --until: scheduler {target.scheduler.name!r} keeps no times of lines")
+    if since and until and since >= until:
+        raise SpecError(f"--until={options['until']!r}: must be after --since={options['since']!r}")
+    return _Filter(options["regex"], since, until, options["tail"], Stream(options["stream"]))
+
+
+def _choose(
+    everything: Replicas, roles: tuple[str, ...], numbers: str | None, in_path: tuple[str | None, str | None]
+) -> Replicas:
+    """Return the replicas that are asked for.
+
+    Raises:
+        SpecError: for a role or number that does not exist.
+    """
+    from transload.errors import SpecError
+    from transload.specs._check import nearest
+
+    known = list(dict.fromkeys(role for role, _ in everything))
+    wanted = [*roles, *([in_path[0]] if in_path[0] else [])]
+    for role in wanted:
+        if role not in known:
+            raise SpecError(f"role {role!r} does not exist: {nearest(role, known)}")
+    chosen = [(role, k) for role, k in everything if not wanted or role in wanted]
+    text = in_path[1] if numbers is None else numbers
+    if text is None:
+        return chosen
+    try:
+        ks = {int(part) for part in text.split(",")}
+    except ValueError:
+        raise SpecError(f"--replica={text!r}: must be numbers of replicas, such as 0 or 0,2") from None
+    for k in sorted(ks):
+        if not any(number == k for _, number in chosen):
+            high = max((number for _, number in chosen), default=-1)
+            raise SpecError(f"replica {k} does not exist: must be from 0 to {high}")
+    return [(role, k) for role, k in chosen if k in ks]
+
+
+def _writer(replicas: Replicas, options: dict[str, Any]) -> Write:
+    """Return what writes lines: as JSON objects, or as text behind prefixes."""
+    if options["as_json"]:
+        return _write_json
+    from transload.cli._screen import Screen
+
+    labels = {replica: f"{replica[0]}/{replica[1]}" for replica in replicas}
+    screen = Screen(sys.stdout, sys.stderr, [] if options["no_prefix"] else list(labels.values()))
+
+    def write(role: str, k: int, lines: list[str]) -> None:
+        screen.write_lines(labels[role, k], lines)
+
+    return write
+
+
+def _write_json(role: str, k: int, lines: list[str]) -> None:
+    from json import dumps
+
+    from transload.cli._output import SCHEMA
+
+    head = {"schema": SCHEMA, "role": role, "replica": k}
+    sys.stdout.write("".join(f"{dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _read(runner: Runner, target: Target, role: str, k: int, shown: _Filter, write: Write) -> None:
+    """Show what a replica has written so far, in constant memory."""
+    lines: Iterable[str] = runner.log_lines(
+        target.handle, role, k, shown.regex, shown.since, shown.until, should_tail=False, streams=shown.stream
+    )
+    if shown.tail is not None:
+        lines = deque(lines, maxlen=shown.tail)
+    batch: list[str] = []
+    for line in lines:
+        batch.append(line)
+        if len(batch) >= 1000:
+            write(role, k, batch)
+            batch = []
+    write(role, k, batch)
+
+
+def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, write: Write) -> None:
+    """Show all replicas at once, in this one thread, until they have ended or ``--until`` has come."""
+    from transload.cli._follow import Follower
+
+    left = None if shown.until is None else (shown.until - datetime.now().astimezone()).total_seconds()
+    if left is not None and left <= 0:
+        for role, k in replicas:
+            _read(runner, target, role, k, shown, write)
+        return
+    lines = _Lines(shown, write, _before(runner, target, replicas, shown))
+    follower = Follower(target.scheduler, target.app_id, replicas, shown.stream, lines.take)
+    timer = None if left is None else threading.Timer(left, follower.stop)
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        follower.read()
+        lines.begin(replicas)
+        follower.follow()
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _before(runner: Runner, target: Target, replicas: Replicas, shown: _Filter) -> dict[tuple[str, int], int]:
+    """Return how many lines each replica wrote before ``--since``."""
+    if shown.since is None:
+        return {}
+    return {
+        (role, k): sum(1 for _ in runner.log_lines(target.handle, role, k, until=shown.since, streams=shown.stream))
+        for role, k in replicas
+    }
+
+
+class _Lines:
+    """Passes on the lines of a follower that are asked for.
+
+    Args:
+        shown: which lines.
+        write: gets them.
+        skip: how many lines of each replica are too old.
+    """
+
+    def __init__(self, shown: _Filter, write: Write, skip: dict[tuple[str, int], int]) -> None:
+        self._found = re.compile(shown.regex).search if shown.regex is not None else None
+        self._write = write
+        self._skip = skip
+        self._tail = shown.tail
+        self._held: dict[tuple[str, int], deque[str]] | None = None if shown.tail is None else {}
+
+    def take(self, role: str, k: int, lines: list[str]) -> None:
+        """Take lines as they were read."""
+        skip = self._skip.get((role, k), 0)
+        if skip:
+            self._skip[role, k] = max(0, skip - len(lines))
+            lines = lines[skip:]
+        if self._found is not None:
+            lines = [line for line in lines if self._found(line)]
+        if self._held is not None:
+            self._held.setdefault((role, k), deque(maxlen=self._tail)).extend(lines)
+        elif lines:
+            self._write(role, k, lines)
+
+    def begin(self, replicas: Replicas) -> None:
+        """What was there already has been taken: show the last lines of it, and from now on everything."""
+        held, self._held = self._held or {}, None
+        for role, k in replicas:
+            if held.get((role, k)):
+                self._write(role, k, list(held[role, k]))

@@ -1,0 +1,191 @@
+"""``transload run``."""
+
+from __future__ import annotations
+
+import sys
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from transload.cli._exit import ExitCode
+from transload.cli._options import Duration, complete_components, json_option, scheduler_option
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+    from transload.specs import AppDef, AppDryRunInfo, CfgVal
+
+_EPILOG = """
+The arguments of a component come after its name; `transload run COMPONENT --help` tells them.
+The first Ctrl-C (or SIGTERM) asks the app to end, the second leaves at once. If this command is killed or its
+terminal goes away, the app goes on.
+
+\b
+  transload run utils.echo --msg hello
+  transload run -s local -c log_dir=/tmp/logs train.py:trainer --replicas 3
+  transload run --detach utils.sh sleep 60
+"""
+
+
+@click.command(
+    epilog=_EPILOG,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+    short_help="Run a component as an app, and stay with it.",
+)
+@scheduler_option("Where to run it; default: the configured one, else local.")
+@click.option("-c", "--cfg", "-cfg", multiple=True, metavar="K=V,…", help="Run options of the scheduler.")
+@click.option("-d", "--detach", is_flag=True, help="Submit, print the handle, and leave.")
+@click.option("--dry-run", "--dryrun", is_flag=True, help="Show the request that would be submitted; start nothing.")
+@click.option("--wait", "wait_only", is_flag=True, help="Wait for the end without showing logs.")
+@click.option("--log", "-l", "with_logs", is_flag=True, hidden=True, help="Show logs: the default.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read an AppDef as JSON from stdin, not a component.")
+@click.option("--workspace", metavar="PATH", help="Local folder that travels with the app.")
+@click.option("--app-id", metavar="ID", help="An id of your own: an equal app of that id is attached to, not started.")
+@click.option("--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from.")
+@click.option("--tracker-base", metavar="URL", help="Where the app reports results.")
+@click.option("--timeout", type=Duration(), help="Wait this long at most (10m); the app goes on.")
+@click.option("--patience", type=Duration(), default=300.0, show_default="5m", help="Give up after that much UNKNOWN.")
+@click.option("--no-prefix", is_flag=True, help="Show log lines without ROLE/REPLICA in front.")
+@json_option
+@click.argument("component", required=False, shell_complete=complete_components)
+@click.argument("component_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> int:
+    """Run COMPONENT as an app and stay with it until it ends: its logs on stdout, states and the end on stderr.
+
+    COMPONENT is a name (utils.echo), a file (train.py or train.py:function) or package.module:function.
+    """
+    _check(ctx, options)
+    from transload.cli._session import open_runner
+
+    if options["component"] and _showed_help(options["component"], options["component_args"]):
+        return ExitCode.OK
+    with open_runner() as runner:
+        info = _dry_run(runner, options)
+        if options["dry_run"]:
+            return _show(info, options["as_json"])
+        return _submit(runner, info, options)
+
+
+def _check(ctx: click.Context, options: dict[str, Any]) -> None:
+    if options["from_stdin"] and options["component"]:
+        raise click.UsageError("--stdin takes the AppDef from stdin: give no component", ctx)
+    if not options["from_stdin"] and not options["component"]:
+        raise click.UsageError("a COMPONENT is missing (`transload components` lists them), or --stdin", ctx)
+    chosen = [name for name in ("detach", "dry_run", "wait_only") if options[name]]
+    if len(chosen) > 1:
+        names = " and ".join("--wait" if name == "wait_only" else f"--{name.replace('_', '-')}" for name in chosen)
+        raise click.UsageError(f"{names} exclude each other", ctx)
+
+
+def _showed_help(name: str, args: tuple[str, ...]) -> bool:
+    """Show the help of a component if it is asked for; no scheduler is needed for that."""
+    if not {"-h", "--help"}.intersection(args):
+        return False
+    from transload.components import ComponentHelpRequested, arguments_of
+    from transload.errors import SpecError
+
+    try:
+        arguments_of(name, list(args))
+    except ComponentHelpRequested as exc:
+        from transload.cli._output import emit
+
+        emit(str(exc).rstrip("\n"))
+        return True
+    except SpecError:
+        pass
+    return False
+
+
+def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
+    scheduler = options["scheduler"]
+    cfg: dict[str, CfgVal] = {}
+    if options["cfg"]:
+        opts = runner.scheduler_run_opts(scheduler)
+        for text in options["cfg"]:
+            cfg.update(opts.cfg_from_str(text))
+    shared = {
+        "scheduler": scheduler,
+        "cfg": cfg,
+        "workspace": options["workspace"],
+        "parent_run_id": options["parent_run_id"],
+        "app_id": options["app_id"],
+        "tracker_base": options["tracker_base"],
+    }
+    if options["from_stdin"]:
+        return runner.dryrun(_read_app(), **shared)
+    return runner.dryrun_component(options["component"], list(options["component_args"]), **shared)
+
+
+def _read_app() -> AppDef:
+    from transload.specs import AppDef
+
+    return AppDef.from_json(sys.stdin.buffer.read())
+
+
+def _show(info: AppDryRunInfo[Any], as_json: bool) -> int:
+    from transload.cli._output import emit, emit_json
+
+    if not as_json:
+        emit(str(info).rstrip("\n"))
+        return ExitCode.OK
+    from transload.cli._masked import app_json_masked
+
+    app = info._app
+    emit_json(
+        {
+            "app_id": info._app_id,
+            "scheduler": info._scheduler,
+            "cfg": dict(info._cfg),
+            "app": None if app is None else app_json_masked(app),
+            "request": str(info),
+        }
+    )
+    return ExitCode.OK
+
+
+def _submit(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> int:
+    from transload.cli._interrupts import Interrupts
+    from transload.cli._output import emit, emit_json
+    from transload.cli._session import find_target
+
+    if options["detach"]:
+        handle = runner.schedule(info)
+        if options["as_json"]:
+            from transload.cli._report import app_json
+
+            emit_json(app_json(handle, runner.status(handle)))
+        else:
+            emit(handle)
+        return ExitCode.OK
+    events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+    with Interrupts(events):
+        target = find_target(runner, runner.schedule(info))
+        return _stay(runner, target, info, events, options)
+
+
+def _stay(runner: Runner, target: Any, info: Any, events: Any, options: dict[str, Any]) -> int:
+    from transload.cli._attach import Stay
+    from transload.cli._output import emit_json, note
+    from transload.cli._report import outcome_json, report_end
+    from transload.cli._screen import Screen
+
+    replicas = [(role.name, k) for role in info._app.roles for k in range(role.num_replicas)]
+    labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
+    logs = sys.stderr if options["as_json"] else sys.stdout
+    screen = Screen(logs, sys.stderr, labels)
+    note(f"submitted {target.handle}")
+    note(f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}")
+    stay = Stay(runner, target, screen, events, options["timeout"], options["patience"])
+    if not options["wait_only"]:
+        stay.show_logs(replicas)
+    try:
+        outcome = stay.wait()
+    except BrokenPipeError:
+        note(f"the reader of the logs has gone; {target.handle} goes on")
+        raise
+    results = report_end(runner, target, outcome)
+    if options["as_json"]:
+        emit_json(outcome_json(target, outcome, results))
+    return outcome.code

@@ -1,0 +1,169 @@
+"""``transload tracker``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from transload.cli._options import json_option
+
+if TYPE_CHECKING:
+    from transload.tracker import Lineage, TrackerArtifact, TrackerBase
+
+
+@click.group(short_help="Look into trackers: runs, metadata, artifacts, lineage.")
+@click.option("--tracker", "name", metavar="NAME", help="Which of the configured trackers; default: the first.")
+@click.option("--base", metavar="URL", help="A folder or URL of an fsspec tracker, instead of a configured one.")
+@click.pass_context
+def command(ctx: click.Context, name: str | None, base: str | None) -> None:
+    """Look into the configured trackers. A run is named by its id, mostly an app handle."""
+    if name and base:
+        raise click.UsageError("--tracker and --base exclude each other", ctx)
+    ctx.obj = (name, base)
+
+
+def _open(ctx: click.Context) -> TrackerBase:
+    """Return the tracker that is asked for.
+
+    Raises:
+        ConfigError: if there is none of that name, or none at all.
+    """
+    from transload.errors import ConfigError
+    from transload.runner import load_settings
+    from transload.specs._check import nearest
+    from transload.tracker import FsspecTracker, build_trackers
+
+    name, base = ctx.obj
+    if base:
+        return FsspecTracker(None, base)
+    configured = load_settings().trackers()
+    if not configured:
+        raise ConfigError("no tracker is configured: set [tool.transload.tracker.NAME] or give --base URL")
+    if name and name not in configured:
+        raise ConfigError(f"tracker {name!r} is not configured: {nearest(name, list(configured))}")
+    chosen = name or next(iter(configured))
+    (tracker,) = build_trackers({chosen: configured[chosen]})
+    return tracker
+
+
+@command.command("runs", short_help="List runs.")
+@click.option("--parent", metavar="RUN", help="Only runs that came from this one.")
+@json_option
+@click.pass_context
+def runs(ctx: click.Context, parent: str | None, as_json: bool) -> None:
+    """List the ids of runs."""
+    from transload.cli._output import emit, emit_json
+
+    tracker = _open(ctx)
+    found = list(tracker.run_ids(parent_run_id=parent) if parent else tracker.run_ids())
+    if as_json:
+        emit_json({"runs": found})
+    else:
+        for run_id in found:
+            emit(run_id)
+
+
+@command.command("metadata", short_help="Show the metadata of a run.")
+@click.argument("run_id")
+@json_option
+@click.pass_context
+def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
+    """Show the metadata of a run."""
+    from transload.cli._output import emit_json, emit_table
+    from transload.cli._report import value_text
+
+    found = dict(_known(_open(ctx), run_id).metadata(run_id))
+    if as_json:
+        emit_json({"run_id": run_id, "metadata": found})
+    else:
+        emit_table(("NAME", "VALUE"), [(name, value_text(value)) for name, value in found.items()])
+
+
+@command.command("artifacts", short_help="Show the artifacts of a run.")
+@click.argument("run_id")
+@json_option
+@click.pass_context
+def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
+    """Show the artifacts of a run: name, path, metadata."""
+    from transload.cli._output import emit_json, emit_table
+
+    found = _known(_open(ctx), run_id).artifacts(run_id)
+    if as_json:
+        emit_json({"run_id": run_id, "artifacts": {name: _artifact(item) for name, item in found.items()}})
+    else:
+        rows = [(name, item.path, _pairs(item.metadata)) for name, item in found.items()]
+        emit_table(("NAME", "PATH", "METADATA"), rows)
+
+
+@command.command("lineage", short_help="Show where a run came from and what came of it.")
+@click.argument("run_id")
+@click.option("--svg", metavar="FILE", type=click.Path(dir_okay=False, writable=True), help="Draw it into this file.")
+@json_option
+@click.pass_context
+def lineage(ctx: click.Context, run_id: str, svg: str | None, as_json: bool) -> None:
+    """Show the lineage of a run: its sources, transitively, and everything that came of it."""
+    from transload.cli._output import emit_json
+
+    found = _known(_open(ctx), run_id).lineage(run_id)
+    if svg:
+        _draw(found, svg)
+    if as_json:
+        emit_json(found.to_dict())
+    else:
+        _show_lineage(found)
+
+
+def _draw(found: Lineage, path: str) -> None:
+    from transload.cli._output import note
+    from transload.errors import SpecError
+    from transload.tracker import lineage_svg
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(lineage_svg(found))
+    except OSError as exc:
+        raise SpecError(f"--svg={path!r}: cannot be written: {exc.strerror}") from exc
+    note(f"drawn into {path}")
+
+
+def _show_lineage(found: Lineage) -> None:
+    from transload.cli._output import emit_table
+
+    rows = [("source", run_id) for run_id in found.parents]
+    rows += [("run", found.run_id)]
+    rows += [("descendant", run_id) for run_id in found.descendants]
+    emit_table(("RELATION", "RUN"), rows)
+    emit_table(
+        ("RUN", "CAME FROM", "BY"),
+        [(edge.run_id, edge.source_run_id, edge.artifact_name or "") for edge in found.edges],
+    )
+
+
+def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
+    """Return the tracker if it knows the run.
+
+    Raises:
+        SpecError: if it does not; the nearest run id is suggested.
+    """
+    from difflib import get_close_matches
+
+    from transload.errors import SpecError
+
+    if tracker.metadata(run_id) or tracker.artifacts(run_id) or list(tracker.sources(run_id)):
+        return tracker
+    known = list(tracker.run_ids())
+    if run_id in known or any(True for _ in tracker.run_ids(parent_run_id=run_id)):
+        return tracker
+    close = get_close_matches(run_id, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`transload tracker runs` lists them"
+    raise SpecError(f"run {run_id!r} is not known to the tracker: {hint}")
+
+
+def _artifact(item: TrackerArtifact) -> dict[str, Any]:
+    return {"path": item.path, "metadata": dict(item.metadata or {})}
+
+
+def _pairs(values: Mapping[str, object] | None) -> str:
+    return ", ".join(f"{name}={value}" for name, value in (values or {}).items())

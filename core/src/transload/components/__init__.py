@@ -1,0 +1,78 @@
+"""Component functions: reading them, finding them, calling them. The built-in ones are `utils` and `dist`.
+
+A component is a function with annotations and a docstring that returns an ``AppDef``. One reader serves the command
+line, JSON and programs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from transload.components._call import arguments_of, build, materialize, materialize_appdef
+    from transload.components._check import Finding, check
+    from transload.components._errors import (
+        ComponentArgumentError,
+        ComponentHelpRequested,
+        ComponentInvalid,
+        ComponentNotFound,
+        ComponentNotFoundException,
+        ComponentValidationException,
+    )
+    from transload.components._finder import as_component, broken_components, get_component, get_components
+    from transload.components._help import component_help
+    from transload.components._signature import Component, Parameter, read_component
+
+__all__ = [
+    "Component",
+    "ComponentArgumentError",
+    "ComponentHelpRequested",
+    "ComponentInvalid",
+    "ComponentNotFound",
+    "ComponentNotFoundException",
+    "ComponentValidationException",
+    "Finding",
+    "Parameter",
+    "arguments_of",
+    "as_component",
+    "broken_components",
+    "build",
+    "check",
+    "component_help",
+    "get_component",
+    "get_components",
+    "materialize",
+    "materialize_appdef",
+    "read_component",
+]
+
+_HOMES: Final = {
+    "_call": ("arguments_of", "build", "materialize", "materialize_appdef"),
+    "_check": ("Finding", "check"),
+    "_errors": (
+        "ComponentArgumentError",
+        "ComponentHelpRequested",
+        "ComponentInvalid",
+        "ComponentNotFound",
+        "ComponentNotFoundException",
+        "ComponentValidationException",
+    ),
+    "_finder": ("as_component", "broken_components", "get_component", "get_components"),
+    "_help": ("component_help",),
+    "_signature": ("Component", "Parameter", "read_component"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    for home, names in _HOMES.items():
+        if name in names:
+            thing = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+            globals()[name] = thing
+            return thing
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

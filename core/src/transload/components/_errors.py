@@ -1,0 +1,36 @@
+"""What can be wrong with a component or the arguments given to it."""
+
+from __future__ import annotations
+
+from transload.errors import SpecError
+
+
+class ComponentNotFound(SpecError):
+    """No component of that name, file or function exists."""
+
+
+class ComponentInvalid(SpecError):
+    """What was found is no component, or its file cannot be read; the message names file and line."""
+
+
+class ComponentArgumentError(SpecError):
+    """An argument of a component is unknown, missing, or of the wrong type."""
+
+
+class ComponentHelpRequested(ComponentArgumentError):
+    """``--help`` stood among the arguments; the message is the help text.
+
+    Attributes:
+        component: name of the component.
+    """
+
+    def __init__(self, component: str, text: str) -> None:
+        super().__init__(text)
+        self.component = component
+
+
+ComponentNotFoundException = ComponentNotFound
+"""TorchX's name of `ComponentNotFound`, kept for those who come from there."""
+
+ComponentValidationException = ComponentInvalid
+"""TorchX's name of `ComponentInvalid`, kept for those who come from there."""

@@ -1,0 +1,269 @@
+"""Finding components: built-in, of a plugin, in a file, in a package."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+from transload.components._builtins import BUILTIN_COMPONENTS
+from transload.components._errors import ComponentInvalid, ComponentNotFound
+from transload.components._place import FILE_MODULE, Place
+from transload.components._signature import Component, function_behind, read_component, returns_app, where_is
+from transload.errors import PluginError
+from transload.specs import AppDef
+from transload.specs._check import nearest
+
+
+def get_component(name: str) -> Component:
+    """Return a component by name.
+
+    Args:
+        name: ``utils.echo`` (built in, or of a plugin), ``path/to/file.py:function``, ``path/to/file.py`` where it
+            holds exactly one component, or ``package.module:function``.
+
+    Raises:
+        ComponentNotFound: if there is no such name, file or function; the nearest name is suggested.
+        ComponentInvalid: if it cannot be imported, or is no component; the message names file and line.
+        PluginError: if the plugin that brings it cannot be loaded.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise ComponentNotFound(f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION")
+    if name in BUILTIN_COMPONENTS:
+        # not through the plugins: that would import pluggy, and nothing can hide a built-in
+        import importlib
+
+        module, _, function = BUILTIN_COMPONENTS[name].partition(":")
+        return read_component(getattr(importlib.import_module(module), function), name)
+    target, colon, function = name.rpartition(":")
+    if not colon:
+        target, function = name, ""
+    if is_file_reference(target):
+        return _from_file(target, function, name)
+    return _from_module(target, function, name) if colon else _from_plugin(name)
+
+
+def as_component(source: str | Component | Callable[..., AppDef]) -> Component:
+    """Return the component that ``source`` is, names, or is the function of.
+
+    Raises:
+        ComponentNotFound: for a name that does not exist.
+        ComponentInvalid: for a function that is no component.
+    """
+    if isinstance(source, Component):
+        return source
+    return get_component(source) if isinstance(source, str) else read_component(source)
+
+
+def get_components() -> dict[str, Component]:
+    """Return all components that have a name: built in and of plugins. What cannot be loaded is left out."""
+    return _load_all()[0]
+
+
+def broken_components() -> dict[str, str]:
+    """Return the named components that cannot be loaded: name → why, one line."""
+    return _load_all()[1]
+
+
+def _load_all() -> tuple[dict[str, Component], dict[str, str]]:
+    from transload.plugins import get_plugins
+
+    found: dict[str, Component] = {}
+    broken: dict[str, str] = {}
+    for name in sorted({*BUILTIN_COMPONENTS, *get_plugins().names("components")}):
+        try:
+            found[name] = get_component(name)
+        except (ComponentInvalid, PluginError) as exc:
+            broken[name] = str(exc)
+    return found, broken
+
+
+def _from_plugin(name: str) -> Component:
+    from transload.plugins import get_plugins
+
+    plugins = get_plugins()
+    try:
+        fn = plugins.get("components", name)
+    except KeyError:
+        known = sorted({*BUILTIN_COMPONENTS, *plugins.names("components")})
+        hint = plugins.hint("components", name) if known else nearest(name, known)
+        raise ComponentNotFound(
+            f"no component {name!r}: {hint} (or give FILE.py:FUNCTION, or package.module:FUNCTION)"
+        ) from None
+    return _checked(fn, name)
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def is_file_reference(target: str) -> bool:
+    """Tell whether the part before the colon means a file."""
+    return target.endswith(".py") or os.sep in target or os.path.isfile(os.path.expanduser(target))
+
+
+def _from_file(target: str, function: str, name: str) -> Component:
+    path = os.path.abspath(os.path.expanduser(target))
+    module, place = load_file(path, target)
+    with place:
+        fn = getattr(module, function, None) if function else only_component(module, target)
+        if fn is None:
+            hint = nearest(function, sorted(public_functions(module)))
+            raise ComponentNotFound(f"{target}: has no function {function!r}: {hint}")
+        return _checked(fn, name, place)
+
+
+def load_file(path: str, shown: str) -> tuple[ModuleType, Place]:
+    """Execute a component file and return its module, and the place where its neighbours are.
+
+    It is executed anew at each call: it may have changed, and so may its neighbours.
+
+    Raises:
+        ComponentNotFound: if there is no such file.
+        ComponentInvalid: if it cannot be compiled, or raises; the message names file and line.
+    """
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as exc:
+        raise ComponentNotFound(f"component file {shown}: {exc.strerror or exc} ({path})") from exc
+    place = Place(os.path.dirname(path))
+    module = ModuleType(_module_name(path))
+    module.__file__ = path
+    with place:
+        try:
+            code = compile(source, path, "exec", dont_inherit=True)
+            # dataclasses and annotations are looked up through sys.modules
+            sys.modules[module.__name__] = module
+            exec(code, module.__dict__)  # noqa: S102 - the file is the user's program, given by name
+        except Exception as exc:
+            raise ComponentInvalid(describe_failure(exc, path)) from exc
+        except SystemExit as exc:
+            raise ComponentInvalid(f"{path}: leaves the program (exit {exc.code!r}) when imported") from exc
+    return module, place
+
+
+def _module_name(path: str) -> str:
+    import zlib
+
+    stem = os.path.basename(path).removesuffix(".py").replace(".", "_")
+    return f"{FILE_MODULE}{zlib.crc32(os.fsencode(os.path.dirname(path))):08x}_{stem}"
+
+
+def describe_failure(exc: BaseException, path: str) -> str:
+    """Return ``file:line: what happened`` for an import that failed: the innermost line of the user's own code."""
+    if isinstance(exc, SyntaxError):
+        return f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}"
+    folder = os.path.dirname(path) + os.sep
+    place = path
+    trace = exc.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file == path or file.startswith(folder):
+            place = f"{file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    message = " ".join(str(exc).split())
+    return f"{place}: {type(exc).__name__}: {message}" if message else f"{place}: {type(exc).__name__}"
+
+
+def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """Return the public functions that a module defines itself, in the order of the file."""
+    return {
+        name: fn
+        for name, fn in vars(module).items()
+        if not name.startswith("_")
+        and isinstance(function_behind(fn) if callable(fn) else None, FunctionType)
+        and getattr(fn, "__module__", None) == module.__name__
+        and not isinstance(fn, type)
+    }
+
+
+def component_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """Return those of the `public_functions` that are annotated to return an ``AppDef``."""
+    return {name: fn for name, fn in public_functions(module).items() if returns_app(fn)}
+
+
+def only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
+    """Return the one component of a file that was given without a function.
+
+    Raises:
+        ComponentNotFound: if it holds none, or more than one; the message lists them.
+    """
+    found = component_functions(module)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        names = ", ".join(f"{shown}:{name}" for name in found)
+        raise ComponentNotFound(f"{shown}: holds {len(found)} components, give one: {names}")
+    others = ", ".join(public_functions(module)) or "none"
+    raise ComponentNotFound(
+        f"{shown}: holds no component, that is a public function annotated '-> AppDef' (its functions: {others})"
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- modules
+
+
+def _from_module(target: str, function: str, name: str) -> Component:
+    # as with `python -m`, what lies in the current directory is importable, unless Python was told not to
+    place = None if sys.flags.safe_path else Place(os.getcwd(), forget=False)
+    probe = Component(name, _never, _place=place)
+    with probe.placed():
+        thing: Any = _import(target, name)
+        for part in function.split("."):
+            if not hasattr(thing, part):
+                known = [item for item in dir(thing) if not item.startswith("_")]
+                raise ComponentNotFound(f"component {name!r}: {target} has no {function!r}: {_near_only(part, known)}")
+            thing = getattr(thing, part)
+        return _checked(thing, name, place)
+
+
+def _never() -> AppDef:
+    raise NotImplementedError
+
+
+def _near_only(word: str, known: list[str]) -> str:
+    hint = nearest(word, known)
+    return hint if hint.startswith("did you mean") else "look for a public function annotated '-> AppDef'"
+
+
+def _import(target: str, name: str) -> ModuleType:
+    import importlib
+
+    if not all(part.isidentifier() for part in target.split(".")):
+        raise ComponentNotFound(
+            f"component {name!r}: {target!r} is no module name; a file must end in .py or contain a '/'"
+        )
+    try:
+        return importlib.import_module(target)
+    except ModuleNotFoundError as exc:
+        if exc.name and (target == exc.name or target.startswith(f"{exc.name}.")):
+            raise ComponentNotFound(f"component {name!r}: no module named {exc.name!r}") from exc
+        raise ComponentInvalid(_describe_import(exc, target)) from exc
+    except Exception as exc:
+        raise ComponentInvalid(_describe_import(exc, target)) from exc
+    except SystemExit as exc:
+        raise ComponentInvalid(f"{target}: leaves the program (exit {exc.code!r}) when imported") from exc
+
+
+def _describe_import(exc: BaseException, target: str) -> str:
+    """Return ``file:line: what happened``, the line being the innermost outside the import system."""
+    place = target
+    trace = exc.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith("<frozen") and os.sep + "importlib" + os.sep not in file and file != __file__:
+            place = file
+        trace = trace.tb_next
+    return describe_failure(exc, place)
+
+
+def _checked(fn: Any, name: str, place: Place | None = None) -> Component:
+    if not callable(fn):
+        raise ComponentInvalid(
+            f"component {name!r}: is a {type(fn).__name__}, must be a function that returns an AppDef"
+        )
+    if not returns_app(fn):
+        raise ComponentInvalid(f"{where_is(fn)}: must be annotated to return an AppDef (-> AppDef)")
+    return read_component(fn, name, place)

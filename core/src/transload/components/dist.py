@@ -1,0 +1,200 @@
+"""Built-in components for one program on many hosts: ``dist.ddp`` and ``dist.spmd``, by way of ``torchrun``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import Final
+
+import transload
+from transload import specs
+from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
+from transload.errors import SpecError
+from transload.specs import macros
+
+__all__ = ["ddp", "get_role_name", "parse_nnodes", "spmd"]
+
+_DEBUG_ENV: Final = {
+    "CUDA_LAUNCH_BLOCKING": "1",
+    "NCCL_DESYNC_DEBUG": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    "TORCH_SHOW_CPP_STACKTRACES": "1",
+}
+
+
+def spmd(
+    *args: str,
+    script: str | None = None,
+    m: str | None = None,
+    image: str = transload.IMAGE,
+    name: str = "/",
+    h: str = "gpu.small",
+    j: str = "1x1",
+    env: dict[str, str] | None = None,
+    max_retries: int = 0,
+    mounts: list[str] | None = None,
+    debug: bool = False,
+) -> specs.AppDef:
+    """Run copies of one program on one or more hosts (single program, multiple data).
+
+    ``-j 2x8`` starts 8 processes on each of 2 hosts; ``-j 2`` one process for each GPU of the hosts. The program may
+    call ``torch.distributed.init_process_group``, whatever the numbers. The hosts must reach one another at port 29500.
+
+    Args:
+        args: arguments of the program
+        script: file to run, as the image sees it
+        m: module to run
+        image: image to run in
+        name: experiment/run, each part may be left out
+        h: the named resource to run on
+        j: HOSTSxPROCESSES, or HOSTS alone for one process on each GPU
+        env: environment variables (ENV1=v1,ENV2=v2)
+        max_retries: how often a failure is answered by starting again
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly])
+        debug: set the environment variables that make PyTorch and NCCL explain themselves
+    """
+    return ddp(
+        *args,
+        script=script,
+        m=m,
+        image=image,
+        name=name,
+        h=h,
+        j=str(StructuredJArgument.parse_from(h, j)),
+        env=env,
+        max_retries=max_retries,
+        mounts=mounts,
+        debug=debug,
+    )
+
+
+def ddp(
+    *script_args: str,
+    script: str | None = None,
+    m: str | None = None,
+    image: str = transload.IMAGE,
+    name: str = "/",
+    h: str | None = None,
+    cpu: int = 2,
+    gpu: int = 0,
+    memMB: int = 1024,  # noqa: N803
+    j: str = "1x2",
+    env: dict[str, str] | None = None,
+    max_retries: int = 0,
+    rdzv_port: int = 29500,
+    rdzv_backend: str = "c10d",
+    mounts: list[str] | None = None,
+    debug: bool = False,
+    tee: int = 3,
+) -> specs.AppDef:
+    """Run a distributed data parallel program with ``torchrun``: one role, a replica for each host.
+
+    The processes meet at replica 0, port ``rdzv_port``; on a single host at a free port, whatever ``rdzv_port`` says.
+
+    Args:
+        script_args: arguments of the program
+        script: file to run, as the image sees it
+        m: module to run
+        image: image to run in
+        name: experiment/run, each part may be left out; the run is then named after the script or module
+        h: a named resource; takes precedence over cpu, gpu and memMB
+        cpu: cores of each replica
+        gpu: GPUs of each replica
+        memMB: main memory of each replica, in MB
+        j: [MIN_HOSTS:]HOSTSxPROCESSES, or PROCESSES alone for one host
+        env: environment variables (ENV1=v1,ENV2=v2)
+        max_retries: how often a failure is answered by starting again
+        rdzv_port: port of the rendezvous on replica 0
+        rdzv_backend: kind of rendezvous
+        mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly])
+        debug: set the environment variables that make PyTorch and NCCL explain themselves
+        tee: which output of the processes is shown and kept (0 none, 1 stdout, 2 stderr, 3 both)
+    """
+    if (script is None) == (m is None):
+        raise SpecError(f"dist.ddp: give exactly one of --script and -m; given: {script=}, {m=}")
+    min_hosts, hosts, processes, nnodes = parse_nnodes(j)
+    structured = StructuredNameArgument.parse_from(name=name, m=m, script=script)
+    variables = dict(env or {})
+    variables["TRANSLOAD_TRACKING_EXPERIMENT_NAME"] = structured.experiment_name
+    variables.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))
+    if debug:
+        variables.update(_DEBUG_ENV)
+    command = _torchrun(_endpoint(hosts, rdzv_port), rdzv_backend, nnodes, processes, tee)
+    command += shlex.join([*([script] if script is not None else ["-m", str(m)]), *script_args])
+    return specs.AppDef(
+        name=structured.run_name,
+        roles=[
+            specs.Role(
+                name=get_role_name(script, m),
+                image=image,
+                min_replicas=min_hosts,
+                entrypoint="bash",
+                num_replicas=hosts,
+                resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
+                args=["-c", command],
+                env=variables,
+                port_map={"c10d": rdzv_port},
+                max_retries=max_retries,
+                mounts=specs.parse_mounts(mounts) if mounts else [],
+            )
+        ],
+    )
+
+
+def _endpoint(hosts: int, port: int) -> str:
+    """Return where the processes meet, for the shell to expand.
+
+    A single host lets torchrun choose a free port. Some schedulers tell the host of replica 0 to all but replica 0
+    itself, hence the fallback.
+    """
+    return "localhost:0" if hosts == 1 else f"${{{macros.rank0_env}:=localhost}}:{port}"
+
+
+def _torchrun(endpoint: str, backend: str, nnodes: str, processes: int, tee: int) -> str:
+    """Return the beginning of the shell command; only the endpoint is left to the shell."""
+    head = shlex.join(["torchrun", "--rdzv_backend", backend, "--rdzv_endpoint"])
+    # this backend has no rendezvous of its own to hand out ranks
+    rank = ["--node_rank", macros.replica_id] if backend == "static" else []
+    options = ["--rdzv_id", macros.app_id, "--nnodes", nnodes, "--nproc_per_node", str(processes)]
+    return f"{head} {endpoint} {shlex.join([*options, '--tee', str(tee), '--role', '', *rank])} "
+
+
+def get_role_name(script: str | None, m: str | None) -> str:
+    """Return the role's name: the script without folder and ending, or the last part of the module.
+
+    Characters that a role's name cannot hold become ``_``.
+
+    Raises:
+        SpecError: if both are empty.
+    """
+    if script:
+        name = os.path.splitext(os.path.basename(script))[0]
+    elif m:
+        name = m.rpartition(".")[2]
+    else:
+        raise SpecError("dist: the script or module must not be empty")
+    return re.sub(r"[^\w.-]", "_", name).lstrip(".-")[:128] or "main"
+
+
+def parse_nnodes(j: str) -> tuple[int, int, int, str]:
+    """Read ``[[MIN_HOSTS:]HOSTSx]PROCESSES``.
+
+    Returns:
+        Fewest hosts, most hosts, processes on each, and the hosts as torchrun wants them.
+
+    Raises:
+        SpecError: for another form, a number below 1, or a minimum above the maximum.
+
+    Example:
+        >>> parse_nnodes("2:4x8")
+        (2, 4, 8, '2:4')
+    """
+    match = re.fullmatch(r"(?:(?:([1-9]\d*):)?([1-9]\d*)x)?([1-9]\d*)", j)
+    if match is None:
+        raise SpecError(f"j={j!r}: must be [MIN:]HOSTSxPROCESSES or PROCESSES, each 1 or more, such as 1:2x4, 1x4 or 4")
+    least, hosts, processes = match.groups()
+    hosts = hosts or "1"
+    if least is not None and int(least) > int(hosts):
+        raise SpecError(f"j={j!r}: the minimum of {least} hosts is above {hosts}")
+    return int(least or hosts), int(hosts), int(processes), f"{least}:{hosts}" if least else hosts

@@ -1,0 +1,125 @@
+"""Whether to submit, attach, collect or go on to the next attempt: the decision, without any I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from transload.errors import SpecError
+from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
+
+SCHEMA: Final = 1
+
+
+class Action(str, Enum):
+    """What to do about one attempt.
+
+    - ``submit``: it never existed.
+    - ``attach``: it is on its way.
+    - ``collect``: it has ended, and that is the answer.
+    - ``next``: it has ended, and the host asks again: look at the next attempt.
+    - ``wait_end``: it is being cancelled: wait for its end, then decide again.
+    - ``wait_known``: the scheduler cannot say: wait, as long as patience lasts.
+    - ``gone``: it existed and does not any more: lost, unless a later attempt is there.
+    - ``lost``: its handle was stored and it is gone.
+    """
+
+    SUBMIT = "submit"
+    ATTACH = "attach"
+    COLLECT = "collect"
+    NEXT = "next"
+    WAIT_END = "wait_end"
+    WAIT_KNOWN = "wait_known"
+    GONE = "gone"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachPolicy:
+    """The rule for one attempt of a host's unit of work.
+
+    Args:
+        next_after: ended states that are answered by a new attempt when the host runs the unit again. A host whose
+            restart is no retry (a pod that is started again) takes out what must stay final there.
+    """
+
+    next_after: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
+
+    def decide(self, status: AppStatus | None, *, existed: bool = False, handle_stored: bool = False) -> Action:
+        """Return what to do.
+
+        Args:
+            status: of the attempt; None only if it is provably absent.
+            existed: an absent attempt was submitted once (``Scheduler.existed``).
+            handle_stored: the host has stored the handle of this very attempt.
+        """
+        if status is None:
+            return Action.LOST if handle_stored else Action.GONE if existed else Action.SUBMIT
+        if status.state is AppState.UNKNOWN:
+            return Action.WAIT_KNOWN
+        if is_terminal(status.state):
+            return Action.NEXT if status.state in self.next_after else Action.COLLECT
+        if status.cancel_requested and AppState.CANCELLED in self.next_after:
+            return Action.WAIT_END
+        return Action.ATTACH
+
+
+@dataclass(slots=True)
+class AttachRecord:
+    """What a host stores about its unit of work. Written before the submit (without handle), and after it (with).
+
+    Args:
+        generation: see `app_id_for`.
+        attempt: the latest attempt.
+        app_id: its intended id.
+        scheduler: where it is submitted.
+        handle: its handle, once it is submitted.
+        cfg: run options without secrets.
+        lost: it was found to be lost, and the host was told.
+    """
+
+    generation: str
+    attempt: int
+    app_id: str
+    scheduler: str
+    handle: str | None = None
+    cfg: dict[str, CfgVal] = field(default_factory=dict)
+    lost: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values; options whose name looks secret are left out."""
+        return {
+            "schema": SCHEMA,
+            "generation": self.generation,
+            "attempt": self.attempt,
+            "app_id": self.app_id,
+            "scheduler": self.scheduler,
+            "handle": self.handle,
+            "cfg": {key: value for key, value in self.cfg.items() if not looks_secret(key)},
+            "lost": self.lost,
+        }
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> AttachRecord:
+        """Read what `to_dict` returned; unknown fields are ignored.
+
+        Raises:
+            SpecError: if it is not such a record, or of a newer schema.
+        """
+        try:
+            if data.get("schema", SCHEMA) > SCHEMA:
+                raise SpecError(f"stored record: schema {data['schema']!r} is newer than this version reads ({SCHEMA})")
+            return AttachRecord(
+                generation=str(data["generation"]),
+                attempt=int(data["attempt"]),
+                app_id=str(data["app_id"]),
+                scheduler=str(data["scheduler"]),
+                handle=data.get("handle"),
+                cfg=dict(data.get("cfg") or {}),
+                lost=bool(data.get("lost", False)),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            if isinstance(exc, SpecError):
+                raise
+            raise SpecError(f"stored record: not a record of an app: {exc!r}") from exc

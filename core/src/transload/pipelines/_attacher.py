@@ -1,0 +1,325 @@
+"""Carries out the attach policy: probes, submits, stores; says when to wait, and leaves the waiting to its caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, TransloadError
+from transload.pipelines._attach import Action, AttachRecord
+from transload.pipelines._errors import AppLost, Detached, StateUnknown
+from transload.pipelines._patience import Patience
+from transload.runner._ids import unique_app_id
+from transload.specs import AppState, AppStatus, is_terminal, macros, make_app_handle, parse_app_handle
+
+if TYPE_CHECKING:
+    from transload.pipelines._identity import Identity
+    from transload.pipelines._launch import Launch
+    from transload.pipelines._options import ExecutionOptions
+    from transload.pipelines._stores import Store
+    from transload.runner import Runner
+    from transload.specs import AppDef, AppDryRunInfo
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """How a host came by its app.
+
+    Args:
+        handle: the app.
+        app_id: its id.
+        attempt: which attempt of the generation it is; None where every run has an id of its own.
+        action: ``submit``, ``attach`` or ``collect``.
+        status: what it was seen to do; None right after a submit.
+    """
+
+    handle: str
+    app_id: str
+    attempt: int | None
+    action: Action
+    status: AppStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What to wait for before going on.
+
+    Args:
+        seconds: how long.
+        ending: an app whose end is waited for; then ``seconds`` does not matter.
+    """
+
+    seconds: float
+    ending: str | None = None
+
+
+class Attacher:
+    """One run of the attach policy for one unit of work of a host.
+
+    Args:
+        runner: submits.
+        launch: what to submit, built only if it is.
+        identity: whose app it is.
+        options: the host's settings.
+        store: the host's store; None: it has none.
+        log: takes one line for people.
+        known: what the host knows of the component's arguments.
+        host_retries: how often the host itself retries, for the note on the product.
+        killed: tells whether the host was asked to stop.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        launch: Launch,
+        identity: Identity,
+        options: ExecutionOptions,
+        store: Store | None,
+        log: Callable[[str], None],
+        known: Mapping[str, Any],
+        host_retries: int | None,
+        killed: Callable[[], bool],
+    ) -> None:
+        self._runner = runner
+        self._launch = launch
+        self._identity = identity
+        self._options = options
+        self._store = store
+        self._log = log
+        self._known = dict(known)
+        self._host_retries = host_retries
+        self._killed = killed
+        self._scheduler_name = launch.scheduler or runner.settings.scheduler
+        self.submitting = False
+        self.intended: str | None = None
+
+    # -- the walk over the attempts
+
+    def steps(self) -> Generator[Pause, None, Attached]:
+        """Yield what to wait for, and return the app.
+
+        Raises:
+            AppLost: if it was started and is gone.
+            StateUnknown: if patience is exhausted.
+            SubmitError: if it was not taken.
+            Detached: if the host was asked to stop before anything was submitted.
+            SpecError: if the app is wrong.
+            ConfigError: for an unknown scheduler or option.
+        """
+        if not self._options.durable:
+            return self._submit(None)
+        record = self._record()
+        if record is not None and record.generation != self._identity.generation:
+            yield from self._end_of_earlier(record)
+            record = None
+        start = 0 if record is None else record.attempt + (1 if record.lost else 0)
+        has_handle = record is not None and record.handle is not None and not record.lost
+        gone: int | None = None
+        for attempt in count(start):
+            action, status = yield from self._decide(attempt, has_handle and attempt == start)
+            if action is Action.LOST:
+                self._lost(attempt)
+            elif action is Action.GONE:
+                gone = attempt
+            elif action is Action.NEXT:
+                gone = None
+            elif action is Action.SUBMIT:
+                if gone is not None and not self._options.answer_lost:
+                    self._lost(gone)
+                return self._submit(attempt)
+            else:
+                return self._found(attempt, action, status)
+        raise AssertionError("attempts do not end")
+
+    def _decide(self, attempt: int, has_handle: bool) -> Generator[Pause, None, tuple[Action, AppStatus | None]]:
+        """Return what to do about an attempt, once that can be said."""
+        app_id = self._app_id(attempt)
+        patience = Patience(self._options.patience)
+        pause = FIRST_PAUSE
+        while True:
+            if self._killed():
+                self.intended = self._handle(app_id)
+                self._undo()
+                raise Detached(None)
+            status, existed = self._probe(app_id)
+            action = self._options.attach.decide(status, existed=existed, handle_stored=has_handle)
+            if patience.observe(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING):
+                message = status.msg if status is not None else ""
+                raise StateUnknown(self._handle(app_id), patience.elapsed or 0.0, message)
+            if action is Action.WAIT_END:
+                self._log(f"{self._handle(app_id)} is being cancelled: waiting for its end")
+                yield Pause(0.0, self._handle(app_id))
+            elif action is Action.WAIT_KNOWN:
+                yield Pause(min(pause, patience.left or pause))
+                pause = min(pause * 1.5, LONGEST_PAUSE)
+            else:
+                return action, status
+
+    def _end_of_earlier(self, record: AttachRecord) -> Generator[Pause, None, None]:
+        """Wait for the end of what an earlier generation left running."""
+        handle = record.handle or make_app_handle(record.scheduler, self._runner.name(), record.app_id)
+        parsed = parse_app_handle(handle)
+        patience = Patience(self._options.patience)
+        pause = FIRST_PAUSE
+        while True:
+            status, _ = self._probe(parsed.app_id, parsed.scheduler_backend)
+            if status is None or is_terminal(status.state):
+                return
+            if patience.observe(status.state):
+                raise StateUnknown(handle, patience.elapsed or 0.0, status.msg)
+            if status.state is AppState.UNKNOWN:
+                yield Pause(min(pause, patience.left or pause))
+                pause = min(pause * 1.5, LONGEST_PAUSE)
+            else:
+                self._log(f"{handle}, of an earlier run, is {status.state}: waiting for its end")
+                yield Pause(0.0, handle)
+            if self._killed():
+                raise Detached(None)
+
+    def _probe(self, app_id: str, scheduler: str | None = None) -> tuple[AppStatus | None, bool]:
+        """Return the status of an app, and whether an absent one existed; UNKNOWN if that cannot be said."""
+        backend = self._runner.scheduler(scheduler or self._scheduler_name)
+        try:
+            description = backend.describe(app_id)
+            if description is not None:
+                return description.status, True
+            return None, backend.existed(app_id)
+        except SchedulerUnavailable as exc:
+            return AppStatus(AppState.UNKNOWN, msg=str(exc)), False
+
+    # -- what comes of it
+
+    def _found(self, attempt: int, action: Action, status: AppStatus | None) -> Attached:
+        app_id = self._app_id(attempt)
+        handle = self.intended = self._handle(app_id)
+        if action is Action.ATTACH:
+            self._log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
+            self._compare(app_id)
+        self._put(attempt, app_id, handle)
+        return Attached(handle, app_id, attempt, action, status)
+
+    def _submit(self, attempt: int | None) -> Attached:
+        if self._killed():
+            raise Detached(None)
+        app_id = unique_app_id(self._launch.name) if attempt is None else self._app_id(attempt)
+        info = self._dryrun(app_id, self._build(app_id))
+        if attempt is not None:
+            self._put(attempt, app_id, None)
+        self.intended, self.submitting = self._handle(app_id), True
+        try:
+            handle = self._runner.schedule(info)
+        except AppExists:
+            # somebody submitted it between the question and the submit
+            handle = self._handle(app_id)
+            self._log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
+        except BaseException as exc:
+            if not isinstance(exc, Exception):
+                self._undo()
+            raise
+        finally:
+            self.submitting = False
+        if attempt is not None:
+            self._put(attempt, app_id, handle)
+        if self._killed():
+            self._undo()
+        return Attached(handle, app_id, attempt, Action.SUBMIT)
+
+    def _undo(self) -> None:
+        """Cancel what may have been submitted: the host was killed in the middle of it."""
+        if self._options.on_kill == "cancel" and self.intended is not None:
+            try:
+                self._runner.cancel(self.intended)
+            except AppNotFound:
+                return
+            except SchedulerUnavailable as exc:
+                self._log(f"{self.intended} could not be cancelled: {exc}")
+
+    def _lost(self, attempt: int) -> NoReturn:
+        app_id = self._app_id(attempt)
+        self._put(attempt, app_id, self._handle(app_id), lost=True)
+        raise AppLost(self._handle(app_id))
+
+    def mark_lost(self, attempt: int | None) -> None:
+        """Note in the store that an attempt was found lost, so that a retry answers with the next one."""
+        if attempt is not None:
+            app_id = self._app_id(attempt)
+            self._put(attempt, app_id, self._handle(app_id), lost=True)
+
+    # -- parts
+
+    def _app_id(self, attempt: int) -> str:
+        app_id = self._identity.app_id(attempt)
+        # a scheduler whose ids carry more than a name (a namespace, a cluster) completes it
+        qualify = getattr(self._runner.scheduler(self._scheduler_name), "qualified_id", None)
+        return str(qualify(app_id, self._launch.cfg)) if callable(qualify) else app_id
+
+    def _handle(self, app_id: str) -> str:
+        return make_app_handle(self._scheduler_name, self._runner.name(), app_id)
+
+    def _build(self, app_id: str) -> AppDef:
+        known = dict(self._known)
+        if self._launch.declares("tracker_base"):
+            base = self._tracker_base(app_id)
+            if base is not None:
+                known.setdefault("tracker_base", base)
+        defaults = None
+        if isinstance(self._launch.component, str):
+            defaults = self._runner.settings.component_defaults(self._launch.component)
+        app = self._launch.build(known, defaults)
+        note = self._options.rule.note(app, self._host_retries)
+        if note:
+            self._log(note)
+        return self._options.rule.to_submit(app)
+
+    def _tracker_base(self, app_id: str) -> str | None:
+        given = self._launch.tracker_base or self._launch.cfg.get("tracker_base")
+        given = given or self._runner.settings.get("tracker_base")
+        if given:
+            return str(given).replace(macros.app_id, app_id)
+        backend = self._runner.scheduler(self._scheduler_name)
+        options = {key: value for key, value in self._launch.cfg.items() if key != "tracker_base"}
+        return backend.results_folder(app_id, backend.run_opts().resolve(options))
+
+    def _dryrun(self, app_id: str, app: AppDef) -> AppDryRunInfo[Any]:
+        launch = self._launch
+        return self._runner.dryrun(
+            app,
+            self._scheduler_name,
+            launch.cfg,
+            launch.workspace,
+            launch.parent_run_id,
+            app_id=app_id,
+            tracker_base=launch.tracker_base,
+        )
+
+    def dry_run(self) -> AppDryRunInfo[Any]:
+        """Return the request of the first attempt; nothing is submitted or stored."""
+        app_id = self._app_id(0)
+        return self._dryrun(app_id, self._build(app_id))
+
+    def _compare(self, app_id: str) -> None:
+        """Log that what runs is not what would be submitted now. Never more than a remark."""
+        try:
+            description = self._runner.scheduler(self._scheduler_name).describe(app_id)
+            known = None if description is None else description.digest
+            if known and known != self._dryrun(app_id, self._build(app_id))._submission.digest:
+                self._log(f"{self._handle(app_id)} was submitted with another definition than the present one")
+        except TransloadError:
+            return
+
+    def _record(self) -> AttachRecord | None:
+        data = self._store.get() if self._store is not None else None
+        return None if data is None else AttachRecord.from_dict(data)
+
+    def _put(self, attempt: int, app_id: str, handle: str | None, *, lost: bool = False) -> None:
+        if self._store is None:
+            return
+        cfg = dict(self._launch.cfg)
+        record = AttachRecord(self._identity.generation, attempt, app_id, self._scheduler_name, handle, cfg, lost)
+        if self._store.get() != record.to_dict():
+            self._store.put(record.to_dict())

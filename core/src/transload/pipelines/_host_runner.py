@@ -1,0 +1,31 @@
+"""The runners that hosts share in a process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+
+_runners: dict[tuple[object, ...], Runner] = {}
+_runners_lock = threading.Lock()
+
+
+def host_runner(host: str, *, inherit_env: bool = False, **scheduler_params: Any) -> Runner:
+    """Return the runner that all units of work of a host share in this process; do not close it.
+
+    Args:
+        host: name of the host: the session name in the handles.
+        inherit_env: give jobs the whole environment of the host's worker; default: only an allow-list of it.
+        scheduler_params: keyword arguments for the scheduler factories.
+    """
+    from transload.runner import Runner
+
+    key = (os.getpid(), host, inherit_env, repr(sorted(scheduler_params.items())), os.environ.get("TRANSLOAD_HOME"))
+    with _runners_lock:
+        runner = _runners.get(key)
+        if runner is None:
+            runner = _runners[key] = Runner(host, scheduler_params=scheduler_params, inherit_env=inherit_env)
+        return runner

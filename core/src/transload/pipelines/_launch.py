@@ -1,0 +1,188 @@
+"""What to launch, known in part only when the host runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from transload.errors import SpecError
+from transload.specs import AppDef, CfgVal
+
+SCHEMA: Final = 1
+
+
+@dataclass(kw_only=True)
+class Launch:
+    """An app to be built at execution time, and where it goes.
+
+    Exactly one of ``app`` and ``component`` is given. Since the app is built when the host runs it, an upstream's
+    output can set anything in it: image, replicas, resources.
+
+    Args:
+        app: an AppDef, its JSON (text or values), or a callable that returns one and takes nothing.
+        component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or function.
+        args: arguments of the component: name → value, or as on the command line. A text given for an argument of
+            another type is decoded as on the command line.
+        scheduler: where to run it; None: the configured one, else ``local``.
+        cfg: run options of the scheduler.
+        workspace: local folder that travels with the app.
+        parent_run_id: run that this one derives from.
+        tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's own.
+
+    Raises:
+        SpecError: if not exactly one of app and component is given, or arguments without a component.
+    """
+
+    app: AppDef | str | Mapping[str, Any] | Callable[[], AppDef] | None = None
+    component: str | Callable[..., AppDef] | None = None
+    args: Mapping[str, Any] | Sequence[str] = field(default_factory=dict)
+    scheduler: str | None = None
+    cfg: Mapping[str, CfgVal] = field(default_factory=dict)
+    workspace: str | None = None
+    parent_run_id: str | None = None
+    tracker_base: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.app is None) == (self.component is None):
+            raise SpecError("launch: exactly one of app and component must be given")
+        if self.app is not None and self.args:
+            raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
+
+    @staticmethod
+    def of(source: object, **more: Any) -> Launch:
+        """Return a launch of whatever a user may hand to ``convert``.
+
+        Args:
+            source: a Launch, an AppDef, its JSON, or a component (name or function).
+            more: the other arguments of a Launch; for a given Launch, what to replace in it.
+
+        Raises:
+            SpecError: if it is none of these.
+        """
+        from dataclasses import replace
+
+        if isinstance(source, Launch):
+            return replace(source, **more) if more else source
+        if isinstance(source, (AppDef, Mapping)):
+            return Launch(app=source, **more)
+        if isinstance(source, str):
+            is_json = source.lstrip().startswith("{")
+            return Launch(app=source, **more) if is_json else Launch(component=source, **more)
+        if callable(source):
+            return Launch(component=source, **more)
+        raise SpecError(f"{source!r}: must be an AppDef, its JSON, or a component (a name or a function)")
+
+    @property
+    def name(self) -> str:
+        """A name for people: of the app or the component."""
+        if isinstance(self.app, AppDef):
+            return self.app.name
+        thing = self.component if self.component is not None else self.app
+        if isinstance(thing, str):
+            return "app" if thing.lstrip().startswith("{") else thing
+        if isinstance(thing, Mapping):
+            return str(thing.get("name", "app"))
+        return str(getattr(thing, "__name__", "app"))
+
+    def declares(self, argument: str) -> bool:
+        """Tell whether the component has an argument of that name.
+
+        Raises:
+            SpecError: if there is no such component.
+        """
+        if self.component is None:
+            return False
+        from transload.components import as_component
+
+        return any(parameter.name == argument for parameter in as_component(self.component).parameters)
+
+    def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
+        """Return the app, validated.
+
+        Args:
+            known: what the host knows (``tracker_base``, ``trial_idx`` …): given to the component where it declares an
+                argument of that name that ``args`` leaves open.
+            defaults: component argument → text, for what is still open.
+
+        Raises:
+            SpecError: if the app is not valid, there is no such component, or its arguments are wrong.
+        """
+        app = self._component(known or {}, defaults) if self.component is not None else self._app()
+        if not isinstance(app, AppDef):
+            raise SpecError(f"{self.name}: must return an AppDef, not {type(app).__name__}")
+        app.check_runnable()
+        return app
+
+    def _app(self) -> Any:
+        if isinstance(self.app, AppDef):
+            return self.app
+        if isinstance(self.app, str):
+            return AppDef.from_json(self.app)
+        if isinstance(self.app, Mapping):
+            import json
+
+            return AppDef.from_json(json.dumps(dict(self.app)))
+        assert callable(self.app)
+        return self.app()
+
+    def _component(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
+        from transload.components import as_component, build, materialize
+
+        assert self.component is not None
+        found = as_component(self.component)
+        declared = {parameter.name for parameter in found.parameters}
+        # what the host knows gives way to what the user said, and goes before the settings
+        open_values = {**(defaults or {}), **{name: value for name, value in known.items() if name in declared}}
+        if isinstance(self.args, Mapping):
+            return build(found, self.args, defaults=open_values)
+        return materialize(found, list(self.args), open_values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the launch as JSON values, functions by their import path.
+
+        Raises:
+            SpecError: for a function that cannot be imported again (a lambda, a closure).
+        """
+        app = self.app
+        if callable(app) and not isinstance(app, (AppDef, str, Mapping)):
+            app = self._app()
+        if isinstance(app, AppDef):
+            app = app.to_json()
+        component = (
+            self.component if self.component is None or isinstance(self.component, str) else _path(self.component)
+        )
+        return {
+            "schema": SCHEMA,
+            "app": dict(app) if isinstance(app, Mapping) else app,
+            "component": component,
+            "args": dict(self.args) if isinstance(self.args, Mapping) else list(self.args),
+            "scheduler": self.scheduler,
+            "cfg": dict(self.cfg),
+            "workspace": self.workspace,
+            "parent_run_id": self.parent_run_id,
+            "tracker_base": self.tracker_base,
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Launch:
+        """Read what `to_dict` returned.
+
+        Raises:
+            SpecError: if it is not such a value, or of a newer schema.
+        """
+        values = dict(data)
+        schema = values.pop("schema", SCHEMA)
+        if not isinstance(schema, int) or schema > SCHEMA:
+            raise SpecError(f"launch: schema {schema!r} is newer than this version reads ({SCHEMA})")
+        try:
+            return Launch(**values)
+        except TypeError as exc:
+            raise SpecError(f"launch: not the JSON form of a launch: {exc}") from exc
+
+
+def _path(function: Callable[..., Any]) -> str:
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if not module or not name or "<" in name or module == "__main__":
+        raise SpecError(f"component {name or function!r}: must be a function of a module, to be found again elsewhere")
+    return f"{module}:{name}"

@@ -1,0 +1,107 @@
+"""The settings that every host offers for running an app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from transload.errors import ConfigError
+from transload.pipelines._attach import AttachPolicy
+from transload.pipelines._retry import RetryRule
+from transload.specs import AppState
+
+OnKill = Literal["cancel", "detach"]
+"""What happens to the app when the host's unit of work is killed."""
+
+DEFAULT_PATIENCE: Final = 300.0
+"""Seconds of unbroken UNKNOWN that are waited through by default."""
+
+
+@dataclass(kw_only=True)
+class ExecutionOptions:
+    """How a host runs an app. Adapters pass on what their users gave, under these names.
+
+    Args:
+        patience: seconds of unbroken UNKNOWN before it becomes the host's failure.
+        poll_interval: longest pause in seconds between questions to a scheduler that does not push changes.
+        logging_interval: longest pause in seconds between two looks at the logs.
+        schedule_timeout: seconds in SUBMITTED before the app is cancelled; None: no limit.
+        startup_timeout: seconds in PENDING before it first runs; None: no limit.
+        deadline: absolute end for the whole, seconds since the epoch; None: no end.
+        on_kill: ``cancel`` or ``detach``.
+        retries_by: see `RetryRule`.
+        max_log_rate: see `LogRate`; None: no limit.
+        tail_lines: how many last log lines go into the message of a failure.
+        durable: False: no store, no attaching; every run submits an app of a fresh id.
+        answer_lost: the host knows that the loss of an earlier attempt was reported already (hosts without a store).
+        attach: the rule for attempts.
+
+    Raises:
+        ConfigError: for a value that is not allowed.
+    """
+
+    patience: float = DEFAULT_PATIENCE
+    poll_interval: float = 5.0
+    logging_interval: float = 2.0
+    schedule_timeout: float | None = None
+    startup_timeout: float | None = None
+    deadline: float | None = None
+    on_kill: OnKill = "cancel"
+    retries_by: RetryRule | str = RetryRule.NESTED
+    max_log_rate: int | str | None = None
+    tail_lines: int = 20
+    durable: bool = True
+    answer_lost: bool = False
+    attach: AttachPolicy = field(default_factory=AttachPolicy)
+
+    def __post_init__(self) -> None:
+        self.retries_by = RetryRule.of(self.retries_by)
+        if self.on_kill not in ("cancel", "detach"):
+            raise ConfigError(f"on_kill={self.on_kill!r}: must be 'cancel' or 'detach'")
+        for name, zero in (
+            ("patience", True),
+            ("poll_interval", False),
+            ("logging_interval", False),
+            ("schedule_timeout", False),
+            ("startup_timeout", False),
+        ):
+            value = getattr(self, name)
+            if value is None and name.endswith("_timeout"):
+                continue
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not (value > 0 or (zero and value == 0))
+            ):
+                raise ConfigError(
+                    f"{name}={value!r}: must be a number of seconds{', 0 or more' if zero else ' above 0'}"
+                )
+        if self.max_log_rate is not None:
+            from transload.pipelines._logs import LogRate
+
+            LogRate.parse(self.max_log_rate)
+
+    @property
+    def rule(self) -> RetryRule:
+        """The retry rule."""
+        return RetryRule.of(self.retries_by)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as JSON values."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values["retries_by"] = self.rule.value
+        values["attach"] = sorted(state.name for state in self.attach.next_after)
+        return values
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> ExecutionOptions:
+        """Read what `to_dict` returned; options that a later version added are ignored.
+
+        Raises:
+            ConfigError: for a value that is not allowed.
+            KeyError: for an unknown name of a state.
+        """
+        known = {key: value for key, value in values.items() if key in ExecutionOptions.__dataclass_fields__}
+        known["attach"] = AttachPolicy(frozenset(AppState[name] for name in values.get("attach", ())))
+        return ExecutionOptions(**known)

@@ -1,0 +1,78 @@
+"""Where a host keeps the few facts that re-attaching needs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from transload.errors import ConfigError
+
+
+class Store(Protocol):
+    """A place of the host's own for one small JSON object, for one unit of work. A host that has none gives None."""
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None."""
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep ``record``: when this returns, it survives the death of the process."""
+
+
+class MemoryStore:
+    """A store that lives as long as this object. For tests, and for hosts that save it themselves.
+
+    Args:
+        record: what it holds at first.
+    """
+
+    def __init__(self, record: dict[str, Any] | None = None) -> None:
+        self.record = record
+
+    def get(self) -> dict[str, Any] | None:
+        """Return a copy of what was last put, or None."""
+        return copy.deepcopy(self.record)
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep a copy of ``record``."""
+        self.record = copy.deepcopy(record)
+
+
+class JsonFileStore:
+    """A store in a file of its own, replaced as a whole.
+
+    Args:
+        path: the file; its folder must exist.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None.
+
+        Raises:
+            ConfigError: if the file holds something else.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            record = json.loads(text)
+        except ValueError as exc:
+            raise ConfigError(f"{self.path}: not a record of a host: {exc}") from exc
+        if not isinstance(record, dict):
+            raise ConfigError(f"{self.path}: not a record of a host")
+        return record
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep ``record``; a reader sees the old or the new one."""
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        with open(aside, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, self.path)

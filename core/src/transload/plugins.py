@@ -1,0 +1,376 @@
+"""The plugin manager: finds plugins, sets broken ones aside, and hands out what they registered."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pluggy
+
+from transload import hookspecs
+from transload._entry_points import has_plugins as _has_plugins  # noqa: F401 - forgotten by tests that install
+from transload._entry_points import third_party_installed
+from transload.errors import PluginError, TransloadError
+from transload.specs import AppDef, AppState, AppStatus
+from transload.specs._check import nearest
+from transload.specs._named_resources import ResourceFactory, builtin_named_resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from transload.specs import CfgVal
+
+__all__ = [
+    "GROUP",
+    "AppEvent",
+    "PluginInfo",
+    "Plugins",
+    "get_plugins",
+    "hookimpl",
+    "load_attribute",
+    "third_party_installed",
+]
+
+GROUP: Final = "transload"
+"""The entry-point group that plugins are found in."""
+
+DISABLE: Final = "TRANSLOAD_DISABLE_PLUGINS"
+"""Environment variable: comma-separated names of plugins (entry points) that are not loaded; ``*`` for all."""
+
+BUILTINS: Final = {
+    "schedulers.local": "transload.schedulers.local.plugin",
+    "tracker": "transload.tracker.plugin",
+    "components": "transload.components.plugin",
+    "pipelines": "transload.pipelines.plugin",
+    "testing": "transload.testing.plugin",
+}
+"""Built-in plugins, which use the same hooks as all others."""
+
+hookimpl = pluggy.HookimplMarker("transload")
+"""Marks a function as the implementation of the hook of its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppEvent:
+    """A change of state, as `hookspecs.transload_app_event` gets it.
+
+    Args:
+        handle: the app handle.
+        state: the new state.
+        attempt: ``num_restarts`` of the app at that time.
+        status: the whole status.
+        time: when it was observed, seconds since the epoch.
+    """
+
+    handle: str
+    state: AppState
+    attempt: int
+    status: AppStatus
+    time: float
+
+    @property
+    def id(self) -> str:
+        """Return the id that is equal for two observations of the same change."""
+        return f"{self.handle}#{self.state.name}#{self.attempt}"
+
+
+@dataclass(slots=True)
+class PluginInfo:
+    """A plugin as `Plugins.infos` lists it.
+
+    Args:
+        name: name of its entry point.
+        value: what the entry point names.
+        dist: the distribution that brought it, ``""`` for a built-in.
+        version: version of that distribution.
+        status: ``loaded``, ``disabled`` or ``broken``.
+        error: the traceback of a broken one.
+        provides: kind → names that it registered.
+    """
+
+    name: str
+    value: str
+    dist: str = ""
+    version: str = ""
+    status: str = "loaded"
+    error: str = ""
+    provides: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Entry:
+    thing: Any
+    plugin: str
+    dist: str
+
+
+def load_attribute(reference: str) -> Any:
+    """Import ``"package.module:attribute"`` and return the attribute (dots allowed).
+
+    Raises:
+        ValueError: if it is not of that form.
+        ImportError: if the module cannot be imported.
+        AttributeError: if it has no such attribute.
+    """
+    import importlib
+
+    module, colon, attribute = reference.partition(":")
+    if not colon or not module or not attribute:
+        raise ValueError(f"{reference!r}: must be of the form package.module:attribute")
+    thing: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        thing = getattr(thing, part)
+    return thing
+
+
+class Plugins:
+    """All plugins of this process.
+
+    Args:
+        entry_points: the ``(name, value, distribution, version)`` of plugins to load; None: those installed.
+        disabled: names that are not loaded; None: from ``TRANSLOAD_DISABLE_PLUGINS``.
+    """
+
+    def __init__(
+        self,
+        entry_points: list[tuple[str, str, str, str]] | None = None,
+        disabled: set[str] | None = None,
+    ) -> None:
+        self._manager = pluggy.PluginManager("transload")
+        self._manager.add_hookspecs(hookspecs)
+        self._lock = threading.RLock()
+        self._infos: dict[str, PluginInfo] = {}
+        self._registries: dict[str, dict[str, _Entry]] = {}
+        if disabled is None:
+            disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()}
+        for name, module in BUILTINS.items():
+            self._load(PluginInfo(name, module))
+        for name, value, dist, version in _installed() if entry_points is None else entry_points:
+            info = PluginInfo(name, value, dist, version)
+            if name in disabled or "*" in disabled:
+                info.status = "disabled"
+                self._infos[name] = info
+            else:
+                self._load(info)
+
+    def _load(self, info: PluginInfo) -> None:
+        """Import one plugin and check its hooks; a failure marks it broken."""
+        import importlib
+
+        if info.name in self._infos:
+            info = PluginInfo(f"{info.name} ({info.dist})", info.value, info.dist, info.version)
+        self._infos[info.name] = info
+        try:
+            if info.dist == "" or ":" not in info.value:
+                plugin = importlib.import_module(info.value)
+            else:
+                plugin = load_attribute(info.value)
+            self._manager.register(plugin, name=info.name)
+        except (Exception, SystemExit):
+            self._set_aside(info, traceback.format_exc())
+            return
+        try:
+            self._manager.check_pending()
+        except pluggy.PluginValidationError as exc:
+            self._set_aside(info, f"{exc}\nNo such hook; see transload.hookspecs for those that exist.")
+
+    def _set_aside(self, info: PluginInfo, error: str) -> None:
+        info.status, info.error = "broken", error
+        if self._manager.has_plugin(info.name):
+            self._manager.unregister(name=info.name)
+
+    def register(self, plugin: object, name: str, dist: str = "") -> None:
+        """Add a plugin object to this process (for programs and tests).
+
+        Raises:
+            PluginError: if the name is taken, or the plugin implements a hook that does not exist.
+        """
+        with self._lock:
+            if name in self._infos:
+                raise PluginError(f"plugin {name!r} is registered already", name, dist)
+            info = PluginInfo(name, repr(plugin), dist)
+            self._infos[name] = info
+            try:
+                self._manager.register(plugin, name=name)
+                self._manager.check_pending()
+            except pluggy.PluginValidationError as exc:
+                if self._manager.has_plugin(name):
+                    self._manager.unregister(name=name)
+                del self._infos[name]
+                raise PluginError(f"plugin {name!r}: {exc}", name, dist) from exc
+            self._registries.clear()
+
+    def unregister(self, name: str) -> None:
+        """Take a plugin out of this process again; nothing happens if it is not there."""
+        with self._lock:
+            if self._infos.pop(name, None) is not None and self._manager.has_plugin(name):
+                self._manager.unregister(name=name)
+            self._registries.clear()
+
+    def infos(self) -> list[PluginInfo]:
+        """Return all plugins, loaded, disabled and broken, with what they registered."""
+        for kind in ("schedulers", "trackers", "components", "named_resources", "adapters", "suggesters"):
+            self.registry(kind)
+        self.registry("cli_commands")
+        return list(self._infos.values())
+
+    def registry(self, kind: str) -> dict[str, _Entry]:
+        """Return what was registered through the hook ``transload_<kind>``, by name."""
+        with self._lock:
+            found = self._registries.get(kind)
+            if found is None:
+                found = self._registries[kind] = self._collect(kind)
+            return found
+
+    def _collect(self, kind: str) -> dict[str, _Entry]:
+        found: dict[str, _Entry] = {}
+        for impl in self._impls(f"transload_{kind}"):
+            info = self._infos[impl.plugin_name]
+            mine: dict[str, _Entry] = {}
+            try:
+                impl.function(_registrar(kind, info, found, mine))
+            except Exception:
+                info.status, info.error = "broken", traceback.format_exc()
+                continue
+            found.update(mine)
+            if mine:
+                info.provides[kind] = sorted(mine)
+        return found
+
+    def _impls(self, hook: str) -> list[pluggy.HookImpl]:
+        """Return the implementations of a hook in registration order, the built-ins first.
+
+        pluggy's own list puts those marked ``trylast`` in front, where they could take a built-in's name.
+        """
+        caller: pluggy.HookCaller = getattr(self._manager.hook, hook)
+        order = list(self._infos)
+        return sorted(caller.get_hookimpls(), key=lambda impl: order.index(impl.plugin_name))
+
+    def names(self, kind: str) -> list[str]:
+        """Return the registered names of a kind (``schedulers``, ``trackers`` …), sorted."""
+        return sorted(self.registry(kind))
+
+    def get(self, kind: str, name: str) -> Any:
+        """Return what is registered under ``name``; a string is imported now.
+
+        Raises:
+            KeyError: if no such name is registered.
+            PluginError: if it cannot be imported.
+        """
+        entry = self.registry(kind)[name]
+        if isinstance(entry.thing, str):
+            try:
+                entry.thing = load_attribute(entry.thing)
+            except Exception as exc:
+                what = kind.rstrip("s").replace("_", " ")
+                raise PluginError(
+                    f"{what} {name!r} of plugin {entry.plugin!r} cannot be loaded: {type(exc).__name__}: {exc}",
+                    entry.plugin,
+                    entry.dist,
+                ) from exc
+        return entry.thing
+
+    def hint(self, kind: str, name: str) -> str:
+        """Return what to say when ``name`` is not registered: the nearest name, and broken plugins if there are any."""
+        hint = nearest(name, self.names(kind))
+        broken = [info.name for info in self._infos.values() if info.status == "broken"]
+        return f"{hint} (broken plugins, see `transload plugins`: {', '.join(broken)})" if broken else hint
+
+    def named_resources(self) -> dict[str, ResourceFactory]:
+        """Return the factories of all named resources, built-in and registered."""
+        registered = {name: self.get("named_resources", name) for name in self.names("named_resources")}
+        return {**builtin_named_resources(), **registered}
+
+    def before_submit(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDef:
+        """Return ``app`` as the house policies leave it (see `hookspecs.transload_before_submit`).
+
+        Raises:
+            TransloadError: as a policy raised it.
+            PluginError: if a policy failed, or did not return an AppDef.
+        """
+        for impl in self._impls("transload_before_submit"):
+            values = {"app": app, "scheduler": scheduler, "cfg": cfg}
+            try:
+                changed = impl.function(*(values[name] for name in impl.argnames))
+            except TransloadError:
+                raise
+            except Exception as exc:
+                message = f"plugin {impl.plugin_name!r} failed in transload_before_submit: {type(exc).__name__}: {exc}"
+                raise PluginError(message, impl.plugin_name, self._infos[impl.plugin_name].dist) from exc
+            if changed is not None:
+                if not isinstance(changed, AppDef):
+                    message = f"plugin {impl.plugin_name!r}: transload_before_submit returned {type(changed).__name__}"
+                    raise PluginError(f"{message}, not an AppDef or None", impl.plugin_name)
+                app = changed
+        return app
+
+    def app_link(self, handle: str) -> str | None:
+        """Return a page about an app, if a plugin offers one; an error is logged."""
+        try:
+            link: str | None = self._manager.hook.transload_app_link(handle=handle)
+        except Exception:
+            _log().exception("transload_app_link failed for %s", handle)
+            return None
+        return link
+
+    def emit(self, event: AppEvent) -> None:
+        """Tell every plugin of an event; errors are logged."""
+        for impl in self._manager.hook.transload_app_event.get_hookimpls():
+            try:
+                impl.function(*(event for _ in impl.argnames))
+            except Exception:
+                _log().exception("plugin %r failed in transload_app_event (%s)", impl.plugin_name, event.id)
+
+
+def _registrar(
+    kind: str, info: PluginInfo, taken: dict[str, _Entry], mine: dict[str, _Entry]
+) -> Callable[[str, Callable[..., Any] | str], None]:
+    def register(name: str, thing: Callable[..., Any] | str) -> None:
+        if not isinstance(name, str) or not name or any(c.isspace() for c in name):
+            raise PluginError(f"{kind}: {name!r}: a name must be a str without spaces", info.name, info.dist)
+        if not callable(thing) and not (isinstance(thing, str) and ":" in thing):
+            message = f"{kind}: {name!r}: must be callable or 'package.module:attribute', not {thing!r}"
+            raise PluginError(message, info.name, info.dist)
+        if name in taken or name in mine or (kind == "named_resources" and name in builtin_named_resources()):
+            owner = taken[name].plugin if name in taken else info.name if name in mine else "transload"
+            raise PluginError(f"{kind}: {name!r} is registered already by {owner!r}", info.name, info.dist)
+        mine[name] = _Entry(thing, info.name, info.dist)
+
+    return register
+
+
+def _log() -> Any:
+    import logging
+
+    return logging.getLogger("transload.plugins")
+
+
+def _installed() -> list[tuple[str, str, str, str]]:
+    """Return the installed entry points of our group; all metadata are read only where one may be."""
+    if not third_party_installed():
+        return []
+    from importlib.metadata import distributions
+
+    found: dict[str, tuple[str, str, str, str]] = {}
+    for dist in distributions():
+        for entry in dist.entry_points:
+            if entry.group == GROUP:
+                found.setdefault(entry.name, (entry.name, entry.value, dist.name, dist.version))
+    return [found[name] for name in sorted(found)]
+
+
+_plugins: Plugins | None = None
+_plugins_lock = threading.Lock()
+
+
+def get_plugins() -> Plugins:
+    """Return the plugins of this process, loading them at the first call."""
+    global _plugins
+    with _plugins_lock:
+        if _plugins is None:
+            _plugins = Plugins()
+        return _plugins

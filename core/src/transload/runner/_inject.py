@@ -1,0 +1,90 @@
+"""What the runner adds to an app before it is converted: who it is, where it reports."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from transload.specs import AppDef, CfgVal, Workspace, macros, resolve_secret
+
+if TYPE_CHECKING:
+    from transload.runner.config import Settings
+    from transload.schedulers.api import Scheduler
+
+ENV_JOB_ID = "TRANSLOAD_JOB_ID"
+ENV_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
+ENV_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
+
+
+def with_workspace(app: AppDef, workspace: str | Workspace | None) -> AppDef:
+    """Return ``app`` with ``workspace`` for every role that has none of its own."""
+    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+    if not given:
+        return app
+    app = copy.deepcopy(app)
+    for role in app.roles:
+        role.workspace = role.workspace or given
+    return app
+
+
+def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> AppDef:
+    """Return a copy of ``app`` with ``environment`` added to every role and ``${app_id}`` replaced.
+
+    The other macros are left for the scheduler.
+    """
+    values = macros.Values(
+        img_root=macros.img_root, app_id=app_id, replica_id=macros.replica_id, rank0_env=macros.rank0_env
+    )
+    changed = copy.copy(app)
+    changed.roles = []
+    for role in app.roles:
+        role = values.apply(role)
+        # what the runner says of the run wins over what a role may have inherited from another run
+        role.env.update(environment)
+        changed.roles.append(role)
+    return changed
+
+
+def tracker_base_of(backend: Scheduler, app_id: str, cfg: Mapping[str, CfgVal], given: str | None) -> str | None:
+    """Return where an app reports: the given base (``${app_id}`` replaced), else a folder of its own; None: nowhere."""
+    return given.replace(macros.app_id, app_id) if given else backend.results_folder(app_id, cfg)
+
+
+def run_environment(
+    handle: str, tracker_base: str | None, parent_run_id: str | None, settings: Settings
+) -> dict[str, str]:
+    """Return the variables that tell a job which run it is and where it reports.
+
+    Raises:
+        ConfigError: for a tracker that is not there or cannot be built from its configuration.
+    """
+    environment = {ENV_JOB_ID: handle}
+    if parent_run_id:
+        environment[ENV_PARENT_RUN_ID] = parent_run_id
+    if tracker_base:
+        environment[ENV_TRACKER_BASE] = tracker_base
+    trackers = settings.trackers()
+    if trackers:
+        from transload.tracker import check_trackers, injected_environment
+
+        check_trackers(trackers)
+        environment.update(injected_environment(trackers))
+    return environment
+
+
+def resolve_secrets(app: AppDef, backend: Scheduler) -> dict[str, dict[str, str]]:
+    """Return role → variable → value of all secrets; sources of the scheduler's own kind are left to it.
+
+    Raises:
+        SpecError: if one is missing.
+    """
+    own: frozenset[str] = getattr(backend, "secret_kinds", frozenset())
+    resolved: dict[str, dict[str, str]] = {}
+    for index, role in enumerate(app.roles):
+        for name, source in role.secrets.items():
+            if source.partition(":")[0] in own:
+                continue
+            path = f"roles[{index}].secrets[{name!r}]"
+            resolved.setdefault(role.name, {})[name] = resolve_secret(source, path)
+    return resolved

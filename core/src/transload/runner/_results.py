@@ -1,0 +1,150 @@
+"""What an app reported: results, metadata and artifacts, as one value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import SpecError, TransloadError
+from transload.specs import AppState
+
+if TYPE_CHECKING:
+    from transload.schedulers.api import AppDescription
+
+SCHEMA: Final = 1
+
+ResultValue = int | float | str
+
+
+class NoSuchResult(TransloadError, LookupError):
+    """A result was asked for that the app did not report, or reported under several keys."""
+
+
+@dataclass
+class AppResults:
+    """What an app reported.
+
+    Args:
+        handle: the app.
+        state: its state when the results were read. Success is decided by it, never by results being there.
+        results: key → name → value, as written through the public result format.
+        metadata: what the configured trackers know of the run.
+        artifacts: name → ``{"path": …, "metadata": …}``, from the configured trackers.
+        looked_in: where results were looked for; if there are none, this says where they should have been.
+    """
+
+    handle: str
+    state: AppState
+    results: dict[str, dict[str, ResultValue]] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    looked_in: list[str] = field(default_factory=list)
+
+    def value(self, name: str, key: str | int | None = None) -> ResultValue:
+        """Return the result of that name.
+
+        Args:
+            name: name of the result, for example ``accuracy``.
+            key: the key that it was reported under; may be left out if only one key has the name.
+
+        Raises:
+            NoSuchResult: if no key has it, or more than one; the message says which, and where was looked.
+        """
+        if key is not None:
+            found = [str(key)] if name in self.results.get(str(key), {}) else []
+        else:
+            found = [each for each, values in self.results.items() if name in values]
+        if len(found) == 1:
+            return self.results[found[0]][name]
+        if found:
+            raise NoSuchResult(f"result {name!r} was reported under {len(found)} keys ({', '.join(found)}): give one")
+        under = f" under key {str(key)!r}" if key is not None else ""
+        raise NoSuchResult(f"no result {name!r}{under}: {self.explain()}")
+
+    def explain(self) -> str:
+        """Return one line: what was reported, or where a report was looked for."""
+        where = ", ".join(self.looked_in) or "nowhere: no tracker base is visible inside the job, give tracker_base"
+        if not self.results:
+            return f"{self.handle} ({self.state}) reported nothing; looked in {where}"
+        shown = "; ".join(f"{key}: {', '.join(values) or 'nothing'}" for key, values in list(self.results.items())[:10])
+        return f"{self.handle} reported {shown} (in {where})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as JSON values, with a ``schema`` number."""
+        return {
+            "schema": SCHEMA,
+            "handle": self.handle,
+            "state": self.state.name,
+            "results": self.results,
+            "metadata": self.metadata,
+            "artifacts": self.artifacts,
+            "looked_in": self.looked_in,
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the results as JSON text (NaN and Infinity as Python's json writes them)."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, default=str)
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> AppResults:
+        """Build results from what `to_dict` returned; unknown fields are ignored.
+
+        Raises:
+            SpecError: if it is not such a value, or of a newer schema.
+        """
+        try:
+            schema = data.get("schema", SCHEMA)
+            if schema > SCHEMA:
+                raise SpecError(
+                    f"AppResults.schema={schema!r}: is newer than this version of transload reads ({SCHEMA})"
+                )
+            return AppResults(
+                handle=data["handle"],
+                state=AppState.__members__.get(data["state"], AppState.UNKNOWN),
+                results=data.get("results", {}),
+                metadata=data.get("metadata", {}),
+                artifacts=data.get("artifacts", {}),
+                looked_in=data.get("looked_in", []),
+            )
+        except (AttributeError, KeyError, TypeError) as exc:
+            raise SpecError(f"AppResults: not the JSON form of results: {exc!r}") from exc
+
+    @staticmethod
+    def from_json(text: str | bytes) -> AppResults:
+        """Read what `to_json` wrote.
+
+        Raises:
+            SpecError: if it is not JSON, or not the form of results.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as exc:
+            raise SpecError(f"AppResults: not valid JSON: {exc}") from exc
+        return AppResults.from_dict(data)
+
+
+def read_results(tracker_base: str) -> dict[str, dict[str, ResultValue]]:
+    """Return all that was reported below a tracker base: key → name → value."""
+    from transload.runtime.tracking import FsspecResultTracker
+
+    return FsspecResultTracker(tracker_base).to_dict()
+
+
+def collect_results(app_handle: str, description: AppDescription, trackers: Mapping[str, str | None]) -> AppResults:
+    """Return what an app reported, from its tracker base and from the given trackers (name → configuration)."""
+    results = AppResults(app_handle, description.status.state)
+    if description.tracker_base:
+        results.looked_in.append(description.tracker_base)
+        results.results = read_results(description.tracker_base)
+    if not trackers:
+        return results
+    from transload.tracker import build_trackers
+
+    for name, tracker in zip(trackers, build_trackers(trackers), strict=True):
+        results.looked_in.append(f"tracker {name}")
+        results.metadata.update(tracker.metadata(app_handle))
+        for artifact in tracker.artifacts(app_handle).values():
+            results.artifacts[artifact.name] = {"path": artifact.path, "metadata": dict(artifact.metadata or {})}
+    return results

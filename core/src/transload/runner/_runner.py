@@ -1,0 +1,514 @@
+"""The runner."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from transload.errors import AppNotFound, ConfigError
+from transload.runner._ids import check_app_id, unique_app_id
+from transload.runner._inject import (
+    ENV_PARENT_RUN_ID,
+    resolve_secrets,
+    run_environment,
+    tracker_base_of,
+    with_identity,
+    with_workspace,
+)
+from transload.runner._schedulers import Schedulers
+from transload.specs import (
+    AppDef,
+    AppDryRunInfo,
+    AppHandle,
+    AppState,
+    AppStatus,
+    CfgVal,
+    Workspace,
+    make_app_handle,
+    parse_app_handle,
+    runopts,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from transload.runner._results import AppResults
+    from transload.runner.config import Settings
+    from transload.schedulers.api import AppDescription, ListAppResponse, Scheduler, SchedulerFactory, Stream
+
+DEFAULT_SESSION = "transload"
+
+
+class Runner:
+    """Submits apps to schedulers and answers for them afterwards.
+
+    An app belongs to its scheduler, not to the runner that submitted it: any runner of the same user can attach to it
+    by its handle. A runner may be used from several threads. It installs no signal handler and leaves no thread behind.
+
+    Args:
+        name: name of the session; part of the handles that it makes.
+        scheduler_factories: name → factory; default: all schedulers that are built in or installed as plugins.
+        component_defaults: component → argument → default, in the form of the command line.
+        scheduler_params: keyword arguments for each factory.
+        inherit_env: jobs get the whole environment of this process; False: only an allow-list of it.
+        settings: the settings in force; default: read from files and the environment when first needed.
+    """
+
+    def __init__(
+        self,
+        name: str = DEFAULT_SESSION,
+        scheduler_factories: Mapping[str, SchedulerFactory] | None = None,
+        component_defaults: Mapping[str, Mapping[str, str]] | None = None,
+        scheduler_params: Mapping[str, object] | None = None,
+        *,
+        inherit_env: bool = True,
+        settings: Settings | None = None,
+    ) -> None:
+        self._name = name
+        self._component_defaults = component_defaults or {}
+        self._inherit_env = inherit_env
+        self._loaded_settings = settings
+        self._schedulers = Schedulers(name, scheduler_factories, scheduler_params or {})
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Runner(name={self._name!r}, schedulers={self.scheduler_backends()})"
+
+    def close(self) -> None:
+        """Free what the runner holds; running apps go on. May be called more than once."""
+        self._schedulers.close()
+
+    def name(self) -> str:
+        """Return the name of the session."""
+        return self._name
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        with self._lock:
+            if self._loaded_settings is None:
+                from transload.runner.config import load_settings
+
+                self._loaded_settings = load_settings()
+            return self._loaded_settings
+
+    # -- schedulers
+
+    def scheduler_backends(self) -> list[str]:
+        """Return the names of the schedulers that can be used."""
+        return self._schedulers.names()
+
+    def scheduler(self, name: str | None = None) -> Scheduler:
+        """Return the scheduler of that name, made once per runner.
+
+        Args:
+            name: default: the configured one, else ``local``.
+
+        Raises:
+            UnknownSchedulerException: if there is none; the nearest name is suggested.
+            PluginError: if its plugin is broken.
+        """
+        return self._schedulers.get(name or self.settings.scheduler)
+
+    def scheduler_run_opts(self, scheduler: str | None = None) -> runopts:
+        """Return the options that a scheduler takes, those that the runner understands for every scheduler included."""
+        opts = runopts()
+        opts.update(self.scheduler(scheduler).run_opts())
+        opts.add("tracker_base", str, "where the app reports results: a folder or fsspec URL; may hold ${app_id}")
+        return opts
+
+    # -- submitting
+
+    def dryrun(
+        self,
+        app: AppDef,
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        app_id: str | None = None,
+        tracker_base: str | None = None,
+    ) -> AppDryRunInfo[Any]:
+        """Return the request that `run` would submit; nothing outside of this process is touched.
+
+        Args:
+            app: the job.
+            scheduler: where to run it; default: the configured one, else ``local``.
+            cfg: run options of the scheduler.
+            workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
+            parent_run_id: run that this one derives from; default: ``TRANSLOAD_PARENT_RUN_ID``.
+            app_id: the caller's own id; default: a fresh one.
+            tracker_base: where the app reports results; default: from ``cfg``, else a folder of the app's own.
+
+        Raises:
+            SpecError: if the app or id is not valid, or the scheduler cannot express it.
+            ConfigError: for an unknown scheduler or option, or a tracker that is wrongly configured.
+        """
+        from transload.plugins import get_plugins
+        from transload.schedulers.api import Submission
+
+        given = app_id is not None
+        name = scheduler or self.settings.scheduler
+        backend = self.scheduler(name)
+        options, configured_base = self._options(name, backend, cfg)
+        app.check_runnable()
+        app = get_plugins().before_submit(app, name, options)
+        app = with_workspace(app, workspace if workspace is not None else self.settings.get("workspace"))
+        app.check_runnable()
+        app_id = unique_app_id(app.name) if app_id is None else check_app_id(app_id)
+        qualify = getattr(backend, "qualified_id", None)  # an id that must carry more than a name
+        app_id = qualify(app_id, options) if callable(qualify) else app_id
+        base = tracker_base_of(backend, app_id, options, tracker_base or configured_base)
+        handle = make_app_handle(name, self._name, app_id)
+        parent = parent_run_id or os.environ.get(ENV_PARENT_RUN_ID)
+        converted = with_identity(app, app_id, run_environment(handle, base, parent, self.settings))
+        info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
+        for role in app.roles:
+            info = role.pre_proc(name, info)
+        info._app, info._cfg, info._scheduler = app, options, name
+        info._app_id, info._converted = app_id, converted
+        info._submission = Submission(
+            app=app,
+            digest=app.digest(),
+            session=self._name,
+            cfg=options,
+            tracker_base=base,
+            id_given=given,
+            inherit_env=self._inherit_env,
+        )
+        return info
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+        """Submit what `dryrun` returned, its request changed by the caller or not.
+
+        Returns:
+            The handle of the app. With a caller-given id, an app of that id and digest is adopted: nothing is started.
+
+        Raises:
+            AppExists: if the id is taken by another app.
+            SubmitError: if the scheduler did not take it; nothing runs.
+            SpecError: if a secret cannot be resolved.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+        """
+        from dataclasses import replace
+
+        info = dryrun_info
+        if info._scheduler is None or info._converted is None:
+            raise ConfigError("schedule() takes what this runner's dryrun() returned")
+        backend = self.scheduler(info._scheduler)
+        request = info.request
+        prepared = backend.prepare(info._converted, info._cfg)
+        if prepared is not info._converted:
+            if request != backend.convert(info._converted, info._cfg):
+                raise ConfigError("the request was changed after the dry-run, but it must be built anew (workspace)")
+            request = backend.convert(prepared, info._cfg)
+        submission = replace(info._submission, secrets=resolve_secrets(info._converted, backend))
+        started = backend.submit(request, info._app_id, submission)
+        handle = make_app_handle(info._scheduler, self._name, info._app_id)
+        if started:
+            self._emit(handle, AppStatus(AppState.SUBMITTED))
+        return handle
+
+    def run(
+        self,
+        app: AppDef,
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        app_id: str | None = None,
+        tracker_base: str | None = None,
+    ) -> AppHandle:
+        """Submit an app; return its handle at once. Arguments and errors as in `dryrun` and `schedule`."""
+        info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base)
+        return self.schedule(info)
+
+    def dryrun_component(
+        self,
+        component: str | Callable[..., AppDef],
+        component_args: Sequence[str] | Mapping[str, Any] = (),
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        app_id: str | None = None,
+        tracker_base: str | None = None,
+    ) -> AppDryRunInfo[Any]:
+        """Return the request that `run_component` would submit.
+
+        Args:
+            component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or function.
+            component_args: as on the command line, or name → value.
+            scheduler: see `dryrun`.
+            cfg: see `dryrun`.
+            workspace: see `dryrun`.
+            parent_run_id: see `dryrun`.
+            app_id: see `dryrun`.
+            tracker_base: see `dryrun`; also given to the component if it declares an argument of that name.
+
+        Raises:
+            SpecError: if there is no such component, or its arguments are wrong.
+        """
+        from dataclasses import replace
+
+        from transload.components import as_component
+        from transload.runner._component import app_of_component, component_arguments
+
+        found = as_component(component)
+        name = scheduler or self.settings.scheduler
+        defaults = self._defaults_of(found.name)
+        given = app_id is not None
+        if any(parameter.name == "tracker_base" for parameter in found.parameters):
+            # the component wants to know where it reports, which may depend on the id: make both first
+            app_id = app_id if app_id is not None else unique_app_id(found.fn.__name__)
+            backend = self.scheduler(name)
+            options, configured = self._options(name, backend, cfg)
+            base = tracker_base_of(backend, check_app_id(app_id), options, tracker_base or configured)
+            if base is not None:
+                defaults["tracker_base"] = base
+            values = component_arguments(found, component_args, defaults)
+            tracker_base = str(values["tracker_base"]) if values["tracker_base"] else tracker_base
+            component_args = values
+        app = app_of_component(found, component_args, defaults)
+        info = self.dryrun(app, name, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base)
+        info._submission = replace(info._submission, id_given=given)
+        return info
+
+    def run_component(
+        self,
+        component: str | Callable[..., AppDef],
+        component_args: Sequence[str] | Mapping[str, Any] = (),
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        app_id: str | None = None,
+        tracker_base: str | None = None,
+    ) -> AppHandle:
+        """Build an app from a component and submit it. Arguments and errors as in `dryrun_component` and `schedule`."""
+        info = self.dryrun_component(
+            component,
+            component_args,
+            scheduler,
+            cfg,
+            workspace,
+            parent_run_id,
+            app_id=app_id,
+            tracker_base=tracker_base,
+        )
+        return self.schedule(info)
+
+    # -- what became of it
+
+    def description(self, app_handle: AppHandle) -> AppDescription | None:
+        """Return all that the scheduler knows of an app; None if there is no such app.
+
+        Raises:
+            MalformedAppHandleException: if it is not a handle.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+        """
+        backend, app_id = self._locate(app_handle)
+        return backend.describe(app_id)
+
+    def attach(self, app_handle: AppHandle) -> AppStatus:
+        """Return the status of an app that must be there.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+        """
+        return self._describe(app_handle).status
+
+    def status(self, app_handle: AppHandle) -> AppStatus | None:
+        """Return the status of an app; None if there is no such app; UNKNOWN if the scheduler cannot say."""
+        from transload.runner._wait import query
+
+        backend, app_id = self._locate(app_handle)
+        return query(backend, app_id)
+
+    def status_many(self, app_handles: Sequence[AppHandle]) -> dict[AppHandle, AppStatus | None]:
+        """Return `status` of many apps, with one query per scheduler."""
+        from transload.runner._wait import query_many
+
+        return query_many(self.scheduler, app_handles)
+
+    def wait(
+        self,
+        app_handle: AppHandle,
+        wait_interval: float | None = None,
+        *,
+        timeout: float | None = None,
+        on_change: Callable[[AppStatus], None] | None = None,
+    ) -> AppStatus | None:
+        """Block until the app has ended.
+
+        Args:
+            app_handle: the app.
+            wait_interval: ignored; waiting is driven by changes. Kept for those who come from TorchX.
+            timeout: seconds to wait at most; None: no limit.
+            on_change: called with the first status, and then at each change of state or restart, in this thread.
+
+        Returns:
+            The final status, or None if there is no such app.
+
+        Raises:
+            TransloadTimeout: when the time ran out (also a TimeoutError); the app goes on.
+        """
+        from transload.runner._wait import wait
+
+        def observe(status: AppStatus) -> None:
+            self._emit(app_handle, status)
+            if on_change is not None:
+                on_change(status)
+
+        backend, app_id = self._locate(app_handle)
+        return wait(backend, app_id, app_handle, timeout, observe)
+
+    async def wait_async(self, app_handle: AppHandle, *, timeout: float | None = None) -> AppStatus | None:
+        """Do what `wait` does, without blocking the event loop."""
+        from transload.runner._wait import wait_async
+
+        backend, app_id = self._locate(app_handle)
+        return await wait_async(backend, app_id, app_handle, timeout, lambda status: self._emit(app_handle, status))
+
+    def cancel(self, app_handle: AppHandle) -> None:
+        """Ask for the end of an app; return at once. Nothing happens if it has ended already.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+        """
+        backend, app_id = self._locate(app_handle)
+        if backend.describe(app_id) is None:
+            raise AppNotFound(app_handle)
+        backend.cancel(app_id)
+
+    def stop(self, app_handle: AppHandle) -> None:
+        """Do what `cancel` does. The older name, kept for those who come from TorchX."""
+        self.cancel(app_handle)
+
+    def delete(self, app_handle: AppHandle) -> None:
+        """Forget an app, ending it first. Nothing happens if it is gone already."""
+        backend, app_id = self._locate(app_handle)
+        backend.delete(app_id)
+
+    def describe(self, app_handle: AppHandle) -> AppDef | None:
+        """Return the app as it was submitted, secret-looking values masked; None if it is not known."""
+        found = self.description(app_handle)
+        return None if found is None else found.app
+
+    def list(self, scheduler: str | None = None) -> list[ListAppResponse]:
+        """Return the apps that a scheduler knows, newest first, each with its handle."""
+        name = scheduler or self.settings.scheduler
+        apps = self.scheduler(name).list()
+        for app in apps:
+            app.app_handle = app.app_handle or make_app_handle(name, self._name, app.app_id)
+        return apps
+
+    def log_lines(
+        self,
+        app_handle: AppHandle,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[str]:
+        """Return an iterator over the log lines of replica ``k`` of a role, newline included.
+
+        Args:
+            app_handle: the app.
+            role_name: the role.
+            k: number of the replica within the role.
+            regex: only lines in which it is found.
+            since: only lines written at or after this time, where the scheduler can tell.
+            until: only lines written before this time, where the scheduler can tell.
+            should_tail: follow until the replica has ended.
+            streams: which output; None: combined.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a bad regex.
+        """
+        backend, app_id = self._locate(app_handle)
+        self._describe(app_handle)
+        return backend.log_iter(app_id, role_name, k, regex, since, until, should_tail, streams)
+
+    def results(self, app_handle: AppHandle) -> AppResults:
+        """Return what an app reported so far: results, and what the configured trackers know of the run.
+
+        Raises:
+            AppNotFound: if there is no such app.
+        """
+        from transload.runner._results import collect_results
+
+        return collect_results(app_handle, self._describe(app_handle), self.settings.trackers())
+
+    # -- inside
+
+    def _locate(self, app_handle: AppHandle) -> tuple[Scheduler, str]:
+        parsed = parse_app_handle(app_handle)
+        return self.scheduler(parsed.scheduler_backend), parsed.app_id
+
+    def _describe(self, app_handle: AppHandle) -> AppDescription:
+        found = self.description(app_handle)
+        if found is None:
+            raise AppNotFound(app_handle)
+        return found
+
+    def _options(
+        self, name: str, backend: Scheduler, cfg: Mapping[str, CfgVal] | None
+    ) -> tuple[dict[str, CfgVal], str | None]:
+        """Return the resolved run options and the tracker base among them or in the settings."""
+        merged = {**self.settings.cfg(name, self.scheduler_run_opts(name)), **(cfg or {})}
+        base = merged.pop("tracker_base", None) or self.settings.get("tracker_base")
+        if base is not None and not isinstance(base, str):
+            raise ConfigError(f"run option tracker_base={base!r}: must be a str")
+        return backend.run_opts().resolve(merged), base
+
+    def _defaults_of(self, component: str) -> dict[str, Any]:
+        """Return the argument defaults that settings and session set for a component."""
+        return {**self.settings.component_defaults(component), **self._component_defaults.get(component, {})}
+
+    def _emit(self, app_handle: AppHandle, status: AppStatus) -> None:
+        import time
+
+        from transload.plugins import AppEvent, get_plugins
+
+        get_plugins().emit(AppEvent(app_handle, status.state, status.num_restarts, status, time.time()))
+
+
+def get_runner(
+    name: str | None = None,
+    component_defaults: Mapping[str, Mapping[str, str]] | None = None,
+    **scheduler_params: Any,
+) -> Runner:
+    """Return a runner with all schedulers that are built in or installed as plugins.
+
+    Args:
+        name: name of the session; default ``transload``.
+        component_defaults: component → argument → default, in the form of the command line.
+        scheduler_params: keyword arguments for the scheduler factories; ``inherit_env`` is the runner's own.
+
+    Example:
+        >>> with get_runner() as runner:  # doctest: +SKIP
+        ...     handle = runner.run_component("utils.echo", ["--msg", "hello"])
+        ...     print(runner.wait(handle).state)
+        SUCCEEDED
+    """
+    inherit_env = bool(scheduler_params.pop("inherit_env", True))
+    return Runner(name or DEFAULT_SESSION, None, component_defaults, scheduler_params, inherit_env=inherit_env)

@@ -1,0 +1,72 @@
+"""The schedulers of a runner, each made once, when it is first asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from transload.specs import UnknownSchedulerException
+
+if TYPE_CHECKING:
+    from transload.schedulers.api import Scheduler, SchedulerFactory
+
+
+class Schedulers:
+    """Schedulers by name.
+
+    Args:
+        session: name of the session, given to each factory.
+        factories: name → factory; None: all that are built in or installed as plugins.
+        params: keyword arguments for each factory.
+    """
+
+    def __init__(
+        self, session: str, factories: Mapping[str, SchedulerFactory] | None, params: Mapping[str, object]
+    ) -> None:
+        self._session = session
+        self._factories = factories
+        self._params = dict(params)
+        self._made: dict[str, Scheduler] = {}
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        """Return the names that can be asked for."""
+        if self._factories is not None:
+            return list(self._factories)
+        from transload.plugins import get_plugins
+
+        return get_plugins().names("schedulers")
+
+    def get(self, name: str) -> Scheduler:
+        """Return the scheduler of that name.
+
+        Raises:
+            UnknownSchedulerException: if there is none; the nearest name is suggested.
+            PluginError: if its plugin is broken.
+        """
+        with self._lock:
+            found = self._made.get(name)
+            if found is None:
+                found = self._made[name] = self._factory(name)(self._session, **self._params)
+            return found
+
+    def close(self) -> None:
+        """Close all that were made; running apps go on."""
+        with self._lock:
+            schedulers = list(self._made.values())
+            self._made.clear()
+        for scheduler in schedulers:
+            scheduler.close()
+
+    def _factory(self, name: str) -> SchedulerFactory:
+        if self._factories is not None:
+            if name not in self._factories:
+                raise UnknownSchedulerException(name, list(self._factories))
+            return self._factories[name]
+        from transload.plugins import get_plugins
+
+        plugins = get_plugins()
+        if name not in plugins.registry("schedulers"):
+            raise UnknownSchedulerException(name, plugins.names("schedulers"))
+        return cast("SchedulerFactory", plugins.get("schedulers", name))

@@ -1,0 +1,226 @@
+"""Settings: from files, then the environment, then arguments; each with where it came from.
+
+The nearest folder upwards of the working directory that holds a ``transload.toml``, or a ``pyproject.toml`` with a
+``[tool.transload]`` table, is the project's configuration; ``$XDG_CONFIG_HOME/transload/config.toml`` is the user's
+own, and weaker. The keys are those of `KEYS`::
+
+    scheduler = "local"                 # TRANSLOAD_SCHEDULER
+    workspace = "."                     # TRANSLOAD_WORKSPACE
+    tracker_base = "s3://bucket/runs"   # cfg key tracker_base
+    [schedulers.slurm]           # TRANSLOAD_CFG_SLURM_PARTITION
+    partition = "gpu"
+    [component."utils.echo"]
+    msg = "hello"
+    [tracker.team]                      # TRANSLOAD_TRACKERS, TRANSLOAD_TRACKER_TEAM_CONFIG
+    config = "file:///runs"
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from transload.errors import ConfigError
+from transload.specs import CfgVal, runopts
+from transload.specs._check import nearest, shorten
+
+KEYS: Final[dict[str, type]] = {
+    "scheduler": str,
+    "workspace": str,
+    "tracker_base": str,
+    "schedulers": dict,
+    "component": dict,
+    "tracker": dict,
+}
+"""The keys of a configuration and their types."""
+
+DEFAULT_SCHEDULER: Final = "local"
+_ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKSPACE"}
+_ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
+_ENV_CFG: Final = "TRANSLOAD_CFG_"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value in force.
+
+    Args:
+        key: dotted name, for example ``schedulers.slurm.partition``.
+        value: what it is set to.
+        source: the file, the environment variable, or ``default``.
+    """
+
+    key: str
+    value: Any
+    source: str
+
+
+class Settings:
+    """The settings in force. Build with `load_settings`."""
+
+    def __init__(self, values: dict[str, Setting], environ: Mapping[str, str]) -> None:
+        self._values = values
+        self._environ = environ
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a dotted key, or ``default``."""
+        found = self._values.get(key)
+        return default if found is None else found.value
+
+    @property
+    def scheduler(self) -> str:
+        """The scheduler that is used when none is named."""
+        return str(self.get("scheduler", DEFAULT_SCHEDULER))
+
+    def all(self) -> list[Setting]:
+        """Return every value in force, sorted by key."""
+        shown = dict(self._values)
+        shown.setdefault("scheduler", Setting("scheduler", DEFAULT_SCHEDULER, "default"))
+        for name, config in self.trackers().items():
+            key = f"tracker.{name}.config"
+            if key not in shown or shown[key].value != config:
+                shown[key] = Setting(key, config, f"environment {_ENV_TRACKERS}")
+        for name, value in self._environ.items():
+            if name.startswith(_ENV_CFG):
+                shown[name] = Setting(name, value, "environment")
+        return [shown[key] for key in sorted(shown)]
+
+    def cfg(self, scheduler: str, opts: runopts) -> dict[str, CfgVal]:
+        """Return the options set for a scheduler, by files and by ``TRANSLOAD_CFG_<SCHEDULER>_<OPTION>``.
+
+        Raises:
+            ConfigError: for an option that the scheduler does not have, saying where it was set.
+        """
+        prefix = f"schedulers.{scheduler}."
+        cfg: dict[str, CfgVal] = {}
+        for key, setting in self._values.items():
+            if key.startswith(prefix):
+                name = key.removeprefix(prefix)
+                if opts.get(name) is None:
+                    options = [option for option, _ in opts]
+                    raise ConfigError(f"{setting.source}: {key}: unknown option: {nearest(name, options)}")
+                cfg[name] = setting.value
+        for name, _ in opts:
+            variable = f"{_ENV_CFG}{_variable(scheduler)}_{_variable(name)}"
+            if variable in self._environ:
+                try:
+                    cfg[name] = opts.parse(name, self._environ[variable])
+                except ConfigError as exc:
+                    raise ConfigError(f"environment variable {variable}: {exc}") from exc
+        return cfg
+
+    def component_defaults(self, component: str) -> dict[str, Any]:
+        """Return the argument defaults set for a component."""
+        prefix = f"component.{component}."
+        return {key.removeprefix(prefix): item.value for key, item in self._values.items() if key.startswith(prefix)}
+
+    def trackers(self) -> dict[str, str | None]:
+        """Return the configured trackers: name → configuration text, or None.
+
+        ``TRANSLOAD_TRACKERS`` (comma-separated names) replaces the names set in files.
+        """
+        keys = [key.removeprefix("tracker.") for key in self._values if key.startswith("tracker.")]
+        if not keys and _ENV_TRACKERS not in self._environ:
+            return {}
+        from transload.tracker import tracker_config_env_var_name, trackers_in_environ
+
+        if _ENV_TRACKERS in self._environ:
+            listed = trackers_in_environ(self._environ)
+        else:
+            names = dict.fromkeys(key.rpartition(".")[0] for key in keys)
+            listed = {name: self._environ.get(tracker_config_env_var_name(name)) for name in names}
+        return {name: self._tracker_config(name) if config is None else config for name, config in listed.items()}
+
+    def _tracker_config(self, name: str) -> str | None:
+        config = self.get(f"tracker.{name}.config")
+        return None if config is None else str(config)
+
+
+def load_settings(start: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings in force.
+
+    Args:
+        start: folder to search upwards from; default: the working directory.
+        environ: the environment; default: ``os.environ``.
+
+    Raises:
+        ConfigError: for a file that is not TOML, or an unknown key or wrong type in it.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, Setting] = {}
+    for path, table in _files(start, environ):
+        for setting in _flatten(path, table):
+            values[setting.key] = setting
+    for key, variable in _ENV.items():
+        if environ.get(variable):
+            values[key] = Setting(key, environ[variable], f"environment {variable}")
+    return Settings(values, environ)
+
+
+def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+    """Return ``(path, table)`` of the configuration files, weakest first."""
+    found = []
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    user = os.path.join(home, "transload", "config.toml")
+    if os.path.isfile(user):
+        found.append((user, _read(user)))
+    folder = os.path.abspath(start or os.getcwd())
+    while True:
+        own, shared = os.path.join(folder, "transload.toml"), os.path.join(folder, "pyproject.toml")
+        if os.path.isfile(own):
+            return [*found, (own, _read(own))]
+        if os.path.isfile(shared) and _mentions_us(shared):
+            table = _read(shared).get("tool", {}).get("transload")
+            if table is not None:
+                return [*found, (shared, table)]
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return found
+        folder = parent
+
+
+def _mentions_us(path: str) -> bool:
+    # importing and running the TOML parser costs more than this look
+    try:
+        with open(path, "rb") as file:
+            return b"transload" in file.read()
+    except OSError:
+        return False
+
+
+def _read(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{path}: cannot be read as TOML: {exc}") from exc
+
+
+def _flatten(path: str, table: Any) -> list[Setting]:
+    """Return the settings of one file, checked."""
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: [tool.transload] must be a table")
+    found = []
+    for key, value in table.items():
+        if key not in KEYS:
+            raise ConfigError(f"{path}: unknown key {key!r}: {nearest(key, list(KEYS))}")
+        if not isinstance(value, KEYS[key]):
+            raise ConfigError(f"{path}: {key}={shorten(value)}: must be a {KEYS[key].__name__}")
+        if KEYS[key] is not dict:
+            found.append(Setting(key, value, path))
+            continue
+        for name, entries in table[key].items():
+            if not isinstance(entries, dict):
+                raise ConfigError(f"{path}: {key}.{name}={shorten(entries)}: must be a table")
+            found += [Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()]
+            if key == "tracker" and not entries:
+                found.append(Setting(f"{key}.{name}.config", None, path))
+    return found
+
+
+def _variable(name: str) -> str:
+    return "".join(char if char.isalnum() else "_" for char in name).upper()

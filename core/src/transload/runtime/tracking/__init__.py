@@ -1,0 +1,24 @@
+"""Results: the way for an application, which is a binary, to return small values to whoever launched it.
+
+Needs only the standard library, and fsspec for a base that is not a path.
+"""
+
+from __future__ import annotations
+
+from transload.runtime.tracking.api import (
+    ENV_TRANSLOAD_TRACKER_BASE,
+    FsspecResultTracker,
+    KeyType,
+    ResultTracker,
+    ResultType,
+    TrackingError,
+)
+
+__all__ = [
+    "ENV_TRANSLOAD_TRACKER_BASE",
+    "FsspecResultTracker",
+    "KeyType",
+    "ResultTracker",
+    "ResultType",
+    "TrackingError",
+]

@@ -1,0 +1,134 @@
+"""The body of a result file: ``{"schema": 1, "key": …, "results": {…}}``, its values checked on the way in and out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from transload.runtime.tracking._errors import TrackingError
+
+__all__ = ["MAX_TEXT", "SCHEMA", "Results", "check_key", "check_results", "dump", "load"]
+
+SCHEMA = 1
+"""The number that this version writes, and the newest that it reads."""
+
+MAX_TEXT = 1024
+"""Longest key, result name or text value, in bytes of UTF-8; most decimal digits of a whole number."""
+
+Results = dict[str, "int | float | str"]
+
+_MAX_BITS = 3402  # 2**3402 is the first power of two with more than 1024 digits
+_HINTS = {"NoneType": "leave the name out", "bool": "store 0 or 1", "bytes": "decode it to str"}
+
+
+def check_key(key: object) -> str:
+    """Return ``key`` as text: an int ``k`` is the same key as ``str(k)``.
+
+    Raises:
+        TrackingError: it is a bool or of another type, empty, too long, or not valid in UTF-8.
+    """
+    if isinstance(key, bool) or not isinstance(key, int | str):
+        raise TrackingError(f"key={key!r}: {type(key).__name__}; a key is an int or a str")
+    if isinstance(key, int):
+        text = str(_check_int("key", key))
+    else:
+        text = str.__str__(key)
+    if not text:
+        raise TrackingError("key='': empty; a key has at least one character")
+    _check_text("key", text)
+    return text
+
+
+def check_results(results: Mapping[str, object]) -> Results:
+    """Return ``results`` as plain ints, floats and strs.
+
+    Raises:
+        TrackingError: a name or value is not allowed; the message names it.
+    """
+    checked: Results = {}
+    for name, value in results.items():
+        if type(name) is not str:
+            if not isinstance(name, str):
+                raise TrackingError(f"result name {name!r}: {type(name).__name__}; names are str")
+            name = str.__str__(name)
+        _check_text("result name", name)
+        checked[name] = value if type(value) is float else _check_value(name, value)
+    return checked
+
+
+def _check_value(name: str, value: object) -> int | float | str:
+    what = f"result {name!r}"
+    if isinstance(value, str):
+        text = str.__str__(value)
+        _check_text(what, text)
+        return text
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _check_int(what, value)
+    if isinstance(value, float):
+        return float(value)
+    kind = type(value).__name__
+    hint = _HINTS.get(kind) or ("call its .item()" if hasattr(value, "item") else "store one name per number")
+    raise TrackingError(f"{what}={_short(value)}: {kind}; a value is an int, a float or a str ({hint})")
+
+
+def _check_int(what: str, value: int) -> int:
+    if value.bit_length() >= _MAX_BITS:
+        raise TrackingError(f"{what}: a whole number of {value.bit_length()} bits; at most {MAX_TEXT} decimal digits")
+    return int(value)
+
+
+def _check_text(what: str, text: str) -> None:
+    # one character is at most four bytes, so most texts need no encoding to be measured
+    if len(text) * 4 <= MAX_TEXT and text.isascii():
+        return
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as exc:
+        raise TrackingError(f"{what}={_short(text)}: holds a lone surrogate, which UTF-8 cannot") from exc
+    if size > MAX_TEXT:
+        raise TrackingError(f"{what}={_short(text)}: {size} bytes in UTF-8; at most {MAX_TEXT}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def dump(key: str, results: Results) -> bytes:
+    """Return the body of a file; NaN and the infinities are written as Python's json does."""
+    return json.dumps({"schema": SCHEMA, "key": key, "results": results}).encode()
+
+
+def load(data: bytes, where: str) -> tuple[str | None, Results] | None:
+    """Read the body of a file.
+
+    Args:
+        data: what the file holds.
+        where: its path, for messages.
+
+    Returns:
+        The key (None if the body does not tell) and the results; None if the file is not one of ours, or not whole.
+
+    Raises:
+        TrackingError: it is of a newer schema, or a value in it is not an int, float or str.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if type(body) is not dict:
+        return None
+    schema = body.get("schema")
+    if type(schema) is not int or schema < 1:
+        return None
+    if schema > SCHEMA:
+        raise TrackingError(f"{where}: schema {schema}; this version reads up to {SCHEMA}: use a newer transload")
+    key, results = body.get("key"), body.get("results")
+    if type(key) is int:
+        key = str(key)
+    if type(results) is not dict or not (key is None or type(key) is str):
+        return None
+    for name, value in results.items():
+        if type(value) not in (float, int, str):
+            raise TrackingError(f"{where}: result {name!r}={_short(value)}: a value is an int, a float or a str")
+    return key, results

@@ -1,0 +1,258 @@
+"""Where records lie: a small file store, on the local file system without fsspec, or on any fsspec storage.
+
+Every ``write`` replaces the whole file at once: a reader sees the old content or the new, never a part. What a
+killed writer leaves behind has a name that starts with a dot and ends in ``.tmp``; no reader looks at those.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from itertools import count
+
+from transload.runtime.tracking._errors import TrackingError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from transload.runtime.tracking._fsspec_store import FsspecStore
+
+__all__ = ["Entry", "LocalStore", "Store", "aside_name", "local_path", "open_store"]
+
+Entry = tuple[str, bool, object]
+"""Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
+
+_LOCAL_PREFIXES = ("file://", "local://")
+_READ = 1 << 16
+_AT_REST = 2.5
+
+
+class _AsideNames:
+    """Unique names for files that are being written, also across processes, hosts and forks."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+
+    def next(self) -> str:
+        if self.pid != os.getpid():
+            self.token, self.counter, self.pid = os.urandom(6).hex(), count(), os.getpid()
+        return f".{self.token}-{next(self.counter):x}.tmp"
+
+
+_aside = _AsideNames()
+aside_name = _aside.next
+
+
+class Store:
+    """Files below one base, addressed by relative paths of safe names joined by ``/``."""
+
+    base: str
+    """The base as messages show it."""
+
+    def read(self, path: str) -> bytes:
+        """Return a file's content.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        raise NotImplementedError
+
+    def read_tail(self, path: str, size: int) -> bytes:
+        """Return about the last ``size`` bytes of a file, or all of it where that is no dearer.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        return self.read(path)
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """Return the content of those files that exist."""
+        found = {}
+        for path in paths:
+            try:
+                found[path] = self.read(path)
+            except FileNotFoundError:
+                continue
+        return found
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace a file, atomically; missing folders are made."""
+        raise NotImplementedError
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+        """List a folder, in no order; a missing folder is empty."""
+        raise NotImplementedError
+
+    def folders(self, folder: str) -> list[str]:
+        """List the names of the folders in a folder, in no order."""
+        return [name for name, is_dir, _ in self.entries(folder) if is_dir]
+
+    def listing_stamp(self, folder: str) -> object:
+        """Return what changes when a name in a folder is added or removed, or None if that cannot be told."""
+        return None
+
+    def where(self, path: str) -> str:
+        """Return the full path or URL of a file, for messages."""
+        return f"{self.base.rstrip('/')}/{path}" if path else self.base
+
+
+class LocalStore(Store):
+    """A folder of this machine, or one that is mounted here; made at the first write."""
+
+    def __init__(self, base: str) -> None:
+        if "\0" in base:
+            raise TrackingError(f"{base!r}: holds a NUL character, which no path can")
+        self.base = os.path.abspath(os.path.expanduser(base))
+        self._root = self.base.rstrip("/") + "/"
+
+    def read(self, path: str) -> bytes:
+        fd = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(fd, _READ)
+            if len(data) < _READ:
+                return data
+            chunks = [data]
+            while data := os.read(fd, 1 << 20):
+                chunks.append(data)
+            return b"".join(chunks)
+        finally:
+            os.close(fd)
+
+    def read_tail(self, path: str, size: int) -> bytes:
+        fd = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, size * 2, max(0, os.fstat(fd).st_size - size))
+        finally:
+            os.close(fd)
+
+    def write(self, path: str, data: bytes) -> None:
+        target = self._root + path
+        aside = target[: target.rindex("/") + 1] + aside_name()
+        self._create(aside, data)
+        try:
+            os.rename(aside, target)
+        except BaseException:
+            _remove(aside)
+            raise
+
+    def append(self, path: str, data: bytes) -> None:
+        """Add to the end of an existing file.
+
+        Raises:
+            OSError: the file is gone, or the data could not be written whole (its part must be expected).
+        """
+        fd = os.open(self._root + path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            _write_all(fd, data)
+        finally:
+            os.close(fd)
+
+    def write_in_new_folder(self, folder: str, name: str, data: bytes) -> None:
+        """Write ``folder/name``; if the folder is new it appears together with its first file, never empty."""
+        target = self._root + folder
+        if os.path.isdir(target):
+            return self.write(f"{folder}/{name}", data)
+        aside = target[: target.rindex("/") + 1] + aside_name()
+        self._create(f"{aside}/{name}", data)
+        try:
+            os.rename(aside, target)
+        except OSError:  # somebody else was first: their folder takes our file
+            os.rename(f"{aside}/{name}", f"{target}/{name}")
+            os.rmdir(aside)
+        return None
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+        try:
+            with os.scandir(self._root + folder) as listing:
+                return [
+                    (entry.name, entry.is_dir(), _stamp(entry) if stamps else None)
+                    for entry in listing
+                    if entry.name[0] != "."
+                ]
+        except FileNotFoundError:
+            return []
+
+    def folders(self, folder: str) -> list[str]:
+        try:
+            with os.scandir(self._root + folder) as listing:
+                return [entry.name for entry in listing if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    def listing_stamp(self, folder: str) -> object:
+        try:
+            stat = os.stat(self._root + folder)
+        except FileNotFoundError:
+            return None
+        # times have a resolution: a folder that changed just now may change again and look the same
+        if abs(time.time() - stat.st_mtime) < _AT_REST:
+            return None
+        return stat.st_ino, stat.st_mtime_ns, stat.st_nlink, stat.st_size
+
+    def _create(self, path: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            fd = os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            fd = os.open(path, flags, 0o666)
+        try:
+            try:
+                _write_all(fd, data)
+            finally:
+                os.close(fd)
+        except BaseException:
+            _remove(path)
+            raise
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # litter does no harm, and must not hide why the write failed
+
+
+def _stamp(entry: os.DirEntry[str]) -> object:
+    try:
+        stat = entry.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written:])
+
+
+def local_path(base: str) -> str | None:
+    """Return the path of a base that is on the local file system, else None (a URL of another storage)."""
+    if "::" in base and not base.startswith(("/", ".", "~")):
+        return None  # a chain of fsspec storages
+    for prefix in _LOCAL_PREFIXES:
+        if base.startswith(prefix):
+            return base[len(prefix) :]
+    return None if "://" in base and not base.startswith(("/", ".", "~")) else base
+
+
+def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
+    """Return the store of a base: a plain path or ``file://`` URL without fsspec, any other URL with it.
+
+    Raises:
+        TrackingError: the base is empty, its protocol is unknown, or the package for it is missing.
+    """
+    text = os.fspath(base)
+    if not text:
+        raise TrackingError(f"tracker_base={base!r}: a path or a URL is needed")
+    path = local_path(text)
+    if path is not None:
+        return LocalStore(path)
+    return _remote(text, storage_options)
+
+
+def _remote(url: str, storage_options: Mapping[str, object] | None) -> FsspecStore:
+    from transload.runtime.tracking._fsspec_store import FsspecStore
+
+    return FsspecStore.from_url(url, storage_options)

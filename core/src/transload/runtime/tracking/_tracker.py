@@ -1,0 +1,216 @@
+"""``ResultTracker`` and the one that keeps results in files."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from transload.errors import TransloadTimeout
+from transload.runtime.tracking import _format
+from transload.runtime.tracking._errors import TrackingError
+from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name
+from transload.runtime.tracking._stores import LocalStore, Store, open_store
+
+__all__ = ["ENV_TRANSLOAD_TRACKER_BASE", "FsspecResultTracker", "KeyType", "ResultTracker", "ResultType"]
+
+KeyType = int | str
+ResultType = int | float | str
+
+ENV_TRANSLOAD_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
+"""Environment variable of a job: where it reports its results, a path or a URL."""
+
+_SUFFIX = ".json"
+
+
+class ResultTracker(ABC):
+    """Small results of jobs, by key; a subclass for each kind of store.
+
+    A key is an int or a str, and an int is the same key as its decimal text. A value is an int, a float or a str of at
+    most 1024 bytes in UTF-8. By convention a statistic of a result is named with a slash::
+
+        tracker.put("trial-7", accuracy=0.93)
+        tracker["trial-7"] = {"l2norm/mean": 1.2, "l2norm/sem": 3.4}
+        tracker["trial-7"]["l2norm/mean"]
+
+    A subclass must write ``put`` and ``get``, and should write ``keys``: ``in`` and ``wait`` are made from it.
+    """
+
+    def __getitem__(self, key: KeyType) -> dict[str, ResultType]:
+        """Return ``get(key)``: ``{}`` for a key that is not there."""
+        return self.get(key)
+
+    def __setitem__(self, key: KeyType, results: Mapping[str, ResultType]) -> None:
+        """Replace all results of ``key``."""
+        self.put(key, **_format.check_results(results))
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether results of ``key`` were stored, be they empty."""
+        return _format.check_key(key) in self.keys()
+
+    @abstractmethod
+    def put(self, key: KeyType, /, **results: ResultType) -> None:
+        """Store the results of ``key`` in place of those that were there.
+
+        Raises:
+            TrackingError: the key, a name or a value is not allowed; the message names it.
+        """
+
+    @abstractmethod
+    def get(self, key: KeyType) -> dict[str, ResultType]:
+        """Return the results of ``key``, or ``{}`` if there are none yet."""
+
+    def keys(self) -> list[str]:
+        """Return all keys, sorted.
+
+        Raises:
+            NotImplementedError: this kind of tracker cannot list.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not list its keys")
+
+    def to_dict(self) -> dict[str, dict[str, ResultType]]:
+        """Return the results of every key, in the order of ``keys()``."""
+        return {key: self.get(key) for key in self.keys()}
+
+    def wait(self, key: KeyType, timeout: float | None = None) -> dict[str, ResultType]:
+        """Wait until results of ``key`` are there, and return them.
+
+        Args:
+            key: the key.
+            timeout: seconds to wait at most; None waits without end.
+
+        Raises:
+            TransloadTimeout: they did not come in time (a ``TimeoutError``); the message says where was looked.
+        """
+        text = _format.check_key(key)
+        start = time.monotonic()
+        pause = self._shortest_pause
+        while text not in self:
+            waited = time.monotonic() - start
+            if timeout is not None and waited >= timeout:
+                raise TransloadTimeout(f"no results of key {text!r} within {timeout:g} s in {self.where()}")
+            # ask often at first, then at a twentieth of the time already waited
+            time.sleep(pause if timeout is None else max(0.0, min(pause, timeout - waited)))
+            pause = min(max(pause, waited / 20), self._longest_pause)
+        return self.get(text)
+
+    _shortest_pause = 0.05
+    _longest_pause = 2.0
+
+    def where(self) -> str:
+        """Return where the results lie, for messages."""
+        return type(self).__name__
+
+
+class FsspecResultTracker(ResultTracker):
+    """Results in one JSON file for each key, on any storage that fsspec knows.
+
+    A write replaces the file at once: a reader sees the old results or the new ones, never a part, also when the writer
+    is killed. Other programs may write and read the files (``docs/results-format.md``); files of other kinds in the
+    base are left alone.
+
+    Args:
+        tracker_base: a path, or a URL such as ``s3://bucket/folder`` or ``memory://results``. Made at the first write.
+        storage_options: passed to fsspec for a base that is not a path.
+
+    Raises:
+        TrackingError: the base is empty or its protocol is not known.
+    """
+
+    def __init__(
+        self, tracker_base: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None
+    ) -> None:
+        self._options = dict(storage_options or {})
+        self._tracker_base = os.fspath(tracker_base)
+        self._store: Store = open_store(tracker_base, self._options)
+        self._known: set[str] = set()
+        if isinstance(self._store, LocalStore):
+            self._shortest_pause, self._longest_pause = 0.001, 0.05
+
+    @classmethod
+    def from_env(cls) -> FsspecResultTracker:
+        """Return the tracker of the job that this process belongs to (``TRANSLOAD_TRACKER_BASE``).
+
+        Raises:
+            TrackingError: the variable is not set: this process was not launched with a place for results.
+        """
+        base = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE)
+        if not base:
+            raise TrackingError(
+                f"{ENV_TRANSLOAD_TRACKER_BASE} is not set: launch this with transload, or name a tracker base yourself"
+            )
+        return cls(base)
+
+    def put(self, key: KeyType, /, **results: ResultType) -> None:
+        """Store the results of ``key`` in place of those that were there (see ``ResultTracker.put``)."""
+        text = _format.check_key(key)
+        self._store.write(encode_name(text, _SUFFIX), _format.dump(text, _format.check_results(results)))
+
+    def get(self, key: KeyType) -> dict[str, ResultType]:
+        """Return the results of ``key``, or ``{}`` if there are none yet.
+
+        Raises:
+            TrackingError: the file is of a newer schema, or another program wrote a value that is not allowed.
+        """
+        return self._load(_format.check_key(key)) or {}
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether results of ``key`` were stored, be they empty."""
+        return self._load(_format.check_key(key)) is not None
+
+    def keys(self) -> list[str]:
+        """Return all keys, sorted.
+
+        Costs one listing; each file is also opened once in the life of the tracker, to see that it is a result.
+        """
+        names = [name for name, is_dir, _ in self._store.entries() if not is_dir and name.endswith(_SUFFIX)]
+        keys = [decode_name(name, _SUFFIX) or "" for name in names if name in self._known and not is_digest_name(name)]
+        fresh = [name for name in names if name not in self._known or is_digest_name(name)]
+        for name, data in self._store.read_many(fresh).items():
+            loaded = self._of_file(name, data)
+            if loaded is not None:
+                self._known.add(name)
+                keys.append(loaded[0])
+        return sorted(keys)
+
+    def to_dict(self) -> dict[str, dict[str, ResultType]]:
+        """Return the results of every key, sorted by key: one listing, and one read for each."""
+        names = [name for name, is_dir, _ in self._store.entries() if not is_dir and name.endswith(_SUFFIX)]
+        loaded = (self._of_file(name, data) for name, data in self._store.read_many(names).items())
+        return dict(sorted(item for item in loaded if item is not None))
+
+    def where(self) -> str:
+        """Return the base, as an absolute path or a URL."""
+        return self._store.base
+
+    def _load(self, key: str) -> dict[str, ResultType] | None:
+        name = encode_name(key, _SUFFIX)
+        try:
+            data = self._store.read(name)
+        except FileNotFoundError:
+            return None
+        loaded = self._of_file(name, data)
+        return None if loaded is None else loaded[1]
+
+    def _of_file(self, name: str, data: bytes) -> tuple[str, dict[str, ResultType]] | None:
+        """Return key and results of a file, or None if it is not the file of a key."""
+        loaded = _format.load(data, self._store.where(name))
+        if loaded is None:
+            return None
+        key = loaded[0] or decode_name(name, _SUFFIX)
+        if not key or encode_name(key, _SUFFIX) != name:
+            return None
+        return key, loaded[1]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self._tracker_base, self._options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._tracker_base!r})"
+
+
+def _rebuild(
+    cls: type[FsspecResultTracker], base: str, options: Mapping[str, object]
+) -> FsspecResultTracker:  # pickle knows no keyword arguments
+    return cls(base, storage_options=options)

@@ -1,0 +1,45 @@
+"""Schedulers: the contract that a backend keeps, and the local one. Nothing is imported until it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transload.schedulers.api import (
+        AppDescription,
+        Capabilities,
+        ListAppResponse,
+        LogPage,
+        Reach,
+        Scheduler,
+        SchedulerFactory,
+        Stream,
+        Submission,
+        Watch,
+        refuse_unsupported,
+        unsupported_fields,
+    )
+
+__all__ = [
+    "AppDescription",
+    "Capabilities",
+    "ListAppResponse",
+    "LogPage",
+    "Reach",
+    "Scheduler",
+    "SchedulerFactory",
+    "Stream",
+    "Submission",
+    "Watch",
+    "refuse_unsupported",
+    "unsupported_fields",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # lazy: the local scheduler's supervisor lives below this package and must start in milliseconds
+    if name in __all__:
+        from transload.schedulers import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

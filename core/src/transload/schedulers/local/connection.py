@@ -1,0 +1,175 @@
+"""The client's end of the connection to the spawner: finds it, starts it, submits through it, lets it go."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any, Final
+
+from transload import __version__
+from transload.errors import SchedulerUnavailable, SubmitError
+from transload.schedulers.local.supervisor import layout, protocol
+
+_ATTEMPTS: Final = 6
+_ANSWER_S: Final = 60.0
+_GOODBYE_S: Final = 5.0  # a busy machine takes its time to end processes; one that is stopped is not waited for long
+_PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH")
+
+
+class Connection:
+    """A connection to the user's spawner, made when it is first needed. May be used from any thread.
+
+    Args:
+        local: folder of the local scheduler.
+    """
+
+    def __init__(self, local: str) -> None:
+        self._local = local
+        self._name = f"spawner-{__version__}-{protocol.VERSION}.sock"
+        self._lock = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._pid = 0
+
+    def submit(self, app_id: str, body: bytes) -> dict[str, Any]:
+        """Send an app; return the keeper's answer. Sent again if the connection breaks: the app's id makes that safe.
+
+        Raises:
+            SubmitError: if there is no spawner and none can be started.
+            SchedulerUnavailable: if it does not answer.
+        """
+        message = protocol.pack_submit(app_id, body)
+        with self._lock:
+            for attempt in range(_ATTEMPTS):
+                try:
+                    answer = self._ask(message)
+                except TimeoutError as exc:
+                    self._drop()
+                    raise SchedulerUnavailable(f"the spawner in {self._local} does not answer") from exc
+                except (OSError, EOFError):
+                    self._drop()
+                    time.sleep(0.002 * attempt)  # it was on its way out, or was killed: the next one takes its place
+                    continue
+                if answer.get("error") != "again":
+                    return answer
+        raise SubmitError(
+            f"the spawner in {self._local} breaks off again and again: see spawner.log there", transient=True
+        )
+
+    def _ask(self, message: bytes) -> dict[str, Any]:
+        if self._sock is None or self._pid != os.getpid():
+            # a connection made before a fork belongs to the parent: two processes cannot share it
+            self._sock, self._pid = self._connect(), os.getpid()
+        self._sock.sendall(message)
+        kind, payload = protocol.receive(self._sock)
+        if kind != protocol.REPLY:
+            raise EOFError
+        answer: dict[str, Any] = json.loads(payload)
+        return answer
+
+    def _drop(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def close(self) -> None:
+        """Let the spawner go; if nobody else needs it, it has ended when this returns."""
+        with self._lock:
+            sock, self._sock = self._sock, None
+            if sock is None:
+                return
+            with contextlib.closing(sock):
+                if self._pid == os.getpid():
+                    _say_goodbye(sock)
+
+    # ------------------------------------------------------------------------------------------------- starting one
+
+    def _connect(self) -> socket.socket:
+        sock = self._try()
+        if sock is not None:
+            return sock
+        with layout.Locked(f"{self._local}/start.lock"):
+            sock = self._try()
+            if sock is not None:
+                return sock
+            for attempt in range(_ATTEMPTS):
+                self._start()  # returns when it listens
+                sock = self._try()
+                if sock is not None:
+                    return sock
+                time.sleep(0.01 * attempt)  # killed at once, or it could not begin
+        raise SubmitError(f"cannot start the spawner: see {self._local}/spawner.log", transient=True)
+
+    def _try(self) -> socket.socket | None:
+        """Return a connection to a spawner of this user, None if none listens."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            protocol.with_address(self._local, self._name, sock.connect)
+            if protocol.peer_uid(sock) != os.geteuid():
+                raise SchedulerUnavailable(f"the socket {self._local}/{self._name} is another user's")
+            sock.settimeout(_ANSWER_S)
+        except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
+            sock.close()
+            return None
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _start(self) -> None:
+        """Start a spawner; returns when it listens. It inherits nothing of this process but its identity."""
+        parent = os.path.dirname(os.path.abspath(__file__))
+        code = (
+            f"import sys; sys.path.insert(0, {parent!r}); from supervisor.spawner import main; "
+            f"main({self._local!r}, {self._name!r})"
+        )
+        program = sys.executable or getattr(sys, "_base_executable", "")
+        env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {"LC_ALL": "C.UTF-8"}
+        log = f"{self._local}/spawner.log"
+        numbers = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
+        try:
+            pid = os.posix_spawn(
+                program,
+                [program, "-I", "-S", "-X", "utf8", "-c", code],
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                ],
+                setsigmask=[],
+                setsigdef=numbers,
+            )
+        except OSError as exc:
+            raise SubmitError(
+                f"cannot start the spawner ({program!r}, log {log}): {exc.strerror}", transient=True
+            ) from exc
+        with contextlib.suppress(ChildProcessError):  # a host that ignores SIGCHLD reaps for us
+            os.waitpid(pid, 0)
+
+
+def _say_goodbye(sock: socket.socket) -> None:
+    """Leave; return when the spawner has ended, or has said that it stays."""
+    process = -1
+    with contextlib.suppress(OSError, AttributeError):
+        process = os.pidfd_open(protocol.peer_pid(sock))
+    try:
+        sock.settimeout(_GOODBYE_S)
+        sock.sendall(protocol.frame(protocol.BYE))
+        protocol.receive(sock)
+    except EOFError:
+        if process >= 0:  # a dying process closes its sockets a moment before it is gone
+            poll = select.poll()
+            poll.register(process, select.POLLIN)
+            poll.poll(_GOODBYE_S * 1000)
+    except OSError:
+        pass
+    finally:
+        if process >= 0:
+            os.close(process)

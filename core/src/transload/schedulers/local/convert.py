@@ -1,0 +1,202 @@
+"""AppDef → what the keeper is asked to run. Pure: no file is written, no process started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from transload.errors import UnsupportedFeature
+from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, macros, masked_env
+
+CAPABILITIES: Final = Capabilities(
+    retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
+    mounts=frozenset(),
+    ports=True,
+    since_until=True,
+    reachable_from="host",
+)
+"""Ports are the host's own: a replica that listens on one is reached there."""
+
+RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+
+
+@dataclass(frozen=True)
+class ReplicaRequest:
+    """What one replica runs: macros replaced."""
+
+    args: list[str]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RoleRequest:
+    """One role.
+
+    Args:
+        name: its name.
+        index: its place in the app, for messages.
+        entrypoint: the program as the user wrote it.
+        cwd: working directory of the replicas.
+        prepend_cwd: the working directory comes first on PATH.
+        min_replicas: how many must end well; None: all.
+        max_retries: see `transload.specs.Role`.
+        retry_policy: likewise.
+        gpu: GPUs of each replica; 0 where none are assigned.
+        secrets: environment variable → source; the values come with the submission.
+        replicas: its replicas.
+    """
+
+    name: str
+    index: int
+    entrypoint: str
+    cwd: str
+    prepend_cwd: bool
+    min_replicas: int | None
+    max_retries: int
+    retry_policy: RetryPolicy
+    gpu: int
+    secrets: dict[str, str]
+    replicas: list[ReplicaRequest]
+
+
+@dataclass(frozen=True)
+class LocalRequest:
+    """A request to the local scheduler.
+
+    Args:
+        name: name of the app.
+        roles: its roles.
+        timeout: seconds for the whole app; None: no limit.
+        grace_period: seconds between SIGTERM and SIGKILL.
+        max_log_bytes: of each stream of a replica; 0: no limit.
+        log_dir: folder for the logs; None: the app's own.
+        assign_gpus: GPUs are assigned to the replicas.
+        workspaces: copies of workspaces that this app alone uses.
+    """
+
+    name: str
+    roles: list[RoleRequest]
+    timeout: float | None
+    grace_period: float
+    max_log_bytes: int
+    log_dir: str | None
+    assign_gpus: bool
+    workspaces: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return format_request(self)
+
+
+def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str) -> LocalRequest:
+    """Convert an app.
+
+    Args:
+        app: the app, ``${app_id}`` replaced.
+        cfg: resolved run options.
+        always_cwd: ``local_cwd``: the image says nothing of where the replicas run.
+        copies: folder below which copies of workspaces lie.
+
+    Raises:
+        UnsupportedFeature: for a field that a local process cannot have.
+        SpecError: for a run option out of range.
+    """
+    app.check_runnable()
+    assign = bool(cfg.get("auto_set_cuda_visible_devices"))
+    refuse_unsupported(app, CAPABILITIES, "local_cwd" if always_cwd else "local")
+    for index, role in enumerate(app.roles):
+        _refuse_hot_spare(role, index)
+    grace, limit = _not_negative(cfg, "grace_period"), _not_negative(cfg, "max_log_size")
+    log_dir = cfg.get("log_dir")
+    roles = [_role(role, index, cfg, always_cwd, copies, assign) for index, role in enumerate(app.roles)]
+    return LocalRequest(
+        name=app.name,
+        roles=roles,
+        timeout=app.timeout,
+        grace_period=grace,
+        max_log_bytes=int(limit * 1_000_000),
+        log_dir=os.path.abspath(os.path.expanduser(str(log_dir))) if log_dir else None,
+        assign_gpus=assign and any(role.gpu for role in roles),
+        workspaces=sorted({role.cwd for role in roles if role.cwd.startswith(f"{copies}/")}),
+    )
+
+
+def _refuse_hot_spare(role: Role, index: int) -> None:
+    if role.retry_policy is RetryPolicy.HOT_SPARE:
+        path = f"roles[{index}].retry_policy"
+        raise UnsupportedFeature(f"{path}=HOT_SPARE: not possible on scheduler 'local': it has no spare machines", path)
+
+
+def _not_negative(cfg: Mapping[str, CfgVal], name: str) -> float:
+    value = cfg.get(name) or 0.0
+    if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise SpecError(f"run option {name}={value!r}: must be 0 or more")
+    return float(value)
+
+
+def _role(
+    role: Role, index: int, cfg: Mapping[str, CfgVal], always_cwd: bool, copies: str, assign: bool
+) -> RoleRequest:
+    root = image_root(role, always_cwd, copies)
+    replicas = []
+    for k in range(role.num_replicas):
+        values = macros.Values(img_root=root, app_id=macros.app_id, replica_id=str(k), rank0_env=RANK0_ENV)
+        env = {name: values.substitute(value) for name, value in role.env.items()}
+        replicas.append(ReplicaRequest([values.substitute(arg) for arg in role.args], env))
+    return RoleRequest(
+        name=role.name,
+        index=index,
+        entrypoint=role.entrypoint,
+        cwd=root,
+        prepend_cwd=bool(cfg.get("prepend_cwd")),
+        min_replicas=role.min_replicas,
+        max_retries=role.max_retries,
+        retry_policy=role.retry_policy,
+        gpu=max(0, role.resource.gpu) if assign else 0,
+        secrets=dict(role.secrets),
+        replicas=replicas,
+    )
+
+
+def image_root(role: Role, always_cwd: bool, copies: str) -> str:
+    """Return the working directory of a role, which is also its ``${img_root}``.
+
+    A copied workspace, else an image that is an existing folder (``local``), else the current directory.
+    """
+    if role.workspace:
+        if role.image.startswith(f"{copies}/"):
+            return role.image
+        from transload.workspace import workspace_digest
+
+        return f"{copies}/<copy of workspace {workspace_digest(role.workspace)}>"
+    image = os.path.abspath(os.path.expanduser(role.image)) if role.image else ""
+    if not always_cwd and image and os.path.isdir(image):
+        return image
+    return os.getcwd()
+
+
+def format_request(request: LocalRequest) -> str:
+    """Return a request as text for a person: commands, environment (secrets masked), options."""
+    lines = [f"app: {request.name}"]
+    for role in request.roles:
+        lines.append(f"role {role.name}: {len(role.replicas)} replica(s) in {role.cwd}")
+        if role.max_retries:
+            lines.append(f"  retries: {role.max_retries} by {role.retry_policy.value}")
+        if role.min_replicas is not None:
+            lines.append(f"  min_replicas: {role.min_replicas}")
+        for name, source in role.secrets.items():
+            lines.append(f"  secret {name} from {source}")
+        for k, replica in enumerate(role.replicas):
+            if k and replica == role.replicas[0]:
+                continue
+            lines.append(f"  [{k}] {shlex.join([role.entrypoint, *replica.args])}")
+            lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(replica.env).items()]
+    if request.timeout is not None:
+        lines.append(f"timeout: {request.timeout:g} s")
+    if request.log_dir is not None:
+        lines.append(f"log_dir: {request.log_dir}")
+    lines.append(f"grace_period: {request.grace_period:g} s")
+    return "\n".join(lines)

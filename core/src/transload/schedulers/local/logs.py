@@ -1,0 +1,281 @@
+"""Reading replicas' logs: whole lines, from a cursor, in constant memory, while they grow.
+
+A replica's streams are plain files that only grow at their end (a size limit makes holes at their beginning). The index
+(see ``supervisor/logindex.py``) says how long each was at which time: that is all that order and time are made of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Final
+
+from transload.errors import SpecError
+from transload.schedulers.local.supervisor.logindex import ENTRY, STREAMS
+
+LONGEST_LINE: Final = 16 << 20
+"""Bytes; a line that is longer comes in pieces."""
+
+_INDEX_BLOCK: Final = ENTRY.size * 4096
+_BACK: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far each stream was read, and the index."""
+
+    offsets: list[int] = field(default_factory=lambda: [0, 0])
+    index: int = 0
+
+    def text(self) -> str:
+        """Return it as the opaque text that callers keep."""
+        return json.dumps({"v": 1, "o": self.offsets[0], "e": self.offsets[1], "i": self.index}, separators=(",", ":"))
+
+    @staticmethod
+    def of(text: str | None) -> Cursor:
+        """Read what `text` gave.
+
+        Raises:
+            SpecError: for anything else.
+        """
+        if text is None:
+            return Cursor()
+        try:
+            data = json.loads(text)
+            values = [data[key] for key in ("o", "e", "i")]
+            if data["v"] != 1 or any(type(value) is not int or value < 0 for value in values):
+                raise ValueError
+        except (ValueError, KeyError, TypeError) as exc:
+            raise SpecError(f"cursor={text!r}: must be a cursor from an earlier page") from exc
+        return Cursor(values[:2], values[2])
+
+
+@dataclass(slots=True)
+class Piece:
+    """Whole lines as one text, how far everything is read now, and what a size limit took."""
+
+    texts: list[str]
+    complete: bool
+    dropped: int = 0
+
+
+class LogReader:
+    """Reads one replica's streams; keeps their files open.
+
+    Args:
+        folder: the replica's log folder.
+        streams: which: 0 is stdout, 1 is stderr; both: combined.
+        limited: a size limit is set: there may be holes.
+    """
+
+    def __init__(self, folder: str, streams: tuple[int, ...], limited: bool) -> None:
+        self.folder = folder
+        self._streams = streams
+        self._limited = limited
+        self._fds: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+    def _open(self, name: str) -> int | None:
+        fd = self._fds.get(name)
+        if fd is None:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                fd = self._fds[name] = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        return fd
+
+    def _size(self, stream: int) -> int:
+        fd = self._open(STREAMS[stream])
+        return 0 if fd is None else os.fstat(fd).st_size
+
+    # -------------------------------------------------------------------------------------------------------- reading
+
+    def read(self, cursor: Cursor, budget: int, ended: bool, limits: tuple[int, int] | None = None) -> Piece:
+        """Read on from ``cursor``, which is moved.
+
+        Args:
+            cursor: where to begin.
+            budget: about how many bytes to read.
+            ended: nothing will be written any more (found out *before* this call): the last line may lack its newline.
+            limits: offsets in the two streams to stop at.
+        """
+        piece = Piece([], False)
+        ends = [self._size(0), self._size(1)]
+        if limits is not None:
+            ends = [min(end, limit) for end, limit in zip(ends, limits, strict=True)]
+        if len(self._streams) == 2:
+            budget = self._read_indexed(cursor, budget, ends, piece)
+        for stream in self._streams:
+            if budget > 0:
+                last = ended and limits is None
+                budget = self._read_stream(cursor, stream, ends[stream], budget, last, piece)
+        piece.complete = ended and budget > 0 and all(self._done(cursor, s, ends[s], limits) for s in self._streams)
+        return piece
+
+    def _done(self, cursor: Cursor, stream: int, end: int, limits: tuple[int, int] | None) -> bool:
+        # up to a limit in time, the rest of a line that was not finished by then does not count
+        return cursor.offsets[stream] >= end or limits is not None
+
+    def _read_indexed(self, cursor: Cursor, budget: int, ends: list[int], piece: Piece) -> int:
+        """Read both streams in the order of the index, as far as it reaches."""
+        fd = self._open("index")
+        while fd is not None and budget > 0:
+            data = os.pread(fd, _INDEX_BLOCK, cursor.index)
+            data = data[: len(data) - len(data) % ENTRY.size]
+            if not data:
+                break
+            for stream, size in _segments(data):
+                budget = self._read_stream(cursor, stream, min(size, ends[stream]), budget, False, piece)
+                if budget <= 0:
+                    return budget  # the index stays where it is: what was read already is passed over next time
+            cursor.index += len(data)
+        return budget
+
+    def _read_stream(self, cursor: Cursor, stream: int, end: int, budget: int, ended: bool, piece: Piece) -> int:
+        """Read whole lines of one stream up to ``end``; return what is left of the budget."""
+        fd = self._open(STREAMS[stream])
+        if fd is None:
+            return budget
+        if cursor.offsets[stream] > os.fstat(fd).st_size:  # cut off by a size limit where files cannot have holes
+            cursor.offsets[stream] = 0
+        while budget > 0 and cursor.offsets[stream] < end:
+            data, start = self._block(fd, cursor.offsets[stream], end, budget, piece)
+            if not data:
+                cursor.offsets[stream] = start
+                break
+            if start > cursor.offsets[stream]:
+                cursor.offsets[stream] = start
+            cut = self._cut(data, start + len(data) >= end, ended)
+            if cut == 0:
+                if start + len(data) < end and len(data) < LONGEST_LINE:
+                    if piece.texts:
+                        return 0  # what is left of the budget is shorter than the next line
+                    budget = min(max(budget, 2 * len(data)), LONGEST_LINE)  # a line longer than the budget
+                    continue
+                break
+            piece.texts.append(data[:cut].decode("utf-8", "replace"))
+            cursor.offsets[stream] = start + cut
+            budget -= cut
+        return budget
+
+    @staticmethod
+    def _cut(data: bytes, at_end: bool, ended: bool) -> int:
+        """Return how much of a block is whole lines, or may be handed out all the same."""
+        if at_end and ended:
+            return len(data)
+        cut = data.rfind(b"\n") + 1
+        if cut == 0 and len(data) >= LONGEST_LINE:
+            cut = len(data)
+            for back in (1, 2, 3):  # not in the middle of a character
+                if data[-back] & 0xC0 == 0xC0:
+                    return cut - back
+        return cut
+
+    def _block(self, fd: int, start: int, end: int, budget: int, piece: Piece) -> tuple[bytes, int]:
+        """Read a block; jump over what a size limit has taken. Returns it and where it begins."""
+        if not self._limited:
+            return os.pread(fd, min(budget, end - start), start), start
+        while True:
+            data = os.pread(fd, min(budget, end - start), start)
+            hole = _hole_end(fd)
+            if hole <= start or start >= end:
+                return data, start
+            # looked at after reading: a hole made in between is noticed. The line at its edge has lost its beginning.
+            after = _after_newline(fd, hole, end)
+            piece.dropped += after - start
+            start = after
+
+    # -------------------------------------------------------------------------------------------------------- by time
+
+    def since(self, moment: float) -> Cursor:
+        """Return a cursor at the first lines that were seen at or after a time (seconds since the epoch)."""
+        fd = self._open("index")
+        count = 0 if fd is None else os.fstat(fd).st_size // ENTRY.size
+        at = self._find(moment, count)
+        if fd is None or at == 0:
+            return Cursor()
+        _, *sizes = ENTRY.unpack(os.pread(fd, ENTRY.size, (at - 1) * ENTRY.size))
+        offsets = [self._line_start(stream, sizes[stream]) for stream in (0, 1)]
+        return Cursor(offsets, at * ENTRY.size)
+
+    def until(self, moment: float) -> tuple[int, int] | None:
+        """Return the offsets that the streams had at a time; None if all that is there is older."""
+        fd = self._open("index")
+        count = 0 if fd is None else os.fstat(fd).st_size // ENTRY.size
+        at = self._find(moment, count)
+        if at == count and not self._written_after(moment):
+            return None
+        if fd is None or at == 0:
+            return 0, 0
+        _, *sizes = ENTRY.unpack(os.pread(fd, ENTRY.size, (at - 1) * ENTRY.size))
+        return sizes[0], sizes[1]
+
+    def _written_after(self, moment: float) -> bool:
+        fds = [self._open(STREAMS[stream]) for stream in self._streams]
+        return any(fd is not None and os.fstat(fd).st_size and os.fstat(fd).st_mtime >= moment for fd in fds)
+
+    def _find(self, moment: float, count: int) -> int:
+        """Return the number of index entries before a time."""
+        fd = self._fds.get("index", -1)
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            (time, *_) = ENTRY.unpack(os.pread(fd, ENTRY.size, middle * ENTRY.size))
+            if time < moment:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _line_start(self, stream: int, offset: int) -> int:
+        """Return the beginning of the line that an offset lies in."""
+        fd = self._open(STREAMS[stream])
+        if fd is None:
+            return 0
+        end = min(offset, os.fstat(fd).st_size)
+        while end > 0:
+            start = max(0, end - _BACK)
+            found = os.pread(fd, end - start, start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+        return 0
+
+
+def _segments(data: bytes) -> list[tuple[int, int]]:
+    """Return (stream, size) in the order in which the streams grew; while one alone grows, its last size."""
+    found: list[tuple[int, int]] = []
+    last = [-1, -1]
+    for _, *sizes in ENTRY.iter_unpack(data):
+        for stream in (0, 1):
+            if sizes[stream] != last[stream]:
+                last[stream] = sizes[stream]
+                if found and found[-1][0] == stream:
+                    found.pop()
+                found.append((stream, sizes[stream]))
+    return found
+
+
+def _hole_end(fd: int) -> int:
+    """Return where the data of a file begin."""
+    try:
+        return os.lseek(fd, 0, os.SEEK_DATA)
+    except OSError:
+        return 0
+
+
+def _after_newline(fd: int, start: int, end: int) -> int:
+    """Return the offset behind the first newline at or after ``start``."""
+    while start < end:
+        data = os.pread(fd, min(_BACK, end - start), start)
+        found = data.find(b"\n")
+        if found >= 0:
+            return start + found + 1
+        if not data:
+            break
+        start += len(data)
+    return end

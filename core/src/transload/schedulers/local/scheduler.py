@@ -1,0 +1,380 @@
+"""The local scheduler: `transload.schedulers.Scheduler` over keepers, a spawner and a state folder."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
+from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission, Watch
+from transload.schedulers.local import convert as _convert
+from transload.schedulers.local import home
+from transload.schedulers.local.connection import Connection
+from transload.schedulers.local.following import PAGE, blocks, lines
+from transload.schedulers.local.logs import Cursor, LogReader
+from transload.schedulers.local.notify import AppWatch, LogWatch, LookingWatch
+from transload.schedulers.local.store import Store, safe_id, size_of
+from transload.schedulers.local.submission import submission_body
+from transload.schedulers.local.supervisor import layout
+from transload.specs import AppDef, CfgVal, SpecError, runopts
+
+_STREAMS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
+_DELETE_S: Final = 60.0
+_STALE_S: Final = 3600.0
+
+
+class LocalScheduler:
+    """Runs apps as processes of this machine. They outlive the program that submits them.
+
+    Any process of the same user finds them by their id, through the state folder ``TRANSLOAD_HOME``. Thread-safe;
+    touches no signal handler and starts no thread.
+
+    Args:
+        session_name: name of the session, recorded with each app.
+        name: ``local``, or ``local_cwd``: then replicas always run in the current directory.
+    """
+
+    capabilities = _convert.CAPABILITIES
+
+    def __init__(self, session_name: str, name: str = "local") -> None:
+        self.name = name
+        self._session = session_name
+        self._local = home.local_home()
+        self._store = Store(self._local)
+        self._connection = Connection(self._local)
+        self._always_cwd = name == "local_cwd"
+        self._ready = False
+
+    def _ensure(self) -> None:
+        if not self._ready or not os.path.isdir(f"{self._local}/events"):
+            home.ensure(self._local)
+            self._ready = True
+
+    # -- before a submit
+
+    def run_opts(self) -> runopts:
+        """Return the options that this scheduler takes."""
+        opts = runopts()
+        opts.add(
+            "log_dir",
+            type_=str,
+            help="folder of the logs (<log_dir>/<app_id>/<role>/<replica>/); default: the app's own",
+        )
+        opts.add("prepend_cwd", type_=bool, help="put the working directory first on PATH", default=False)
+        opts.add(
+            "auto_set_cuda_visible_devices",
+            type_=bool,
+            help="give each replica Resource.gpu GPUs of its own (CUDA_VISIBLE_DEVICES); wait until so many are free",
+            default=False,
+        )
+        opts.add("grace_period", type_=float, help="seconds between SIGTERM and SIGKILL when ended", default=5.0)
+        opts.add("max_log_size", type_=float, help="MB kept of each stream of a replica; 0: all", default=0.0)
+        return opts
+
+    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.LocalRequest:
+        """Return the request for ``app``. Pure.
+
+        Raises:
+            UnsupportedFeature: for mounts and spare replicas, by field.
+        """
+        return _convert.convert(app, cfg, always_cwd=self._always_cwd, copies=self._copies)
+
+    def format_request(self, request: _convert.LocalRequest) -> str:
+        """Return a request as text for a person, secrets masked."""
+        return _convert.format_request(request)
+
+    @property
+    def _copies(self) -> str:
+        return f"{self._local}/workspaces"
+
+    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+        """Copy the roles' workspaces: each different one once, for all replicas and roles that have it.
+
+        Raises:
+            SpecError: if a project of a workspace is not there.
+            SubmitError: if the copy cannot be written.
+        """
+        if not any(role.workspace for role in app.roles):
+            return app
+        from transload.workspace import copy_workspace
+
+        self._ensure()
+        copies: dict[str, str] = {}
+        roles = []
+        for role in app.roles:
+            if role.workspace:
+                key = str(role.workspace)
+                if key not in copies:
+                    copies[key] = f"{self._copies}/{os.urandom(8).hex()}"
+                    try:
+                        os.makedirs(self._copies, mode=0o700, exist_ok=True)
+                        copy_workspace(role.workspace, copies[key])
+                    except OSError as exc:
+                        for folder in copies.values():
+                            layout.remove_tree(folder)
+                        raise SubmitError(f"cannot copy the workspace of role {role.name!r}: {exc}") from exc
+                roles.append(replace(role, image=copies[key]))
+            else:
+                roles.append(role)
+        return replace(app, roles=roles)
+
+    # -- submit
+
+    def submit(self, request: _convert.LocalRequest, app_id: str, submission: Submission) -> bool:
+        """Start an app, or adopt it: all or nothing.
+
+        Raises:
+            AppExists: if the id is, or was, another app's.
+            SpecError: if a role's program cannot be run; nothing was started.
+            ConfigError: if the state folder cannot be used.
+            SubmitError: if the app could not be started.
+        """
+        started = False
+        try:
+            started = self._submit(request, app_id, submission)
+            return started
+        finally:
+            if not started:
+                for folder in request.workspaces:
+                    layout.remove_tree(folder)
+
+    def _submit(self, request: _convert.LocalRequest, app_id: str, submission: Submission) -> bool:
+        if not safe_id(app_id):
+            raise SpecError(f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'")
+        self._ensure()
+        record = self._store.record(app_id)
+        if record is not None:
+            if record.get("digest") != submission.digest:
+                raise AppExists(app_id)
+            return False
+        body = submission_body(request, app_id, submission, self._store.folder(app_id))
+        try:
+            answer = self._connection.submit(app_id, json.dumps(body).encode())
+        except (SubmitError, SchedulerUnavailable):
+            there = self._store.record(app_id)
+            if there is None or there.get("token") != body["record"]["token"]:
+                raise
+            return True  # it was started all the same: only the answer did not come through
+        if "started" in answer:
+            return bool(answer["started"])
+        raise self._refusal(app_id, answer)
+
+    @staticmethod
+    def _refusal(app_id: str, answer: Mapping[str, Any]) -> Exception:
+        if answer.get("error") == "exists":
+            return AppExists(app_id)
+        if answer.get("error") == "gone":
+            return AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
+        return SubmitError(f"app {app_id!r} was not started: {answer.get('message')}", bool(answer.get("transient")))
+
+    # -- afterwards
+
+    def describe(self, app_id: str) -> AppDescription | None:
+        """Return what is known of an app; None if there is no such app."""
+        return self._store.describe(app_id)
+
+    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return `describe` of many apps."""
+        return {app_id: self._store.describe(app_id) for app_id in app_ids}
+
+    def existed(self, app_id: str) -> bool:
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        return self._store.record(app_id) is not None or self._store.is_gone(app_id)
+
+    def watch(self) -> Watch | None:
+        """Return a new watch: one descriptor for any number of apps."""
+        self._ensure()
+        try:
+            return AppWatch(self._local)
+        except OSError:
+            return LookingWatch(self._local)
+
+    def list(self) -> list[ListAppResponse]:
+        """Return the user's apps, of all sessions, newest first."""
+        return self._store.list()
+
+    def cancel(self, app_id: str) -> None:
+        """Ask for the end of an app; returns at once. Nothing happens if it has ended or does not exist."""
+        state = self._store.state(app_id)
+        if state is None or state.get("state") in layout.TERMINAL:
+            return
+        folder = self._store.folder(app_id)
+        with contextlib.suppress(
+            OSError
+        ):  # a note for those who ask meanwhile; on a full disk the keeper hears of it still
+            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not layout.poke(folder, layout.CANCEL):
+            self._store.state(app_id)  # its keeper is gone: seen to here
+
+    def delete(self, app_id: str) -> None:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+
+        Raises:
+            SchedulerUnavailable: if the app does not end.
+        """
+        if self._store.record(app_id) is None:
+            return
+        if not self._store.has_ended(app_id):
+            self.cancel(app_id)
+            self._await_end(app_id)
+        self._store.remove(app_id)
+
+    def _await_end(self, app_id: str) -> None:
+        grace = ((self._store.record(app_id) or {}).get("cfg") or {}).get("grace_period") or 0.0
+        deadline = time.monotonic() + _DELETE_S + float(grace)
+        watch = self.watch()
+        assert watch is not None
+        try:
+            watch.update([app_id])
+            while not self._store.has_ended(app_id):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise SchedulerUnavailable(f"app {app_id} does not end: some process of it cannot be killed")
+                watch.wait(left)
+        finally:
+            watch.close()
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that have ended: the old, and then the oldest until the rest is small enough.
+
+        Args:
+            older_than: seconds since their end; None: age does not matter.
+            max_size: bytes that all ended apps together may take; None: size does not matter.
+            now: seconds since the epoch; default: the time.
+            dry_run: delete nothing, only tell.
+
+        Returns:
+            The ids of the deleted apps, oldest first.
+        """
+        moment = time.time() if now is None else now
+        ended = []
+        for app_id in self._store.ids():
+            if self._store.has_ended(app_id):
+                try:
+                    ended.append((os.stat(f"{self._store.folder(app_id)}/state.json").st_mtime, app_id))
+                except FileNotFoundError:
+                    continue
+        ended.sort()
+        removed = []
+        sizes = {app_id: size_of(self._store.folder(app_id)) for _, app_id in ended} if max_size is not None else {}
+        total = sum(sizes.values())
+        for end, app_id in ended:
+            old = older_than is not None and moment - end >= older_than
+            if old or (max_size is not None and total > max_size):
+                if not dry_run:
+                    self._store.remove(app_id)
+                total -= sizes.get(app_id, 0)
+                removed.append(app_id)
+        if not dry_run:
+            self._store.sweep(_STALE_S)
+        return removed
+
+    # -- logs
+
+    def _replica(self, app_id: str, role_name: str, k: int) -> tuple[str, bool]:
+        """Return a replica's log folder, and whether a size limit is set."""
+        record = self._store.record(app_id)
+        if record is None:
+            raise AppNotFound(app_id)
+        roles = {role["name"]: role.get("num_replicas", 1) for role in (record.get("app") or {}).get("roles", ())}
+        if role_name not in roles:
+            raise SpecError(f"role {role_name!r}: app {app_id} has no such role; it has: {', '.join(sorted(roles))}")
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < roles[role_name]:
+            raise SpecError(f"replica {k!r}: role {role_name!r} has the replicas 0 to {roles[role_name] - 1}")
+        return f"{record['logs']}/{role_name}/{k}", bool((record.get("cfg") or {}).get("max_log_size"))
+
+    def log_read(
+        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = PAGE
+    ) -> LogPage:
+        """Return the next page of a log; never blocks.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a malformed cursor.
+        """
+        place = Cursor.of(cursor)
+        folder, limited = self._replica(app_id, role_name, k)
+        ended = self._store.has_ended(app_id)
+        reader = LogReader(folder, _STREAMS[Stream(stream)], limited)
+        try:
+            piece = reader.read(place, max(1, max_bytes), ended)
+        finally:
+            reader.close()
+        found = [line for text in piece.texts for line in io.StringIO(text, newline="\n")]
+        return LogPage(found, place.text(), piece.complete, piece.dropped)
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[str]:
+        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a bad regex.
+        """
+        folder, limited = self._replica(app_id, role_name, k)
+        try:
+            search = re.compile(regex).search if regex is not None else None
+        except re.error as exc:
+            raise SpecError(f"regex={regex!r}: {exc}") from exc
+        reader = LogReader(folder, _STREAMS[Stream(streams or Stream.COMBINED)], limited)
+        texts = blocks(self._store, app_id, reader, _seconds(since), _seconds(until), should_tail)
+        if search is None:
+            return lines(texts)
+        return (line for text in texts for line in io.StringIO(text, newline="\n") if search(line))
+
+    def log_watch(self, app_id: str, replicas: Collection[tuple[str, int]]) -> LogWatch:
+        """Return a watch that waits until the log of one of these replicas grows, or an app changes: one descriptor.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica.
+        """
+        return LogWatch(self._local, app_id, *(self._replica(app_id, role, k)[0] for role, k in replicas))
+
+    # -- rest
+
+    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the app's own folder for results."""
+        return f"{self._store.folder(app_id)}/results" if safe_id(app_id) else None
+
+    def close(self) -> None:
+        """Let the spawner go; apps go on. If no app runs, no process of ours is left when this returns."""
+        self._connection.close()
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def create_local(session_name: str, **_: object) -> LocalScheduler:
+    """Make the scheduler ``local``: an image that is an existing folder is the working directory."""
+    return LocalScheduler(session_name, "local")
+
+
+def create_local_cwd(session_name: str, **_: object) -> LocalScheduler:
+    """Make the scheduler ``local_cwd``: replicas run in the current directory."""
+    return LocalScheduler(session_name, "local_cwd")

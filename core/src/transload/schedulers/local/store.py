@@ -1,0 +1,266 @@
+"""What is on disk of the apps: their records and states, read by any process of the user."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from transload.errors import SchedulerUnavailable
+from transload.schedulers.api import AppDescription, ListAppResponse
+from transload.schedulers.local.states import to_state, to_status
+from transload.schedulers.local.supervisor import finalise, layout
+from transload.specs import AppDef, AppState, CfgVal
+
+_SAFE_ID = re.compile(r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z")
+_PROBE_S: Final = 0.5
+_CACHED: Final = 1024
+
+
+def safe_id(app_id: str) -> bool:
+    """Tell whether an app id can name a folder: no ``/``, no control characters, no leading dot, at most 200 bytes."""
+    return _SAFE_ID.match(app_id) is not None and len(os.fsencode(app_id)) <= 200
+
+
+class Description(AppDescription):
+    """An `AppDescription` that builds its ``app`` only when it is asked for: waiting needs the status alone."""
+
+    __slots__ = ("_app_json", "_built")
+
+    _built: AppDef | None
+
+    def __init__(self, app_id: str, state: dict[str, Any], record: dict[str, Any]) -> None:
+        cfg: dict[str, CfgVal] = record.get("cfg") or {}
+        AppDescription.__init__(
+            self,
+            app_id,
+            to_status(state),
+            session=record.get("session"),
+            cfg=dict(cfg),
+            digest=record.get("digest"),
+            tracker_base=record.get("tracker_base"),
+            created=record.get("created"),
+            log_url=record.get("logs"),
+        )
+        self._app_json: dict[str, Any] | None = record.get("app")
+
+    @property
+    def app(self) -> AppDef | None:
+        """The app as submitted, secret-looking values masked."""
+        if self._built is None and self._app_json is not None:
+            self._built = AppDef.from_json(json.dumps(self._app_json))
+        return self._built
+
+    @app.setter
+    def app(self, value: AppDef | None) -> None:
+        self._built = value
+
+
+class Store:
+    """Reads ``apps/`` and ``gone/``.
+
+    Args:
+        local: folder of the local scheduler; it need not exist.
+    """
+
+    def __init__(self, local: str) -> None:
+        self.local = local
+        self._records: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._ended: dict[str, tuple[int, int]] = {}
+        self._probed: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def folder(self, app_id: str) -> str:
+        """Return the folder of an app."""
+        return layout.app_folder(self.local, app_id)
+
+    def record(self, app_id: str) -> dict[str, Any] | None:
+        """Return what was submitted; ``{}`` if that is damaged, None if there is no such app.
+
+        Raises:
+            SchedulerUnavailable: if a newer version of transload wrote it.
+        """
+        if not safe_id(app_id):
+            return None
+        path = f"{self.folder(app_id)}/record.json"
+        try:
+            inode = os.stat(path).st_ino
+        except (FileNotFoundError, NotADirectoryError):
+            return {} if os.path.isdir(self.folder(app_id)) else None
+        except OSError as exc:
+            raise _unreadable(path, exc) from exc
+        cached = self._records.get(app_id)
+        if cached is not None and cached[0] == inode:
+            return cached[1]
+        record = _read(path) or {}
+        self._check_schema(record, path)
+        with self._lock:
+            if len(self._records) >= _CACHED:
+                self._records.clear()
+            self._records[app_id] = (inode, record)
+        return record
+
+    def state(self, app_id: str) -> dict[str, Any] | None:
+        """Return the true state: that of an app whose keeper is gone is made FAILED first. None: no such app."""
+        if not safe_id(app_id):
+            return None
+        state = self._read_state(app_id)
+        if state is None or state.get("state") in layout.TERMINAL:
+            return state
+        folder = self.folder(app_id)
+        if not layout.keeper_lives(folder):
+            state = self._finalise(app_id)
+        if state is not None and state.get("state") not in layout.TERMINAL and os.path.exists(f"{folder}/cancel"):
+            state["cancel_requested"] = True
+        return state
+
+    def _finalise(self, app_id: str) -> dict[str, Any] | None:
+        try:
+            finalise.finalise(self.local, app_id)
+        except OSError as exc:
+            state = self._read_state(app_id)
+            if state is not None and state.get("state") not in layout.TERMINAL:
+                state.update(state="FAILED", msg=f"its keeper died; its end cannot be written: {exc.strerror}")
+            return state
+        return self._read_state(app_id)
+
+    def _read_state(self, app_id: str) -> dict[str, Any] | None:
+        path = f"{self.folder(app_id)}/state.json"
+        state = _read(path)
+        if state is not None:
+            self._check_schema(state, path)
+            return state
+        return {"state": "UNKNOWN", "msg": "its state is damaged"} if os.path.isdir(self.folder(app_id)) else None
+
+    @staticmethod
+    def _check_schema(data: dict[str, Any], path: str) -> None:
+        schema = data.get("schema", layout.SCHEMA)
+        if not isinstance(schema, int) or schema > layout.SCHEMA:
+            raise SchedulerUnavailable(
+                f"{path}: written by a newer version of transload (schema {schema}; this one reads {layout.SCHEMA})"
+            )
+
+    def describe(self, app_id: str) -> AppDescription | None:
+        """Return what is known of an app; None if there is no such app."""
+        state = self.state(app_id)
+        record = self.record(app_id) if state is not None else None
+        return None if state is None or record is None else Description(app_id, state, record)
+
+    def has_ended(self, app_id: str) -> bool:
+        """Tell whether an app has ended (or is gone). Cheap enough for every page of a log."""
+        try:
+            stat = os.stat(f"{self.folder(app_id)}/state.json")
+        except (FileNotFoundError, NotADirectoryError):
+            return self.state(app_id) is None
+        key = (stat.st_ino, stat.st_mtime_ns)
+        now = time.monotonic()
+        if self._ended.get(app_id) == key and now < self._probed.get(app_id, 0.0):
+            return False  # the same file as when it was last seen going on, and that was just now
+        state = self.state(app_id)
+        if state is None or state.get("state") in layout.TERMINAL:
+            return True
+        with self._lock:
+            if len(self._ended) >= _CACHED:
+                self._ended.clear()
+                self._probed.clear()
+            self._ended[app_id], self._probed[app_id] = key, now + _PROBE_S
+        return False
+
+    def ids(self) -> Iterator[str]:
+        """Yield the ids of all apps."""
+        try:
+            names = os.listdir(f"{self.local}/apps")
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as exc:
+            raise _unreadable(f"{self.local}/apps", exc) from exc
+        yield from (name for name in names if not name.startswith("."))
+
+    def list(self) -> list[ListAppResponse]:
+        """Return all apps, newest first."""
+        rows = []
+        for app_id in self.ids():
+            try:
+                state, record = self.state(app_id), self.record(app_id)
+            except SchedulerUnavailable:
+                rows.append(ListAppResponse(app_id, AppState.UNKNOWN))
+                continue
+            if state is not None and record is not None:
+                name = str((record.get("app") or {}).get("name", ""))
+                row = ListAppResponse(app_id, to_state(state.get("state")), name=name, created=record.get("created"))
+                rows.append(row)
+        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
+
+    def is_gone(self, app_id: str) -> bool:
+        """Tell whether the record of a deleted app with a caller-given id is here."""
+        return safe_id(app_id) and os.path.exists(f"{self.local}/gone/{app_id}")
+
+    def remove(self, app_id: str) -> None:
+        """Remove an app that has ended; the record of a caller-given id stays. Waits for its keeper to leave."""
+        folder = self.folder(app_id)
+        record = self.record(app_id)
+        if record is None:
+            return
+        try:
+            with layout.Locked(f"{folder}/lock"):
+                # a damaged record does not say whose id it was: better remember one too many
+                if record.get("id_given", True):
+                    kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}
+                    kept |= {"created": record.get("created"), "deleted": layout.now()}
+                    os.makedirs(f"{self.local}/gone", 0o700, exist_ok=True)
+                    layout.write_file(f"{self.local}/gone/{app_id}", json.dumps(kept).encode())
+                aside = f"{self.local}/apps/.gone.{os.getpid()}.{time.monotonic_ns()}"
+                os.rename(folder, aside)
+        except FileNotFoundError:
+            return  # somebody else removed it at the same time
+        layout.remove_tree(aside)
+        for copy in record.get("workspaces") or ():
+            if str(copy).startswith(f"{self.local}/workspaces/"):
+                layout.remove_tree(str(copy))
+        layout.announce(self.local, app_id)
+        with self._lock:
+            self._records.pop(app_id, None)
+
+    def sweep(self, older_than: float) -> None:
+        """Remove what broken-off submits and removals left behind, if it is older than so many seconds."""
+        for name in ("apps", "workspaces"):
+            try:
+                entries = list(os.scandir(f"{self.local}/{name}"))
+            except FileNotFoundError:
+                continue
+            for entry in entries:
+                stale = (
+                    entry.name.startswith(".") and time.time() - entry.stat(follow_symlinks=False).st_mtime > older_than
+                )
+                if stale and not layout.keeper_lives(entry.path):
+                    layout.remove_tree(entry.path)
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        return layout.read_json(path)
+    except OSError as exc:
+        raise _unreadable(path, exc) from exc
+
+
+def _unreadable(path: str, exc: OSError) -> SchedulerUnavailable:
+    return SchedulerUnavailable(f"cannot read {path}: {exc.strerror}")
+
+
+def size_of(path: str) -> int:
+    """Return how many bytes a folder takes on disk (holes not counted)."""
+    total = 0
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    total += size_of(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+    except FileNotFoundError:
+        return 0
+    return total

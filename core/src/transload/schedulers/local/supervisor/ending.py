@@ -1,0 +1,98 @@
+"""Ending processes: SIGTERM to the whole tree, a grace period, then SIGKILL until nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from . import layout, tree
+
+_KILL_AGAIN_S = 0.02
+
+
+class Replica:
+    """One replica: what it is, and what its latest attempt is doing."""
+
+    def __init__(self, role: int, k: int) -> None:
+        self.role = role
+        self.k = k
+        self.state = "SUBMITTED"
+        self.pid = 0
+        self.started = 0
+        self.exit_code: int | None = None
+        self.start_time: float | None = None
+        self.end_time: float | None = None
+        self.restarts = 0
+        self.stopping = False
+        self.unstarted = False
+        self.gpus: list[str] = []
+
+
+class Ending:
+    """The end of some replicas (those to be started again), or of the whole app.
+
+    Args:
+        replicas: whose processes; with ``everything`` all descendants of the keeper.
+        everything: the whole app.
+        cookie: the app's cookie, by which the orphans of a replica are told apart.
+        spare: pids that are not the app's (the watcher).
+        grace: seconds between SIGTERM and SIGKILL.
+        now: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        replicas: list[Replica],
+        everything: bool,
+        cookie: str,
+        spare: Callable[[], set[int]],
+        grace: float,
+        now: float,
+    ) -> None:
+        self.replicas = replicas
+        self.everything = everything
+        self.because: Replica | None = None
+        self._marks = {f"{cookie}:{replica.role}:{replica.k}" for replica in replicas}
+        self._spare = spare
+        self.deadline = now + grace
+        self.due = self.deadline
+        for replica in replicas:
+            replica.stopping = True
+        self._signal(signal.SIGTERM)
+
+    def finished(self, now: float, childless: bool, roots: set[int]) -> bool:
+        """Tell whether nothing is left; kill what is, once the grace period is over.
+
+        Args:
+            now: monotonic seconds.
+            childless: the keeper has no child at all.
+            roots: pids of all living replicas.
+        """
+        if childless:
+            return True
+        waiting = any(replica.pid for replica in self.replicas)
+        if now < self.due and (waiting or self.everything):
+            return False
+        if now < self.deadline and not self.everything:
+            return not self._members(roots)[1]
+        left = self._signal(signal.SIGKILL, roots)
+        self.due = now + _KILL_AGAIN_S
+        return left == 0 and not waiting
+
+    def _members(self, roots: set[int]) -> tuple[tree.Snapshot, set[int]]:
+        processes = tree.snapshot()
+        own = os.getpid()
+        if self.everything:
+            return processes, tree.below(processes, {own}) - self._spare()
+        mine = {replica.pid for replica in self.replicas if replica.pid in processes}
+        for pid, (parent, _) in processes.items():
+            orphan = parent == own and pid not in roots and pid not in self._spare()
+            if orphan and tree.cookie_of(pid, layout.COOKIE) in self._marks:
+                mine.add(pid)
+        return processes, mine | tree.below(processes, mine)
+
+    def _signal(self, number: int, roots: set[int] | None = None) -> int:
+        processes, members = self._members(roots or {replica.pid for replica in self.replicas})
+        tree.signal_all(processes, members, number)
+        return len(members)

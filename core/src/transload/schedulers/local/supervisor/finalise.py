@@ -1,0 +1,80 @@
+"""What is done for an app whose keeper is gone without having written an end, by whoever notices first."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+from . import gpus, kernel, layout, tree
+
+_PATIENCE_S = 10.0
+
+
+def finalise(home: str, app_id: str, wait: bool = False) -> bool:
+    """End what is left of the app and write that it FAILED, if nobody keeps it and it has no end yet.
+
+    Args:
+        home: ``$TRANSLOAD_HOME/local``.
+        app_id: the app.
+        wait: the keeper is known to be dying; the kernel may let go of its lock after its other files.
+
+    Returns:
+        True if the app has an end now; False if it has a keeper, or somebody else is at it.
+    """
+    folder = layout.app_folder(home, app_id)
+    lock = layout.take_lock(f"{folder}/lock", wait=wait)
+    if lock is None:
+        return False
+    try:
+        state = layout.read_json(f"{folder}/state.json") or {}
+        if state.get("state") in layout.TERMINAL:
+            return True
+        record = layout.read_json(f"{folder}/record.json")
+        rebooted = record is not None and record.get("boot_id") != kernel.boot_id()
+        if record is None:
+            reason = "its record is damaged: the machine went down while it was written"
+        elif rebooted:
+            reason = "the machine was rebooted while the app ran"
+        else:
+            end_survivors(record, state)
+            reason = "its keeper died; all processes of the app were ended"
+        _write_failed(folder, state, reason)
+    finally:
+        os.close(lock)
+    gpus.release(home, app_id)
+    layout.announce(home, app_id)
+    return True
+
+
+def end_survivors(record: dict[str, object], state: dict[str, object]) -> None:
+    """Kill all that still runs of an app of this boot, again and again until nothing is left."""
+    roots = [(int(pid), int(started)) for pid, started in state.get("processes") or ()]  # type: ignore[attr-defined]
+    deadline = time.monotonic() + _PATIENCE_S
+    pause = 0.001
+    while time.monotonic() < deadline:
+        processes, left = tree.survivors(str(record.get("cookie") or ""), layout.COOKIE, roots)
+        if not left:
+            return
+        tree.signal_all(processes, left, signal.SIGKILL)
+        time.sleep(pause)  # nobody tells a stranger of a process when that is gone
+        pause = min(pause * 2, 0.05)
+
+
+def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:
+    ended = layout.now()
+    for role in state.get("roles") or ():  # type: ignore[attr-defined]
+        for replica in role.get("replicas", ()):
+            if replica.get("state") not in layout.TERMINAL:
+                replica.update(state="FAILED", end_time=ended)
+    before = state.get("msg")
+    state.update(
+        schema=layout.SCHEMA,
+        state="FAILED",
+        msg=f"{reason} (before that: {before})" if before else reason,
+        cancel_requested=os.path.exists(f"{folder}/cancel"),
+        ended=ended,
+        processes=[],
+    )
+    layout.write_file(f"{folder}/state.json", json.dumps(state).encode())

@@ -1,0 +1,113 @@
+"""What the operating system offers beyond Python's os module: prctl, holes in files, the boot id, file system types."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+if TYPE_CHECKING:
+    from typing import Any
+
+LINUX = sys.platform.startswith("linux")
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_FALLOC_KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
+
+# Magic numbers of statfs(2) for file systems where flock, FIFOs or notifications do not reach other machines.
+_NETWORK = {
+    0x6969: "nfs",
+    0xFF534D42: "cifs",
+    0xFE534D42: "smb2",
+    0x517B: "smb",
+    0x0BD00BD0: "lustre",
+    0x47504653: "gpfs",
+    0x19830326: "beegfs",
+    0x00C36400: "ceph",
+    0x5346414F: "afs",
+    0x01021997: "9p",
+    0x7461636F: "ocfs2",
+    0x01161970: "gfs2",
+}
+
+_libc: Any = None
+
+
+def libc() -> Any:
+    """Return the C library, loaded once (ctypes costs 1 ms to import)."""
+    global _libc
+    if _libc is None:
+        import ctypes
+
+        _libc = ctypes.CDLL(None, use_errno=True)
+    return _libc
+
+
+def become_subreaper() -> bool:
+    """Make orphaned descendants children of this process; False where that is not possible (macOS)."""
+    return LINUX and libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Have the kernel send this process a signal when its parent dies (Linux)."""
+    if LINUX:
+        libc().prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+
+
+def set_name(name: bytes) -> None:
+    """Set the short name that process lists show."""
+    if LINUX:
+        libc().prctl(_PR_SET_NAME, name[:15], 0, 0, 0)
+
+
+def ticking(seconds: int) -> int:
+    """Return a descriptor that becomes readable every so many seconds (Linux)."""
+    import ctypes
+
+    fd: int = libc().timerfd_create(1, os.O_CLOEXEC | os.O_NONBLOCK)  # CLOCK_MONOTONIC
+    if fd < 0 or libc().timerfd_settime(fd, 0, (ctypes.c_long * 4)(seconds, 0, seconds, 0), None) != 0:
+        raise OSError(ctypes.get_errno(), "no timer")
+    return fd
+
+
+def punch_hole(fd: int, start: int, length: int) -> bool:
+    """Free the blocks of a part of a file, its size unchanged; False where the file system cannot."""
+    if not LINUX or length <= 0:
+        return length <= 0
+    import ctypes
+
+    call = libc().fallocate
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    result: int = call(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, start, length)
+    return result == 0
+
+
+def boot_id() -> str:
+    """Return what tells one boot of this machine from another; ``""`` where the system does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return _mac_boot_time() if sys.platform == "darwin" else ""
+
+
+def _mac_boot_time() -> str:
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(16)
+    size = ctypes.c_size_t(16)
+    failed = libc().sysctlbyname(b"kern.boottime", buffer, ctypes.byref(size), None, 0)
+    return "" if failed else str(int.from_bytes(buffer.raw[:8], sys.byteorder))
+
+
+def network_file_system(path: str) -> str | None:
+    """Return the type of the file system that holds ``path`` if it is a network one, else None (Linux only)."""
+    if not LINUX:
+        return None
+    import ctypes
+
+    buffer = (ctypes.c_long * 64)()
+    if libc().statfs(os.fsencode(path), buffer) != 0:
+        return None
+    return _NETWORK.get(buffer[0] & 0xFFFFFFFF)

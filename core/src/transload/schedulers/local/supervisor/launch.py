@@ -1,0 +1,97 @@
+"""Starting replicas: fork, a few system calls, exec. What goes wrong in the child comes back through a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+
+from . import kernel
+
+TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+if TYPE_CHECKING:
+    from typing import Any
+
+_DEFAULTS = tuple(
+    number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP) and number < 32
+)
+
+
+class Batch:
+    """Replicas that are started together: all of them, or none."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        self._keeper = os.getpid()
+
+    def start(self, index: int, plan: dict[str, Any]) -> int:
+        """Fork one replica and let it exec; return its pid. ``index`` comes back in `errors`."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._become(plan)
+            except BaseException as exc:  # a forked child must not return into the keeper's code
+                self._report(index, exc)
+            finally:
+                os._exit(127)
+        return pid
+
+    def errors(self) -> dict[int, str]:
+        """Wait until each child has exec'ed or failed; return what went wrong, by index."""
+        os.close(self._writer)
+        data = b""
+        while part := os.read(self._reader, 65536):
+            data += part
+        os.close(self._reader)
+        return dict(map(json.loads, data.splitlines()))
+
+    def _report(self, index: int, exc: BaseException) -> None:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
+        line = json.dumps([index, str(reason)[:400]]) + "\n"
+        os.write(self._writer, line.encode())  # shorter than PIPE_BUF: lines do not mix
+
+    def _become(self, plan: dict[str, Any]) -> None:
+        os.setsid()
+        kernel.die_with_parent(signal.SIGKILL)
+        if os.getppid() != self._keeper:  # it died before the line above
+            os._exit(127)
+        signal.set_wakeup_fd(-1)
+        for number in _DEFAULTS:
+            signal.signal(number, signal.SIG_DFL)
+        os.umask(plan["umask"])
+        _open_streams(plan["logs"])
+        _limits(plan)
+        try:
+            os.chdir(plan["cwd"])
+        except OSError as exc:
+            raise OSError(exc.errno, f"cannot enter the folder {plan['cwd']}: {exc.strerror}") from None
+        try:
+            os.execve(plan["exe"], plan["argv"], plan["env"])  # noqa: S606 - no shell is wanted
+        except OSError as exc:
+            raise OSError(exc.errno, f"cannot execute {plan['exe']}: {exc.strerror}") from None
+
+
+def _open_streams(folder: str) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    for number, name in ((1, "stdout.log"), (2, "stderr.log")):
+        fd = os.open(f"{folder}/{name}", flags, 0o600)
+        os.dup2(fd, number)
+
+
+def _limits(plan: dict[str, Any]) -> None:
+    """Give the replica the submitter's resource limits, niceness and CPUs, as far as the system lets us."""
+    for number, limits in plan["rlimits"]:
+        try:
+            resource.setrlimit(number, tuple(limits))
+        except (OSError, ValueError):
+            pass
+    try:
+        if plan["nice"] > os.getpriority(os.PRIO_PROCESS, 0):
+            os.setpriority(os.PRIO_PROCESS, 0, plan["nice"])
+        if plan["cpus"]:
+            os.sched_setaffinity(0, plan["cpus"])
+    except (OSError, AttributeError):
+        pass

@@ -1,0 +1,196 @@
+"""Where everything lies below ``$TRANSLOAD_HOME/local``, and how a file there is changed in one step.
+
+::
+
+    apps/<app_id>/record.json   what was submitted; never changed
+                  state.json    what the app is doing; each change is written aside and renamed
+                  lock          held (flock) for as long as the app's keeper lives
+                  ctl           a FIFO: a byte in it makes the keeper look around
+                  cancel        somebody asked for the end
+                  logs/<role>/<k>/{stdout.log,stderr.log,index}
+                  results/      default tracker base
+    gone/<app_id>               kept by delete and prune for ids that the caller chose
+    events/<pid>.<n>            a FIFO of a client that waits: the ids of apps that have changed
+    gpus.json, gpus.lock        which app has which GPU
+    spawner-<version>.sock, start.lock, spawner.log
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+
+SCHEMA = 1
+TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
+COOKIE = "TRANSLOAD_APP_COOKIE"
+FOLDERS = ("apps", "gone", "events")
+
+
+def app_folder(home: str, app_id: str) -> str:
+    """Return the folder of an app; ``home`` is ``$TRANSLOAD_HOME/local`` throughout this package."""
+    return f"{home}/apps/{app_id}"
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Replace a file in one step: readers see the old or the new content, never a part."""
+    aside = f"{path}.{os.getpid()}.tmp"
+    try:
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            while data:
+                data = data[os.write(fd, data) :]
+        finally:
+            os.close(fd)
+        os.rename(aside, path)
+    except OSError:
+        _unlink(aside)
+        raise
+
+
+def read_file(path: str) -> bytes | None:
+    """Return a file's content, None if it (or its folder) is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        parts = []
+        while part := os.read(fd, 1 << 20):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)
+
+
+def read_json(path: str) -> dict[str, object] | None:
+    """Return the JSON object in a file; None if it is not there or damaged (a crash of the machine can do that)."""
+    data = read_file(path)
+    try:
+        value = json.loads(data) if data else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def announce(home: str, app_id: str) -> None:
+    """Tell the clients that an app's state has changed: a line into each one's FIFO.
+
+    Not inotify: a user has few instances of it, and closing one takes the kernel 10 to 20 ms.
+    """
+    try:
+        listeners = os.listdir(f"{home}/events")
+    except OSError:
+        return
+    line = os.fsencode(app_id) + b"\n"
+    for name in listeners:
+        if not name.startswith("."):
+            _tell(f"{home}/events/{name}", line)
+
+
+def _tell(path: str, line: bytes) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno == errno.ENXIO:  # its client was killed
+            _unlink(path)
+        return
+    try:
+        os.write(fd, line)
+    except OSError:
+        pass  # full: the client sees that it is, and asks for everything
+    finally:
+        os.close(fd)
+
+
+LOOK, CANCEL = b"!", b"c"
+
+
+def poke(folder: str, what: bytes = LOOK) -> bool:
+    """Make the keeper of an app look around (LOOK) or end it (CANCEL); False if it has no keeper."""
+    try:
+        fd = os.open(f"{folder}/ctl", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(fd, what)
+    except BlockingIOError:
+        pass  # so many bytes lie there already that it will look
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None:
+    """Return a descriptor that holds the lock; None if somebody else has it (unless ``wait``), or there is none."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except OSError as exc:
+        os.close(fd)
+        if exc.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return None
+        raise
+    return fd
+
+
+def keeper_lives(folder: str) -> bool:
+    """Tell whether an app's keeper lives: it holds its lock. Askers share theirs, so they do not see each other."""
+    fd = take_lock(f"{folder}/lock", shared=True)
+    if fd is None:
+        return os.path.exists(f"{folder}/lock")
+    os.close(fd)
+    return False
+
+
+class Locked:
+    """A lock file held for the length of a ``with`` block; waits for it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+
+    def __enter__(self) -> None:
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._fd)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder and what is in it; symbolic links are not followed; what is gone already is no error."""
+    try:
+        entries = list(os.scandir(path))
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        entries = []
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(entry.path)
+        else:
+            _unlink(entry.path)
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
+
+
+def now() -> float:
+    """Return seconds since the epoch, to the microsecond."""
+    return round(time.time(), 6)

@@ -1,0 +1,125 @@
+"""How clients, the spawner and keepers talk: frames of ``length, kind, payload`` over Unix sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+
+# Part of the socket's name: a spawner of another version is left alone, with its apps.
+VERSION = 1
+HEADER = struct.Struct("!IB")
+MAX_FRAME = 1 << 28
+
+# client -> spawner: SUBMIT, BYE; spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now)
+SUBMIT, REPLY, BYE, STAY, ENDING = 1, 2, 3, 4, 5
+
+
+def frame(kind: int, payload: bytes = b"") -> bytes:
+    """Return a message as bytes."""
+    return HEADER.pack(len(payload), kind) + payload
+
+
+def pack_submit(app_id: str, body: bytes) -> bytes:
+    """Return a submit: the spawner reads the id alone, the keeper the body."""
+    name = app_id.encode()
+    return frame(SUBMIT, struct.pack("!H", len(name)) + name + body)
+
+
+def unpack_submit(payload: bytes) -> tuple[str, memoryview]:
+    """Return the app id and the body of a submit."""
+    (length,) = struct.unpack_from("!H", payload)
+    view = memoryview(payload)
+    return bytes(view[2 : 2 + length]).decode(), view[2 + length :]
+
+
+class Inbox:
+    """Puts frames together from what a socket gives, bit by bit."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Add received bytes; return the frames that are complete.
+
+        Raises:
+            ValueError: for a frame that no client of ours would send.
+        """
+        self._data += data
+        frames = []
+        while len(self._data) >= HEADER.size:
+            length, kind = HEADER.unpack_from(self._data)
+            if length > MAX_FRAME:
+                raise ValueError(f"a message of {length} bytes")
+            if len(self._data) < HEADER.size + length:
+                break
+            frames.append((kind, bytes(self._data[HEADER.size : HEADER.size + length])))
+            del self._data[: HEADER.size + length]
+        return frames
+
+
+def receive(sock: socket.socket) -> tuple[int, bytes]:
+    """Return the next frame of a blocking socket.
+
+    Raises:
+        EOFError: if the other side is gone.
+    """
+    length, kind = HEADER.unpack(_exactly(sock, HEADER.size))
+    return kind, _exactly(sock, length)
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        part = sock.recv(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return bytes(data)
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """Return the user at the other end of a Unix socket."""
+    if sys.platform.startswith("linux"):
+        return _credentials(sock)[1]
+    # LOCAL_PEERCRED of macOS: struct xucred {u_int version; uid_t uid; ...}
+    return int(struct.unpack_from("Ii", sock.getsockopt(0, 1, 76))[1])
+
+
+def peer_pid(sock: socket.socket) -> int:
+    """Return the process at the other end (the one that listened), 0 if the system does not say."""
+    return _credentials(sock)[0] if sys.platform.startswith("linux") else 0
+
+
+def _credentials(sock: socket.socket) -> tuple[int, int, int]:
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", data)
+
+
+def with_address(folder: str, name: str, use: Callable[[str], None]) -> None:
+    """Call ``use(address)`` for a socket in a folder whose path may be longer than an address may be (108 bytes)."""
+    path = f"{folder}/{name}"
+    if len(os.fsencode(path)) < 100:
+        use(path)
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            use(f"/proc/self/fd/{fd}/{name}")
+        else:
+            _from_inside(fd, name, use)
+    finally:
+        os.close(fd)
+
+
+def _from_inside(fd: int, name: str, use: Callable[[str], None]) -> None:
+    """Do it from the folder itself, in a process without /proc (macOS); the working directory is put back."""
+    before = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fchdir(fd)
+        use(name)
+    finally:
+        os.fchdir(before)
+        os.close(before)

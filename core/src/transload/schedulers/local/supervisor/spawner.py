@@ -1,0 +1,358 @@
+"""The spawner: listens on a socket and forks one keeper per app. It ends when it has neither a client nor a keeper.
+
+It is parent of all keepers and, as a subreaper, of what a dead keeper leaves behind: that it kills at once. Apps do not
+need it: when it is killed, their keepers go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+
+from . import finalise, folder, keeper, kernel, protocol, tree
+
+_FIRST_CLIENT_S = 10.0
+
+
+class _Client:
+    """A connection: what it has sent so far, and what it is still to get."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.inbox = protocol.Inbox()
+        self.out = bytearray()
+
+
+class _Child:
+    """A keeper: its app, the end of the pair that it holds the other end of, and who waits for its answer."""
+
+    def __init__(self, app_id: str, link: socket.socket, client: _Client) -> None:
+        self.app_id = app_id
+        self.link = link
+        self.client: _Client | None = client
+        self.inbox = protocol.Inbox()
+        self.ending = False
+
+
+class Spawner:
+    """The loop of the spawner."""
+
+    def __init__(self, home: str, listener: socket.socket) -> None:
+        self.home = home
+        self.listener = listener
+        self.clients: dict[int, _Client] = {}
+        self.keepers: dict[int, _Child] = {}
+        self.links: dict[int, _Child] = {}
+        self.poll = select.poll()
+        self.leaving: list[socket.socket] = []
+        self.strays = False
+        self.dead: list[tuple[int, str]] = []
+        self.seen_client = False
+        self.wake, waker = os.pipe()
+        for fd in (self.wake, waker):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, _nothing)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        self.poll.register(self.wake, select.POLLIN)
+        self.poll.register(listener.fileno(), select.POLLIN)
+
+    def run(self) -> None:
+        """Serve until there is nobody left to serve."""
+        give_up = time.monotonic() + _FIRST_CLIENT_S
+        while True:
+            if not self.clients and not self.keepers and not self.strays and not self.dead:
+                idle = self.seen_client or time.monotonic() > give_up
+                if idle and not self._accept():
+                    return
+            self._serve(give_up)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Tell clients that wait for the end of this process that it stays, once that is known."""
+        if self.leaving and (self.clients or any(not child.ending for child in self.keepers.values())):
+            for sock in self.leaving:
+                try:
+                    sock.send(protocol.frame(protocol.STAY))
+                except OSError:
+                    pass
+                sock.close()
+            self.leaving = []
+
+    def _serve(self, give_up: float) -> None:
+        if self.strays or self.dead:
+            timeout = 20  # killed processes on their way out: they report by SIGCHLD, this is for those that do not
+        elif self.seen_client:
+            timeout = None
+        else:
+            timeout = max(0, int((give_up - time.monotonic()) * 1000)) + 1
+        ready = self.poll.poll(timeout)
+        for fd, _ in ready:  # keepers first: a client that says goodbye may have seen its app end
+            if fd in self.links:
+                self._answer(self.links[fd])
+        for fd, events in ready:
+            if fd == self.wake:
+                _drain(self.wake)
+            elif fd == self.listener.fileno():
+                self._accept()
+            elif fd in self.clients:
+                self._talk(self.clients[fd], events)
+        self._reap()
+        if self.strays or self.dead:
+            self._clear_strays()
+
+    # ------------------------------------------------------------------------------------------------------ clients
+
+    def _accept(self) -> bool:
+        """Take new connections; True if there was one."""
+        taken = False
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except BlockingIOError:
+                return taken
+            except OSError as exc:
+                if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                    return taken
+                raise
+            sock.setblocking(False)
+            if protocol.peer_uid(sock) not in (os.getuid(), 0):
+                sock.close()
+                continue
+            self.clients[sock.fileno()] = _Client(sock)
+            self.poll.register(sock.fileno(), select.POLLIN)
+            self.seen_client = taken = True
+
+    def _talk(self, client: _Client, events: int) -> None:
+        try:
+            if events & select.POLLOUT:
+                self._flush(client)
+            if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                data = client.sock.recv(1 << 20)
+                if not data:
+                    raise EOFError
+                for kind, payload in client.inbox.feed(data):
+                    self._handle(client, kind, payload)
+        except BlockingIOError:
+            pass
+        except (OSError, EOFError, ValueError):
+            self._forget(client)
+
+    def _forget(self, client: _Client) -> None:
+        fd = client.sock.fileno()
+        if self.clients.pop(fd, None) is None:
+            return
+        self.poll.unregister(fd)
+        for child in self.links.values():
+            if child.client is client:
+                child.client = None
+        client.sock.close()
+
+    def _flush(self, client: _Client) -> None:
+        try:
+            while client.out:
+                del client.out[: client.sock.send(client.out)]
+        except BlockingIOError:
+            pass
+        self.poll.modify(client.sock.fileno(), select.POLLIN | (select.POLLOUT if client.out else 0))
+
+    def _reply(self, client: _Client | None, data: bytes) -> None:
+        if client is None or client.sock.fileno() not in self.clients:
+            return
+        client.out += data
+        try:
+            self._flush(client)
+        except OSError:
+            self._forget(client)
+
+    def _handle(self, client: _Client, kind: int, payload: bytes) -> None:
+        if kind == protocol.SUBMIT:
+            self._submit(client, payload)
+        elif kind == protocol.BYE:
+            # whoever leaves sees the end of this process as the end of the connection, or is told that it stays
+            fd = client.sock.fileno()
+            self.poll.unregister(fd)
+            del self.clients[fd]
+            self.leaving.append(client.sock)
+            for child in list(self.links.values()):
+                if child.client is client:
+                    child.client = None
+                self._answer(child)
+
+    # ------------------------------------------------------------------------------------------------------ keepers
+
+    def _submit(self, client: _Client, payload: bytes) -> None:
+        app_id, body = protocol.unpack_submit(payload)
+        try:
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+        except OSError as exc:
+            error = {"error": "submit", "transient": True, "message": f"cannot start a keeper: {exc.strerror}"}
+            self._reply(client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
+            return
+        if pid == 0:
+            self._become_keeper(app_id, body, theirs)
+        theirs.close()
+        ours.setblocking(False)
+        child = _Child(app_id, ours, client)
+        self.keepers[pid] = self.links[ours.fileno()] = child
+        self.poll.register(ours.fileno(), select.POLLIN)
+
+    def _become_keeper(self, app_id: str, body: memoryview, link: socket.socket) -> None:
+        """Run a keeper in the forked child; never returns."""
+        code = 70
+        signal.set_wakeup_fd(-1)
+        try:
+            fd = os.dup2(link.detach(), 3, inheritable=False)
+            os.closerange(4, 1 << 20)
+            keeper.main(self.home, app_id, body, fd)
+            code = 0
+        except BaseException:  # whatever it was, the spawner's loop must not run here
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _answer(self, child: _Child) -> None:
+        """Pass a keeper's answer on to the client that waits for it."""
+        try:
+            data = child.link.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._unlink(child)
+            return
+        for kind, payload in child.inbox.feed(data):
+            if kind == protocol.ENDING:
+                child.ending = True
+                continue
+            self._reply(child.client, protocol.frame(kind, payload))
+            child.client = None
+
+    def _unlink(self, child: _Child) -> None:
+        fd = child.link.fileno()
+        if fd >= 0 and self.links.pop(fd, None) is not None:
+            self.poll.unregister(fd)
+            child.link.close()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.strays = False
+                return
+            if pid == 0:
+                return
+            child = self.keepers.pop(pid, None)
+            if child is None:
+                continue
+            if child.link.fileno() >= 0:
+                self._answer(child)
+            if child.client is not None:
+                error = {"error": "again"}
+                self._reply(child.client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
+            self._unlink(child)
+            if status != 0:
+                self.strays = True
+                self.dead.append((pid, child.app_id))
+
+    def _clear_strays(self) -> None:
+        """Kill what dead keepers left behind (all such processes are children of this one), then write their end."""
+        processes = tree.snapshot()
+        own = os.getpid()
+        orphans = {pid for pid, (parent, _) in processes.items() if parent == own and pid not in self.keepers}
+        orphans |= tree.below(processes, orphans)
+        tree.signal_all(processes, orphans, signal.SIGKILL)
+        self._reap()
+        if not orphans:
+            self.strays = False
+            dead, self.dead = self.dead, []
+            for pid, app_id in dead:
+                folder.remove_unfinished(self.home, pid)
+                finalise.finalise(self.home, app_id)
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def _drain(fd: int) -> None:
+    try:
+        while len(os.read(fd, 4096)) == 4096:
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _listen(home: str, name: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.unlink(f"{home}/{name}")  # of one that is gone: the caller holds the start lock
+    except FileNotFoundError:
+        pass
+    protocol.with_address(home, name, listener.bind)
+    os.chmod(f"{home}/{name}", 0o600)
+    listener.listen(256)
+    listener.setblocking(False)
+    return listener
+
+
+def _lift_limits() -> None:
+    """Be as free as the system lets us: the limits of whoever came first are not those of all later apps."""
+    for name in dir(resource):
+        if name.startswith("RLIMIT_"):
+            number = getattr(resource, name)
+            _, hard = resource.getrlimit(number)
+            soft = min(hard, 1 << 16) if number == resource.RLIMIT_NOFILE and hard > 0 else hard
+            try:
+                resource.setrlimit(number, (soft, hard))
+            except (OSError, ValueError):
+                pass
+    try:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    except (OSError, AttributeError):
+        pass
+
+
+def main(home: str, name: str) -> None:
+    """Become the spawner of a state folder: the caller's process ends as soon as the socket listens."""
+    os.closerange(3, 1 << 20)
+    os.umask(0o077)
+    os.chdir("/")
+    reader, writer = os.pipe()
+    if os.fork():
+        os.close(writer)
+        os.read(reader, 1)  # until the other one listens, or is dead
+        os._exit(0)
+    os.setsid()
+    listener = _listen(home, name)  # here: clients see the pid of the process that listened
+    os.close(reader)
+    os.close(writer)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    _lift_limits()
+    kernel.become_subreaper()
+    kernel.set_name(b"tl-spawner")
+    tree.snapshot()  # whatever code is needed when something dies is loaded before
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        Spawner(home, listener).run()
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        sys.stderr.flush()
+    # sockets close with the process: whoever sees them closed sees the process gone
+    os._exit(0)

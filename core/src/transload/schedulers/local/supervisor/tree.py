@@ -1,0 +1,150 @@
+"""Processes and their descendants: who lives, who belongs to an app, and how one is ended without hitting a stranger.
+
+A pid means nothing without the start time of its process: the kernel gives it to somebody else later. A zombie is not
+taken for living.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from .kernel import LINUX
+
+# pid -> (parent's pid, start time, in the kernel's own unit)
+Snapshot = dict[int, tuple[int, int]]
+
+
+def stat_of(pid: int) -> tuple[int, int] | None:
+    """Return (parent's pid, start time) of a living process, None if there is none (a zombie is none)."""
+    if not LINUX:
+        return _ps().get(pid)
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        data = os.read(fd, 1024)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    # the command's name, in brackets, may hold anything; what follows its last bracket is plain
+    fields = data[data.rfind(b")") + 2 :].split(None, 20)
+    if len(fields) < 20 or fields[0] in (b"Z", b"X", b"x"):
+        return None
+    return int(fields[1]), int(fields[19])
+
+
+def start_time(pid: int) -> int:
+    """Return the start time of a process, 0 if it does not live."""
+    found = stat_of(pid)
+    return found[1] if found else 0
+
+
+def snapshot() -> Snapshot:
+    """Return all living processes."""
+    if not LINUX:
+        return _ps()
+    found: Snapshot = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            stat = stat_of(int(name))
+            if stat is not None:
+                found[int(name)] = stat
+    return found
+
+
+def _ps() -> Snapshot:
+    """Ask ps: the way of systems without /proc. Whole seconds are all that it tells of a start time."""
+    import time
+
+    found: Snapshot = {}
+    with os.popen("/bin/ps -axo pid=,ppid=,stat=,lstart=") as lines:  # noqa: S605 - a constant
+        for line in lines:
+            fields = line.split(None, 3)
+            if len(fields) == 4 and not fields[2].startswith("Z"):
+                started = int(time.mktime(time.strptime(fields[3].strip(), "%a %b %d %H:%M:%S %Y")))
+                found[int(fields[0])] = (int(fields[1]), started)
+    return found
+
+
+def below(processes: Snapshot, roots: set[int]) -> set[int]:
+    """Return all descendants of ``roots``, the roots left out."""
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in processes.items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    queue = list(roots)
+    while queue:
+        for pid in children.get(queue.pop(), ()):
+            if pid not in found and pid not in roots:
+                found.add(pid)
+                queue.append(pid)
+    return found
+
+
+def cookie_of(pid: int, name: str) -> str | None:
+    """Return the value of an environment variable that a process was started with; None if it has none or hides it."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            data = b"\0" + file.read()
+    except OSError:
+        return None
+    mark = b"\0" + name.encode() + b"="
+    at = data.find(mark)
+    if at < 0:
+        return None
+    return data[at + len(mark) : data.find(b"\0", at + len(mark))].decode("utf-8", "replace")
+
+
+def send(pid: int, started: int, number: int) -> bool:
+    """Signal the process of that pid *and* start time; False if it is gone, whoever has the pid now."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError) as exc:
+        if isinstance(exc, ProcessLookupError):
+            return False
+        return _send_by_pid(pid, started, number)
+    try:
+        if start_time(pid) != started:  # the descriptor pins the process: after this look nobody can take its place
+            return False
+        signal.pidfd_send_signal(fd, number)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _send_by_pid(pid: int, started: int, number: int) -> bool:
+    """Signal where the system has no pidfd: look at the start time as late as can be."""
+    if start_time(pid) != started:
+        return False
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
+    """Signal many processes; a stopped one is woken so that it can act on a request to end."""
+    for pid in pids:
+        if send(pid, processes[pid][1], number) and number != signal.SIGKILL:
+            send(pid, processes[pid][1], signal.SIGCONT)
+
+
+def survivors(cookie: str, name: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
+    """Return what still runs of an app whose keeper is gone.
+
+    That is: every process that carries its cookie, and what descends from a recorded (pid, start time) that lives.
+    """
+    processes = snapshot()
+    living = {pid for pid, started in roots if pid in processes and processes[pid][1] == started}
+    found = living | below(processes, living)
+    for pid in processes:
+        if pid not in found and cookie and (cookie_of(pid, name) or "").split(":", 1)[0] == cookie:
+            found.add(pid)
+    found.discard(os.getpid())
+    return processes, found

@@ -1,0 +1,73 @@
+"""What a scheduler may offer beyond the contract. Callers look whether it is there, and do without where it is not.
+
+Besides the methods below, two attributes: ``secret_kinds``, a frozenset of the kinds of secret sources that the
+scheduler resolves itself (``{"k8s"}``), and ``qualified_id(app_id, cfg) -> str`` where an app id must carry more than a
+name (Kubernetes: ``namespace:name``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from transload.schedulers.api import Stream
+
+__all__ = ["Diagnoses", "LogWatch", "Prunes", "TailsLogs", "WatchesLogs"]
+
+
+@runtime_checkable
+class LogWatch(Protocol):
+    """Waits until some log may have grown."""
+
+    def wait(self, timeout: float) -> None:
+        """Return when some log may have grown or the app may have changed, after ``timeout`` seconds at most."""
+
+    def grew(self) -> None:
+        """Be told that there was something to read: without notifications, look again soon."""
+
+    def close(self) -> None:
+        """Free what the watch holds."""
+
+
+@runtime_checkable
+class WatchesLogs(Protocol):
+    """A scheduler that can tell when logs grow."""
+
+    def log_watch(self, app_id: str, replicas: Collection[tuple[str, int]]) -> LogWatch:
+        """Return a watch over the logs of these replicas, ``(role, number)`` each: one descriptor for all."""
+
+
+@runtime_checkable
+class TailsLogs(Protocol):
+    """A scheduler that can read the end of a log without reading it through."""
+
+    def log_tail(self, app_id: str, role: str, replica: int, stream: Stream, lines: int) -> Collection[str]:
+        """Return the last lines of one stream of a replica."""
+
+
+@runtime_checkable
+class Prunes(Protocol):
+    """A scheduler that keeps ended apps until they are removed."""
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that have ended: those older than so many seconds, and the oldest beyond so many bytes.
+
+        Returns:
+            The ids of the deleted apps, oldest first; those that would be deleted, if ``dry_run``.
+        """
+
+
+@runtime_checkable
+class Diagnoses(Protocol):
+    """A scheduler that can tell whether it works here."""
+
+    def diagnose(self) -> list[tuple[str, bool, str]]:
+        """Return checks for ``transload doctor``: what was looked at, whether it is well, and what was found."""

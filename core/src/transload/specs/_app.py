@@ -1,0 +1,251 @@
+"""AppDef and Role: the job, as plain data that is validated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.specs._check import (
+    as_list,
+    check_dict,
+    check_int,
+    check_json,
+    check_name,
+    check_number,
+    check_role_name,
+    check_str,
+    refuse,
+)
+from transload.specs._resource import BindMount, DeviceMount, Mount, Resource, VolumeMount, null_resource
+from transload.specs._secrets import check_source, looks_secret
+from transload.specs._workspace import Workspace
+
+if TYPE_CHECKING:
+    from transload.specs._dryrun import AppDryRunInfo
+
+MISSING: Final = "<MISSING>"
+"""Stands for an entrypoint or image that is not given."""
+
+NONE: Final = "<NONE>"
+"""Stands for an optional text that is not set."""
+
+ALL: Final = "all"
+"""Stands for every scheduler; kept for those who come from TorchX."""
+
+
+class RetryPolicy(str, Enum):
+    """What is started again when a replica fails (bad exit, lost host, pre-emption).
+
+    - ``REPLICA``: that replica alone; the others stay.
+    - ``ROLE``: all replicas of its role.
+    - ``APPLICATION``: the whole app.
+    - ``HOT_SPARE``: kept for those who come from TorchX; a scheduler that has no spares refuses it.
+    """
+
+    REPLICA = "REPLICA"
+    ROLE = "ROLE"
+    APPLICATION = "APPLICATION"
+    HOT_SPARE = "HOT_SPARE"
+
+
+@dataclass
+class Role:
+    """A group of equal replicas within an `AppDef`.
+
+    Args:
+        name: unique in the app; letters, digits, ``_``, ``.``, ``-``.
+        image: what the replicas run in, as the scheduler understands it: a container image, a folder.
+        min_replicas: how many must end well for the role to succeed; None: all.
+        entrypoint: the program to run.
+        args: its arguments; may hold `macros`.
+        env: its environment variables; values may hold `macros`.
+        num_replicas: how many replicas, 1 or more.
+        max_retries: how often a failure is answered by starting again, 0 or more.
+        retry_policy: what is started again.
+        resource: what each replica needs.
+        port_map: name of a port → port number.
+        metadata: anything for one scheduler, by convention under ``scheduler.key``; may hold `macros`.
+        mounts: what is mounted into each replica.
+        workspace: local folders that travel with the role.
+        secrets: environment variable → source (``env:NAME``, ``file:PATH`` or a scheduler's own), resolved at submit.
+
+    Raises:
+        SpecError: for a wrong value, with its path and what is allowed.
+    """
+
+    name: str
+    image: str
+    min_replicas: int | None = None
+    entrypoint: str = MISSING
+    args: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    num_replicas: int = 1
+    max_retries: int = 0
+    retry_policy: RetryPolicy = RetryPolicy.APPLICATION
+    resource: Resource = field(default_factory=null_resource)
+    port_map: dict[str, int] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    mounts: list[Mount] = field(default_factory=list)
+    workspace: Workspace | None = None
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.check("Role")
+
+    def check(self, path: str) -> None:
+        """Refuse wrong values; ``path`` starts the message. Tuples given for lists become lists."""
+        check_role_name(self.name, f"{path}.name")
+        check_str(self.image, f"{path}.image")
+        check_str(self.entrypoint, f"{path}.entrypoint", empty=False)
+        check_int(self.num_replicas, f"{path}.num_replicas", 1)
+        if self.min_replicas is not None:
+            check_int(self.min_replicas, f"{path}.min_replicas", 0, self.num_replicas)
+        check_int(self.max_retries, f"{path}.max_retries", 0)
+        self._check_texts(path)
+        self._check_parts(path)
+
+    def _check_texts(self, path: str) -> None:
+        self.args = as_list(self.args, f"{path}.args")
+        for index, arg in enumerate(self.args):
+            check_str(arg, f"{path}.args[{index}]")
+        check_dict(self.env, f"{path}.env")
+        check_dict(self.secrets, f"{path}.secrets")
+        for name, value in self.env.items():
+            _check_env_name(name, f"{path}.env")
+            if not isinstance(value, str) and looks_secret(name):
+                refuse(f"{path}.env[{name!r}]", "…", "must be a str (its value is not shown)")
+            check_str(value, f"{path}.env[{name!r}]")
+        for name, source in self.secrets.items():
+            _check_env_name(name, f"{path}.secrets")
+            check_source(source, f"{path}.secrets[{name!r}]")
+            if name in self.env:
+                refuse(f"{path}.secrets", name, "is also in env: give it once")
+
+    def _check_parts(self, path: str) -> None:
+        try:
+            self.retry_policy = RetryPolicy(self.retry_policy)
+        except ValueError:
+            refuse(f"{path}.retry_policy", self.retry_policy, f"must be one of {[item.value for item in RetryPolicy]}")
+        if not isinstance(self.resource, Resource):
+            refuse(f"{path}.resource", self.resource, "must be a Resource")
+        self.resource.check(f"{path}.resource")
+        check_dict(self.port_map, f"{path}.port_map")
+        for name, port in self.port_map.items():
+            check_int(port, f"{path}.port_map[{name!r}]", 0, 65535)
+        check_dict(self.metadata, f"{path}.metadata")
+        check_json(self.metadata, f"{path}.metadata")
+        self.mounts = as_list(self.mounts, f"{path}.mounts")
+        for index, mount in enumerate(self.mounts):
+            if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
+                refuse(f"{path}.mounts[{index}]", mount, "must be a BindMount, VolumeMount or DeviceMount")
+            mount.check(f"{path}.mounts[{index}]")
+        if self.workspace is not None:
+            if not isinstance(self.workspace, Workspace):
+                refuse(f"{path}.workspace", self.workspace, "must be a Workspace or None")
+            self.workspace.check(f"{path}.workspace")
+
+    def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
+        """Change the scheduler's request for this role; a hook for subclasses, kept for those who come from TorchX.
+
+        Args:
+            scheduler: name of the scheduler.
+            dryrun_info: the request as converted.
+
+        Returns:
+            The request to go on with.
+        """
+        return dryrun_info
+
+
+def _check_env_name(name: str, path: str) -> None:
+    if not name or "=" in name or "\x00" in name:
+        refuse(f"{path} name", name, "must not be empty or contain '=' or NUL")
+
+
+@dataclass
+class AppDef:
+    """A job: one or more roles that run together.
+
+    Args:
+        name: what people call it.
+        roles: its roles, names unique.
+        metadata: anything about the app as a whole.
+        timeout: seconds that the whole app may take, retries included; None: no limit.
+
+    Raises:
+        SpecError: for a wrong value, with its path and what is allowed.
+    """
+
+    name: str
+    roles: list[Role] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+    timeout: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Refuse wrong values. Called when constructed, and again wherever the app is used.
+
+        Raises:
+            SpecError: with the path, the value and what is allowed.
+        """
+        check_name(self.name, "name")
+        self.roles = as_list(self.roles, "roles")
+        seen: dict[str, int] = {}
+        for index, role in enumerate(self.roles):
+            if not isinstance(role, Role):
+                refuse(f"roles[{index}]", role, "must be a Role")
+            role.check(f"roles[{index}]")
+            if role.name in seen:
+                refuse(f"roles[{index}].name", role.name, f"is taken by roles[{seen[role.name]}]; names must differ")
+            seen[role.name] = index
+        check_dict(self.metadata, "metadata")
+        check_json(self.metadata, "metadata")
+        if self.timeout is not None:
+            check_number(self.timeout, "timeout", above=0)
+
+    def check_runnable(self) -> None:
+        """Refuse what `check` lets pass because it may still be filled in: no roles, no entrypoint.
+
+        Raises:
+            SpecError: with the path and what is missing.
+        """
+        self.check()
+        if not self.roles:
+            refuse("roles", self.roles, "must hold at least one Role")
+        for index, role in enumerate(self.roles):
+            if role.entrypoint == MISSING:
+                refuse(f"roles[{index}].entrypoint", role.entrypoint, "must be given")
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the app as JSON text, with a ``schema`` number. Secrets stay references.
+
+        Raises:
+            SpecError: if the app is not valid.
+        """
+        from transload.specs._json import app_to_dict, dump
+
+        return dump(app_to_dict(self), indent)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> AppDef:
+        """Read what `to_json` wrote, in this version or an older one.
+
+        Raises:
+            SpecError: for text that is not JSON, an unknown field or a newer schema.
+        """
+        from transload.specs._json import app_from_dict, load
+
+        return app_from_dict(load(text, "AppDef"))
+
+    def digest(self) -> str:
+        """Return ``sha256:…`` of the app: equal on every machine for equal apps, whatever the order of dict keys.
+
+        Raises:
+            SpecError: if the app is not valid.
+        """
+        from transload.specs._json import app_digest
+
+        return app_digest(self)

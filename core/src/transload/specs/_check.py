@@ -1,0 +1,114 @@
+"""Validation primitives: every refusal names the path, the value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import re
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from transload.errors import SpecError
+
+ROLE_NAME = re.compile(r"\w[\w.-]{0,127}\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def refuse(path: str, value: object, allowed: str) -> NoReturn:
+    """Raise SpecError saying where, what and what is allowed."""
+    raise SpecError(f"{path}={shorten(value)}: {allowed}")
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """Return ``repr(value)``, cut in the middle to ``limit`` characters."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 20]}…{text[-15:]}"
+
+
+def nearest(word: str, words: list[str]) -> str:
+    """Return a hint: the nearest valid word, or all of them."""
+    close = get_close_matches(word, words, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "must be one of: " + ", ".join(sorted(words)) if words else "none is allowed here"
+
+
+def check_str(value: object, path: str, *, empty: bool = True) -> None:
+    """Refuse anything but a str without NUL bytes."""
+    if not isinstance(value, str):
+        refuse(path, value, "must be a str")
+    if "\x00" in value:
+        refuse(path, value, "must not contain NUL")
+    if not empty and not value:
+        refuse(path, value, "must not be empty")
+
+
+def check_int(value: object, path: str, low: int, high: int | None = None) -> None:
+    """Refuse anything but an int (not a bool) between ``low`` and ``high``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        refuse(path, value, "must be an int")
+    if value < low:
+        refuse(path, value, f"must be {low} or more")
+    if high is not None and value > high:
+        refuse(path, value, f"must be {high} or less")
+
+
+def check_number(value: object, path: str, *, low: float | None = None, above: float | None = None) -> None:
+    """Refuse anything but a finite int or float within the bounds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        refuse(path, value, "must be a number")
+    if not math.isfinite(value):
+        refuse(path, value, "must be finite")
+    if low is not None and value < low:
+        refuse(path, value, f"must be {low} or more")
+    if above is not None and value <= above:
+        refuse(path, value, f"must be above {above}")
+
+
+def as_list(value: Any, path: str) -> list[Any]:
+    """Return a list (a tuple becomes one); refuse everything else, a str above all."""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, tuple):
+        return list(value)
+    refuse(path, value, "must be a list")
+
+
+def check_dict(value: object, path: str) -> None:
+    """Refuse anything but a dict with str keys."""
+    if not isinstance(value, dict):
+        refuse(path, value, "must be a dict")
+    for key in value:
+        if not isinstance(key, str):
+            refuse(f"{path} key", key, "must be a str")
+
+
+def check_name(value: object, path: str) -> None:
+    """Refuse a name of an app that could not be shown or used safely."""
+    check_str(value, path, empty=False)
+    name = str(value)
+    if len(name) > 200 or _CONTROL.search(name) or "/" in name or "\\" in name or name in {".", ".."} or name[0] == "-":
+        refuse(
+            path, name, "must be 1 to 200 printable characters without '/' or '\\', not '.' or '..', not starting '-'"
+        )
+
+
+def check_role_name(value: object, path: str) -> None:
+    """Refuse a role name that is not a safe file name."""
+    check_str(value, path, empty=False)
+    if not ROLE_NAME.match(str(value)):
+        refuse(path, value, "must be 1 to 128 letters, digits, '_', '.' or '-', starting with a letter, a digit or '_'")
+
+
+def check_json(value: object, path: str) -> None:
+    """Refuse a value that JSON cannot hold, naming the path inside it."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return
+    if isinstance(value, dict):
+        check_dict(value, path)
+        for key, item in value.items():
+            check_json(item, f"{path}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            check_json(item, f"{path}[{index}]")
+    else:
+        refuse(path, value, "must be a JSON value (None, bool, int, float, str, list, dict)")

@@ -1,0 +1,76 @@
+"""App handles: ``{scheduler}://{session}/{app_id}``."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from transload.errors import AppNotFound, SpecError
+
+AppHandle = str
+"""A URL-like name of a submitted app: ``{scheduler}://{session}/{app_id}``."""
+
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:@+=,;")
+_FORM = re.compile(r"([A-Za-z0-9_][\w.+-]*)://([^/]*)/([^/]+)\Z")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+class MalformedAppHandleException(SpecError):
+    """A handle is not of the form ``{scheduler}://{session}/{app_id}``."""
+
+    def __init__(self, app_handle: str) -> None:
+        super().__init__(f"app handle {app_handle!r}: must be of the form SCHEDULER://SESSION/APP_ID")
+
+
+UnknownAppException = AppNotFound
+"""TorchX's name of `AppNotFound`, kept for those who come from there."""
+
+
+class ParsedAppHandle(NamedTuple):
+    """The parts of a handle, decoded."""
+
+    scheduler_backend: str
+    session_name: str
+    app_id: str
+
+
+def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> AppHandle:
+    """Return the handle of an app; parts are percent-encoded (UTF-8) where needed.
+
+    Raises:
+        MalformedAppHandleException: if the scheduler's name is not one, or the app id is empty.
+    """
+    handle = f"{scheduler_backend}://{_quote(session_name)}/{_quote(app_id)}"
+    if not _FORM.match(handle):
+        raise MalformedAppHandleException(handle)
+    return handle
+
+
+def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
+    """Return the parts of a handle, decoded: the reverse of `make_app_handle`.
+
+    Raises:
+        MalformedAppHandleException: if it is not of that form.
+    """
+    match = _FORM.match(app_handle) if isinstance(app_handle, str) else None
+    if match is None:
+        raise MalformedAppHandleException(app_handle)
+    try:
+        return ParsedAppHandle(match.group(1), _unquote(match.group(2)), _unquote(match.group(3)))
+    except UnicodeDecodeError as exc:
+        raise MalformedAppHandleException(app_handle) from exc
+
+
+def _quote(text: str) -> str:
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))
+
+
+def _unquote(text: str) -> str:
+    if "%" not in text:
+        return text
+    parts = _ESCAPE.split(text)
+    data = b"".join(
+        bytes([int(part, 16)]) if index % 2 else part.encode("utf-8", "surrogatepass")
+        for index, part in enumerate(parts)
+    )
+    return data.decode("utf-8", "surrogatepass")

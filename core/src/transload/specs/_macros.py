@@ -1,0 +1,62 @@
+"""Macros: the four tokens that are replaced when a replica starts."""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transload.specs._app import Role
+
+_TOKEN = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
+
+
+class macros:  # noqa: N801 - the field's established name
+    """Tokens for ``Role.args``, the values of ``Role.env`` and ``Role.metadata``.
+
+    - ``img_root``: root folder of the unpacked image.
+    - ``app_id``: id of the app as its scheduler knows it.
+    - ``replica_id``: number of the replica within its role, from 0; a replica started again keeps it.
+    - ``rank0_env``: *name* of the environment variable that holds the host name of replica 0 of the first role.
+
+    Exactly these four are replaced. Any other ``$`` is the user's, and stays as it was.
+    """
+
+    img_root = "${img_root}"
+    app_id = "${app_id}"
+    replica_id = "${replica_id}"
+    rank0_env = "${rank0_env}"
+
+    @dataclass
+    class Values:
+        """The values that the tokens stand for."""
+
+        img_root: str
+        app_id: str
+        replica_id: str
+        rank0_env: str
+
+        def apply(self, role: Role) -> Role:
+            """Return a deep copy of ``role`` with the tokens in args, env values and metadata replaced."""
+            role = copy.deepcopy(role)
+            role.args = [self.substitute(arg) for arg in role.args]
+            role.env = {name: self.substitute(value) for name, value in role.env.items()}
+            role.metadata = self._nested(role.metadata)
+            return role
+
+        def substitute(self, arg: str) -> str:
+            """Return ``arg`` with the four tokens replaced, once, from left to right."""
+            if "${" not in arg:
+                return arg
+            return _TOKEN.sub(lambda match: str(getattr(self, match.group(1))), arg)
+
+        def _nested(self, value: Any) -> Any:
+            if isinstance(value, str):
+                return self.substitute(value)
+            if isinstance(value, dict):
+                return {key: self._nested(item) for key, item in value.items()}
+            if isinstance(value, list):
+                return [self._nested(item) for item in value]
+            return value

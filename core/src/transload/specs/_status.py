@@ -1,0 +1,248 @@
+"""What an app, a role and a replica are doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from transload.specs._app import NONE
+
+
+class AppState(int, Enum):
+    """State of an app or of a replica.
+
+    | state | meaning | terminal |
+    |---|---|---|
+    | UNSUBMITTED | known here, not yet given to a scheduler | |
+    | SUBMITTED | the scheduler has accepted it | |
+    | PENDING | waiting for resources, or being started again | |
+    | RUNNING | at least one replica runs | |
+    | SUCCEEDED | nothing runs any more, and enough replicas of each role ended well | yes |
+    | FAILED | ended badly, retries used up | yes |
+    | CANCELLED | ended because somebody asked | yes |
+    | UNKNOWN | the scheduler cannot say; not an error by itself | |
+    """
+
+    UNSUBMITTED = 0
+    SUBMITTED = 1
+    PENDING = 2
+    RUNNING = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    CANCELLED = 6
+    UNKNOWN = 7
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.value})"
+
+
+ReplicaState = AppState
+"""A replica has the states of an app."""
+
+_TERMINAL: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
+
+
+def is_terminal(state: AppState) -> bool:
+    """Tell whether a state is final. The one place that decides it."""
+    return state in _TERMINAL
+
+
+def is_started(state: AppState) -> bool:
+    """Tell whether something has run: RUNNING or terminal."""
+    return state is AppState.RUNNING or state in _TERMINAL
+
+
+@dataclass
+class ReplicaStatus:
+    """Status of one replica.
+
+    Args:
+        id: its number within the role, from 0.
+        state: what it is doing.
+        role: name of its role.
+        hostname: where it runs; ``""`` if not known.
+        structured_error_msg: an error as JSON text, or `NONE`.
+        exit_code: exit status; −N for a death by signal N; None while it runs or where it is not known.
+        start_time: when it was last started, seconds since the epoch.
+        end_time: when it ended, seconds since the epoch.
+        restarts: how often it was started again.
+    """
+
+    id: int
+    state: ReplicaState
+    role: str
+    hostname: str
+    structured_error_msg: str = NONE
+    exit_code: int | None = None
+    start_time: float | None = None
+    end_time: float | None = None
+    restarts: int = 0
+
+
+@dataclass
+class RoleStatus:
+    """Status of one role.
+
+    Args:
+        role: its name.
+        replicas: status of each replica, in order.
+    """
+
+    role: str
+    replicas: list[ReplicaStatus]
+
+
+@dataclass
+class AppStatus:
+    """Status of an app.
+
+    Args:
+        state: what it is doing.
+        num_restarts: how often it, or a part of it, was started again.
+        msg: why it is in that state, for a person.
+        structured_error_msg: an error as JSON text, or `NONE`.
+        ui_url: a page about the app, if there is one.
+        roles: status of each role, of its latest attempt.
+        cancel_requested: True once somebody asked to end it.
+    """
+
+    state: AppState
+    num_restarts: int = 0
+    msg: str = ""
+    structured_error_msg: str = NONE
+    ui_url: str | None = None
+    roles: list[RoleStatus] = field(default_factory=list)
+    cancel_requested: bool = False
+
+    def is_terminal(self) -> bool:
+        """Tell whether the app has ended."""
+        return is_terminal(self.state)
+
+    def raise_for_status(self) -> None:
+        """Raise unless the app succeeded.
+
+        Raises:
+            AppFailed: with this status, if the state is not SUCCEEDED.
+        """
+        from transload.errors import AppFailed
+
+        if self.state is not AppState.SUCCEEDED:
+            raise AppFailed(self)
+
+    def summary(self) -> str:
+        """Return one line: the state, the first replica that failed with its exit code, the message."""
+        text = str(self.state)
+        bad = next((r for role in self.roles for r in role.replicas if r.exit_code or r.state is AppState.FAILED), None)
+        if bad is not None:
+            text += f", {bad.role}/{bad.id} {exit_text(bad.exit_code)}"
+        return f"{text}: {self.msg}" if self.msg else text
+
+    def format(self, filter_roles: list[str] | None = None) -> str:
+        """Return the status as text of several lines.
+
+        Args:
+            filter_roles: show these roles only.
+        """
+        shown = [role for role in self.roles if not filter_roles or role.role in filter_roles]
+        roles = "".join(_replica_text(r) for role in shown for r in sorted(role.replicas, key=lambda r: r.id))
+        return (
+            f"AppStatus:\n    State: {self.state}\n    Num Restarts: {self.num_restarts}\n    Roles: {roles}\n"
+            f"    Msg: {self.msg}\n    Structured Error Msg: {self.structured_error_msg}\n"
+            f"    UI URL: {self.ui_url}\n    "
+        )
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the status as JSON text, states by name, with a ``schema`` number."""
+        from transload.specs._json import dump, status_to_dict
+
+        return dump(status_to_dict(self), indent)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> AppStatus:
+        """Read what `to_json` wrote; unknown fields are ignored, an unknown state is UNKNOWN.
+
+        Raises:
+            SpecError: for text that is not JSON, or of a newer schema.
+        """
+        from transload.specs._json import load, status_from_dict
+
+        return status_from_dict(load(text, "AppStatus"))
+
+    def __repr__(self) -> str:
+        from transload.specs._json import status_to_dict
+
+        values = status_to_dict(self)
+        values.pop("schema")
+        values["state"] = repr(self.state)
+        return "\n".join(["AppStatus:", *_yaml(_without_unset(values), 1), ""])
+
+
+def exit_text(exit_code: int | None) -> str:
+    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known."""
+    if exit_code is None:
+        return "failed"
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    import signal
+
+    try:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"killed by signal {-exit_code}"
+
+
+def _replica_text(replica: ReplicaStatus) -> str:
+    text = str(replica.state)
+    if replica.exit_code is not None:
+        text += f" ({exit_text(replica.exit_code)})"
+    if replica.hostname:
+        text += f" on {replica.hostname}"
+    if replica.structured_error_msg != NONE:
+        text += f"\n    error_msg: {replica.structured_error_msg}"
+    return f"\n {'*' if replica.id == 0 else ' '}{replica.role}[{replica.id}]:{text}"
+
+
+_LATER: Final = {"exit_code": None, "start_time": None, "end_time": None, "restarts": 0, "cancel_requested": False}
+
+
+def _without_unset(value: Any) -> Any:
+    """Drop the fields that TorchX does not have where they say nothing, so that the text form stays its."""
+    if isinstance(value, dict):
+        return {key: _without_unset(item) for key, item in value.items() if not (key in _LATER and item == _LATER[key])}
+    if isinstance(value, list):
+        return [_without_unset(item) for item in value]
+    return value
+
+
+def _yaml(values: dict[str, Any], depth: int) -> list[str]:
+    """Return a nested dict as YAML lines: keys sorted, lists of dicts as blocks."""
+    pad = "  " * depth
+    lines = []
+    for key in sorted(values):
+        value = values[key]
+        if isinstance(value, list) and value:
+            lines.append(f"{pad}{key}:")
+            for item in value:
+                block = _yaml(item, depth + 1)
+                lines += [f"{pad}- {block[0].lstrip()}", *block[1:]]
+        else:
+            lines.append(f"{pad}{key}: {_scalar(value)}")
+    return lines
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        plain = value and "\n" not in value and value.strip() == value and not value.startswith(("'", '"', "[", "{"))
+        return value if plain and ": " not in value and " #" not in value else "'" + value.replace("'", "''") + "'"
+    return str(value)

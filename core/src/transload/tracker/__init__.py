@@ -1,0 +1,81 @@
+"""Tracking: metadata, artifacts and lineage of runs, kept by one or more tracker backends.
+
+An application uses ``AppRun.run_from_env()``; whoever reads builds a tracker by name (``build_trackers``) or directly,
+for example ``FsspecTracker(None, "s3://bucket/runs")``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transload.tracker._svg import lineage_svg
+    from transload.tracker.api import (
+        ENV_TRANSLOAD_JOB_ID,
+        ENV_TRANSLOAD_PARENT_RUN_ID,
+        ENV_TRANSLOAD_TRACKER_BASE,
+        ENV_TRANSLOAD_TRACKERS,
+        UNDEFINED_JOB_ID,
+        AppRun,
+        AppRunTrackableSource,
+        Lineage,
+        LineageEdge,
+        TrackerArtifact,
+        TrackerBase,
+        TrackerFactory,
+        TrackerSource,
+        TrackingError,
+        app_run_from_env,
+        build_trackers,
+        check_run_id,
+        check_text,
+        check_trackers,
+        check_values,
+        injected_environment,
+        trace_lineage,
+        tracker_config_env_var_name,
+        trackers_from_environ,
+        trackers_in_environ,
+    )
+    from transload.tracker.backend.fsspec import FsspecTracker
+
+__all__ = [
+    "ENV_TRANSLOAD_JOB_ID",
+    "ENV_TRANSLOAD_PARENT_RUN_ID",
+    "ENV_TRANSLOAD_TRACKERS",
+    "ENV_TRANSLOAD_TRACKER_BASE",
+    "UNDEFINED_JOB_ID",
+    "AppRun",
+    "AppRunTrackableSource",
+    "FsspecTracker",
+    "Lineage",
+    "LineageEdge",
+    "TrackerArtifact",
+    "TrackerBase",
+    "TrackerFactory",
+    "TrackerSource",
+    "TrackingError",
+    "app_run_from_env",
+    "build_trackers",
+    "check_run_id",
+    "check_text",
+    "check_trackers",
+    "check_values",
+    "injected_environment",
+    "lineage_svg",
+    "trace_lineage",
+    "tracker_config_env_var_name",
+    "trackers_from_environ",
+    "trackers_in_environ",
+]
+
+_LAZY = {"FsspecTracker": "transload.tracker.backend.fsspec", "lineage_svg": "transload.tracker._svg"}
+
+
+def __getattr__(name: str) -> Any:
+    # the plugin that registers the built-in tracker lives here too: whoever only lists plugins needs none of this
+    if name in __all__:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY.get(name, "transload.tracker.api")), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,154 @@
+"""Where a run came from and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from transload.runtime.tracking import TrackingError
+from transload.tracker._records import TrackerArtifact, TrackerSource
+
+if TYPE_CHECKING:
+    from transload.tracker._base import TrackerBase
+
+__all__ = ["Lineage", "LineageEdge", "trace_lineage"]
+
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LineageEdge:
+    """One link: ``run_id`` came from ``source_run_id``.
+
+    Args:
+        run_id: the run.
+        source_run_id: its direct source.
+        artifact_name: what of the source was used, or None.
+    """
+
+    run_id: str
+    source_run_id: str
+    artifact_name: str | None = None
+
+
+@dataclass
+class Lineage:
+    """All that a run came from and all that came from it, however far away; cycles are followed once.
+
+    Args:
+        run_id: the run that was asked for.
+        parents: ids of everything that it came from, nearest first, without the run itself.
+        descendants: ids of everything that came from it, nearest first, without the run itself.
+        edges: the links among all of these.
+        artifacts: run id → artifact name → artifact, for each of these runs that has any.
+    """
+
+    run_id: str
+    parents: list[str] = field(default_factory=list)
+    descendants: list[str] = field(default_factory=list)
+    edges: list[LineageEdge] = field(default_factory=list)
+    artifacts: dict[str, dict[str, TrackerArtifact]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain data, which JSON can hold, with a ``schema`` number."""
+        return {
+            "schema": _SCHEMA,
+            "run_id": self.run_id,
+            "parents": list(self.parents),
+            "descendants": list(self.descendants),
+            "edges": [
+                {"run_id": edge.run_id, "source_run_id": edge.source_run_id, "artifact_name": edge.artifact_name}
+                for edge in self.edges
+            ],
+            "artifacts": {
+                run_id: {
+                    name: {"name": item.name, "path": item.path, "metadata": item.metadata}
+                    for name, item in artifacts.items()
+                }
+                for run_id, artifacts in self.artifacts.items()
+            },
+        }
+
+    def to_json(self) -> str:
+        """Return the JSON text of ``to_dict``."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Lineage:
+        """Read what ``to_dict`` made.
+
+        Raises:
+            TrackingError: it is of a newer schema, or not a lineage.
+        """
+        schema = data.get("schema")
+        if type(schema) is not int or schema < 1 or schema > _SCHEMA:
+            raise TrackingError(f"lineage: schema {schema!r}; this version reads up to {_SCHEMA}")
+        try:
+            return cls(
+                run_id=data["run_id"],
+                parents=list(data["parents"]),
+                descendants=list(data["descendants"]),
+                edges=[
+                    LineageEdge(edge["run_id"], edge["source_run_id"], edge["artifact_name"]) for edge in data["edges"]
+                ],
+                artifacts={
+                    run_id: {name: TrackerArtifact(a["name"], a["path"], a["metadata"]) for name, a in items.items()}
+                    for run_id, items in data["artifacts"].items()
+                },
+            )
+        except (KeyError, TypeError, AttributeError) as exc:
+            raise TrackingError(f"lineage: {type(exc).__name__}: {exc}") from exc
+
+    @classmethod
+    def from_json(cls, text: str) -> Lineage:
+        """Read what ``to_json`` made (see ``from_dict``)."""
+        try:
+            data = json.loads(text)
+        except ValueError as exc:
+            raise TrackingError(f"lineage: not JSON: {exc}") from exc
+        if not isinstance(data, dict):
+            raise TrackingError(f"lineage: {type(data).__name__}; must be a JSON object")
+        return cls.from_dict(data)
+
+
+def trace_lineage(tracker: TrackerBase, run_id: str) -> Lineage:
+    """Build the lineage of a run from a tracker's ``sources``, ``run_ids(parent_run_id=…)`` and ``artifacts``.
+
+    Costs one call of each for every run of the lineage.
+    """
+    known: dict[str, list[TrackerSource]] = {}
+
+    def sources(run: str) -> list[TrackerSource]:
+        if run not in known:
+            known[run] = list(tracker.sources(run))
+        return known[run]
+
+    parents = _reach(run_id, lambda run: [source.source_run_id for source in sources(run)])
+    descendants = _reach(run_id, lambda run: tracker.run_ids(parent_run_id=run))
+    members = dict.fromkeys([run_id, *parents, *descendants])
+    edges = [
+        LineageEdge(run, source.source_run_id, source.artifact_name)
+        for run in members
+        for source in sources(run)
+        if source.source_run_id in members
+    ]
+    artifacts = {run: dict(tracker.artifacts(run)) for run in members}
+    return Lineage(run_id, parents, descendants, edges, {run: items for run, items in artifacts.items() if items})
+
+
+def _reach(start: str, step: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return everything that repeated steps reach, breadth first, without the start."""
+    seen = {start: None}
+    layer = [start]
+    while layer:
+        reached = []
+        for run in layer:
+            for neighbour in step(run):
+                if neighbour not in seen:
+                    seen[neighbour] = None
+                    reached.append(neighbour)
+        layer = reached
+    del seen[start]
+    return list(seen)

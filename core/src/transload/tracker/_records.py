@@ -1,0 +1,119 @@
+"""What trackers store: artifacts and sources, and the check of metadata values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transload.runtime.tracking import TrackingError
+
+__all__ = ["MAX_RUN_ID", "TrackerArtifact", "TrackerSource", "check_run_id", "check_text", "check_values"]
+
+MAX_RUN_ID = 4096
+"""Longest run id, in bytes of UTF-8."""
+
+_MAX_DEPTH = 64
+_MAX_INT_BITS = 13_000  # Python itself refuses to write or read whole numbers of more than 4300 digits
+
+
+@dataclass
+class TrackerSource:
+    """A source of a run, as a backend knows it.
+
+    Args:
+        source_run_id: the run that the other one came from, or the id of anything else, such as an experiment.
+        artifact_name: what of it was used; it tells the kind of relation, and sources can be filtered by it.
+    """
+
+    source_run_id: str
+    artifact_name: str | None
+
+
+@dataclass
+class TrackerArtifact:
+    """An artifact of a run, as a backend knows it.
+
+    Args:
+        name: name of the artifact, unique within the run.
+        path: where it lies: a path or a URL. The artifact itself is not copied.
+        metadata: more about it, or None.
+    """
+
+    name: str
+    path: str
+    metadata: Mapping[str, object] | None
+
+
+def check_run_id(run_id: object, what: str = "run_id") -> str:
+    """Return a run id that can be stored: any text of UTF-8, 1 to 4096 bytes.
+
+    Raises:
+        TrackingError: it is not; the message names it.
+    """
+    text = check_text(run_id, what)
+    if not text:
+        raise TrackingError(f"{what}='': empty; it has at least one character")
+    size = len(text.encode())
+    if size > MAX_RUN_ID:
+        raise TrackingError(f"{what}={text[:40]!r}...: {size} bytes in UTF-8; at most {MAX_RUN_ID}")
+    return text
+
+
+def check_text(text: object, what: str) -> str:
+    """Return a str that UTF-8 can hold.
+
+    Raises:
+        TrackingError: it is not one.
+    """
+    if not isinstance(text, str):
+        raise TrackingError(f"{what}={text!r}: {type(text).__name__}; must be a str")
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise TrackingError(f"{what}={text!r}: holds a lone surrogate, which UTF-8 cannot") from exc
+    return str.__str__(text)
+
+
+def check_values(values: Mapping[str, object], what: str = "metadata") -> dict[str, object]:
+    """Return values as JSON can keep them: str, int, float, bool, None, and lists and str-keyed dicts of these.
+
+    NaN, the infinities and large ints are kept exactly; a tuple becomes a list.
+
+    Raises:
+        TrackingError: a value cannot be kept; the message names its place.
+    """
+    if not isinstance(values, Mapping):
+        raise TrackingError(f"{what}={values!r}: {type(values).__name__}; must be a mapping")
+    checked = _check(values, what, 0)
+    assert isinstance(checked, dict)
+    return checked
+
+
+def _check(value: object, where: str, depth: int) -> object:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, int):
+        if value.bit_length() > _MAX_INT_BITS:
+            raise TrackingError(f"{where}: a whole number of {value.bit_length()} bits; at most {_MAX_INT_BITS}")
+        return int(value)
+    if depth >= _MAX_DEPTH:
+        raise TrackingError(f"{where[:80]}: nested more than {_MAX_DEPTH} levels deep, or in itself")
+    if isinstance(value, Mapping):
+        return {_check_name(name, where): _check(item, f"{where}[{name!r}]", depth + 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_check(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
+    kind = type(value).__name__
+    hint = "; call its .item() or .tolist()" if hasattr(value, "tolist") else ""
+    raise TrackingError(
+        f"{where}: {kind} cannot be kept; allowed are str, int, float, bool, None, lists and dicts{hint}"
+    )
+
+
+def _check_name(name: object, where: str) -> str:
+    if not isinstance(name, str):
+        raise TrackingError(f"{where}: name {name!r} is a {type(name).__name__}; names are str")
+    return str.__str__(name)

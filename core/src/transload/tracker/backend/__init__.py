@@ -1,0 +1,1 @@
+"""The tracker backends that core brings."""

@@ -1,0 +1,296 @@
+"""``FsspecTracker``: runs in files, on any storage that fsspec knows; a local folder needs no fsspec.
+
+How the files are laid out is told in ``docs/tracking.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from transload.errors import ConfigError
+from transload.runtime.tracking import TrackingError
+from transload.runtime.tracking._names import decode_name, decode_names, encode_name, is_digest_name
+from transload.runtime.tracking._stores import Store, local_path, open_store
+from transload.tracker._base import TrackerBase
+from transload.tracker._lineage import Lineage, trace_lineage
+from transload.tracker._records import TrackerArtifact, TrackerSource, check_run_id, check_text, check_values
+from transload.tracker.backend._records_log import Record, merge, run_id_of
+from transload.tracker.backend._run_writer import LOG_SUFFIX, RUNS, RunWriters, run_folder
+
+if TYPE_CHECKING:
+    import fsspec
+
+__all__ = ["FsspecTracker", "create"]
+
+_CHILDREN = "children"
+_LINK_SUFFIX = ".json"
+
+
+class FsspecTracker(TrackerBase):
+    """Keeps runs in files below a root, which is made at the first write.
+
+    Each writer (a tracker object in a process) has a file of its own in each run, so that no two writers ever meet: no
+    write is lost, and a killed writer leaves at most a half-written last line, which nobody reads. The last write
+    wins: exactly among the writes of a process and for a write that began after another one had ended, whatever the
+    clocks; writes at the same time are put in some order, the same for every reader.
+
+    Args:
+        fs: an fsspec file system; None: as ``root_dir`` says.
+        root_dir: path on ``fs``; without ``fs`` a local path, or a URL such as ``s3://bucket/runs``.
+        storage_options: passed to fsspec with a URL.
+
+    Raises:
+        TrackingError: the root is empty or its protocol is not known.
+    """
+
+    def __init__(
+        self,
+        fs: fsspec.AbstractFileSystem | None,
+        root_dir: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> None:
+        self._arguments = (fs, os.fspath(root_dir), dict(storage_options or {}))
+        self._store = _open(fs, os.fspath(root_dir), storage_options)
+        self._known_ids: dict[str, str] = {}
+        self._listed: tuple[object, list[str]] = (None, [])
+        self._begin()
+        _trackers.add(self)
+
+    def _begin(self) -> None:
+        """Start as a new writer: when made, and in a forked child, which must not share its parent's files."""
+        self._lock = threading.Lock()
+        self._writers = RunWriters(self._store)
+        self._linked: set[tuple[str, str]] = set()
+
+    def _write(self, run_id: str, record: Record) -> None:
+        with self._lock:
+            self._writers.write(run_id, record)
+
+    def _records(self, run_id: str) -> list[Record]:
+        folder = run_folder(check_run_id(run_id))
+        entries = self._store.entries(folder)
+        paths = [f"{folder}/{name}" for name, is_dir, _ in entries if not is_dir and name.endswith(LOG_SUFFIX)]
+        files = self._store.read_many(paths)
+        return merge(run_id, ((self._store.where(path), data) for path, data in files.items()))
+
+    def add_artifact(self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
+        """Record an artifact of a run; one of the same name is replaced (see ``TrackerBase.add_artifact``)."""
+        artifact = {
+            "name": check_text(name, "name"),
+            "path": check_text(os.fspath(path), "path"),
+            "metadata": None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}"),
+        }
+        self._write(check_run_id(run_id), {"artifact": artifact})
+
+    def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
+        """Return the artifacts of a run by name; empty for a run that is not known."""
+        found = {}
+        for record in self._records(run_id):
+            item = record.get("artifact")
+            if type(item) is dict:
+                found[item["name"]] = TrackerArtifact(item["name"], item["path"], item.get("metadata"))
+        return found
+
+    def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
+        """Record metadata of a run, all names at once; names not given now keep their values.
+
+        Raises:
+            TrackingError: a value cannot be kept; the message names it.
+        """
+        self._write(check_run_id(run_id), {"metadata": check_values(kwargs)})
+
+    def metadata(self, run_id: str) -> dict[str, object]:
+        """Return the metadata of a run by name; empty for a run that is not known."""
+        found: dict[str, object] = {}
+        for record in self._records(run_id):
+            values = record.get("metadata")
+            if type(values) is dict:
+                found.update(values)
+        return found
+
+    def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
+        """Record that a run came from another one (see ``TrackerBase.add_source``)."""
+        check_run_id(run_id)
+        check_run_id(source_id, "source_id")
+        name = None if not artifact_name else check_text(artifact_name, "artifact_name")
+        # The link from source to run comes first: it is only a hint of where to look, so that a kill between the two
+        # leaves nothing that says what the run itself does not say.
+        if (source_id, run_id) not in self._linked:
+            body = json.dumps({"schema": 1, "run_id": run_id, "source_id": source_id}).encode()
+            self._store.write(f"{_children_folder(source_id)}/{encode_name(run_id, _LINK_SUFFIX)}", body)
+            self._linked.add((source_id, run_id))
+        self._write(run_id, {"source": {"run_id": source_id, "artifact_name": name}})
+
+    def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
+        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
+        found: dict[tuple[str, str | None], None] = {}
+        for record in self._records(run_id):
+            item = record.get("source")
+            if type(item) is dict and (not artifact_name or item.get("artifact_name") == artifact_name):
+                found[item["run_id"], item.get("artifact_name")] = None
+        return [TrackerSource(source, name) for source, name in found]
+
+    def lineage(self, run_id: str) -> Lineage:
+        """Return everything that a run came from and that came from it, with the artifacts of all."""
+        return trace_lineage(self, check_run_id(run_id))
+
+    def run_ids(self, parent_run_id: str | None = None, **kwargs: str) -> list[str]:
+        """Return the ids of all runs, sorted: one listing, or none if no run has come since the last one.
+
+        Args:
+            parent_run_id: only runs that have this one as a direct source; costs one listing and a read for each.
+            kwargs: no other filter is known.
+
+        Raises:
+            TrackingError: an unknown filter.
+        """
+        if kwargs:
+            raise TrackingError(f"run_ids: unknown filter {', '.join(kwargs)}; known: parent_run_id")
+        if parent_run_id:
+            return sorted(self._children(check_run_id(parent_run_id, "parent_run_id")))
+        stamp = self._store.listing_stamp(RUNS)
+        if stamp is None or self._listed[0] != stamp:
+            self._listed = stamp, self._list_runs()
+        return list(self._listed[1])
+
+    def _list_runs(self) -> list[str]:
+        folders = [name for name in self._store.folders(RUNS) if name[0] != "."]
+        found = decode_names(folders)
+        long_ones = (self._run_id_of_folder(name) for name in folders if is_digest_name(name))
+        found += [run_id for run_id in long_ones if run_id is not None]
+        return sorted(found)
+
+    def _children(self, parent: str) -> list[str]:
+        folder = _children_folder(parent)
+        names = [name for name, is_dir, _ in self._store.entries(folder) if not is_dir and name.endswith(_LINK_SUFFIX)]
+        children = {decode_name(name, _LINK_SUFFIX) for name in names if not is_digest_name(name)}
+        long_names = [f"{folder}/{name}" for name in names if is_digest_name(name)]
+        children |= {_linked_run(data) for data in self._store.read_many(long_names).values()}
+        return [child for child in children if child and any(s.source_run_id == parent for s in self.sources(child))]
+
+    def _run_id_of_folder(self, name: str) -> str | None:
+        """Return the run of a folder whose name is a digest: it stands in its files."""
+        if name not in self._known_ids:
+            for file, _, _ in self._store.entries(f"{RUNS}/{name}"):
+                path = f"{RUNS}/{name}/{file}"
+                found = run_id_of(self._store.read_many([path]).get(path, b""), self._store.where(path))
+                if found is not None and encode_name(found) == name:
+                    self._known_ids[name] = found
+                    break
+        return self._known_ids.get(name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, self._arguments
+
+    def __repr__(self) -> str:
+        return f"<FsspecTracker: root_path={self._store.base}>"
+
+
+def _open(fs: Any, root_dir: str, storage_options: Mapping[str, object] | None) -> Store:
+    if fs is None:
+        return open_store(root_dir, storage_options)
+    from transload.runtime.tracking._fsspec_store import store_of
+
+    return store_of(fs, root_dir)
+
+
+def _rebuild(fs: Any, root_dir: str, options: Mapping[str, object]) -> FsspecTracker:  # pickle knows no keywords
+    return FsspecTracker(fs, root_dir, storage_options=options)
+
+
+def _children_folder(source_id: str) -> str:
+    return f"{_CHILDREN}/{encode_name(source_id)}"
+
+
+def _linked_run(data: bytes) -> str | None:
+    try:
+        run_id = json.loads(data)["run_id"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return run_id if isinstance(run_id, str) else None
+
+
+_trackers: weakref.WeakSet[FsspecTracker] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for tracker in list(_trackers):
+        tracker._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def create(config: str | None) -> FsspecTracker:
+    """Make a tracker of its configuration text; the factory of the tracker named ``fsspec``.
+
+    Args:
+        config: one of
+
+            - a folder: a path, or a URL such as ``s3://bucket/runs``
+            - a JSON object with ``root_path``, perhaps ``protocol``, and options for that storage
+            - path of a file with lines ``name = value``, the same names; a dot in a name makes a nested option
+
+    Raises:
+        ConfigError: nothing is configured, or ``root_path`` is missing.
+        TrackingError: the protocol is not known.
+    """
+    settings = _settings(config)
+    root = settings.pop("root_path", None)
+    if not isinstance(root, str) or not root:
+        raise ConfigError(f"root_path={root!r}: name the folder for runs, a path or a URL")
+    protocol = settings.pop("protocol", None)
+    if protocol is None or protocol in ("file", "local"):
+        path = local_path(root)
+        if path is not None and not os.path.isabs(os.path.expanduser(path)):
+            raise ConfigError(f"root_path={root!r}: relative; the job runs in another folder, so give an absolute path")
+        return FsspecTracker(None, root, storage_options=settings if path is None else None)
+    import fsspec
+
+    try:
+        fs = fsspec.filesystem(protocol, **settings)
+    except (ValueError, ImportError, TypeError) as exc:
+        raise ConfigError(f"protocol={protocol!r}: {exc}") from exc
+    return FsspecTracker(fs, root)
+
+
+def _settings(config: str | None) -> dict[str, Any]:
+    if not config or not config.strip():
+        raise ConfigError(
+            "nothing is configured; name a folder (a path or a URL), a JSON object, or a file of settings"
+        )
+    if config.lstrip().startswith("{"):
+        try:
+            settings: dict[str, Any] = json.loads(config)
+        except ValueError as exc:
+            raise ConfigError(f"the configuration is not a JSON object: {exc}") from exc
+        return settings
+    path = local_path(config)
+    if path is not None and os.path.isfile(path):
+        return _read_file(path)
+    return {"root_path": config}
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            name, equals, value = (part.strip() for part in line.partition("="))
+            *outer, last = name.split(".")
+            if not equals or not last or "" in outer:
+                raise ConfigError(f"{path}:{number}: {line.strip()!r}: must be of the form name = value")
+            target = settings
+            for part in outer:
+                target = target.setdefault(part, {})
+                if not isinstance(target, dict):
+                    raise ConfigError(f"{path}:{number}: {name!r}: {part!r} has a value already")
+            target[last] = value
+    return settings

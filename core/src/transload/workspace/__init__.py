@@ -1,0 +1,8 @@
+"""How local code reaches where a job runs: which files travel, and copying them."""
+
+from __future__ import annotations
+
+from transload.workspace._copy import copy_workspace, workspace_digest, workspace_files
+from transload.workspace._ignore import IGNORE_FILES, IgnoreRules
+
+__all__ = ["IGNORE_FILES", "IgnoreRules", "copy_workspace", "workspace_digest", "workspace_files"]

@@ -1,0 +1,88 @@
+"""Copying a workspace, once, and naming it by its content."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+from transload.errors import SpecError
+from transload.specs import Workspace
+from transload.workspace._ignore import IgnoreRules
+
+
+def workspace_files(workspace: Workspace) -> Iterator[tuple[str, str]]:
+    """Yield ``(source path, path inside the workspace)`` of every file and link that travels, sorted within a folder.
+
+    Links are yielded as they are, not followed.
+
+    Raises:
+        SpecError: if a project is not a folder or file.
+    """
+    for source, target in workspace.projects.items():
+        root = os.path.abspath(os.path.expanduser(source))
+        if os.path.isfile(root):
+            yield root, os.path.join(target, os.path.basename(root))
+        elif os.path.isdir(root):
+            yield from _walk(root, target, "", IgnoreRules.of_folder(root))
+        else:
+            raise SpecError(f"workspace {source!r}: no such folder (looked for {root})")
+
+
+def _walk(root: str, target: str, inner: str, rules: IgnoreRules) -> Iterator[tuple[str, str]]:
+    with os.scandir(os.path.join(root, inner)) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        path = f"{inner}/{entry.name}" if inner else entry.name
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if rules.ignored(path, is_folder):
+            continue
+        if is_folder:
+            yield from _walk(root, target, path, rules)
+        elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
+            yield entry.path, os.path.join(target, path)
+
+
+def copy_workspace(workspace: Workspace, folder: str) -> int:
+    """Copy all that travels into ``folder`` (made if it is not there); modes and times are kept.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        SpecError: if a project is not a folder, or two projects bring the same file.
+        OSError: if a file cannot be read or written.
+    """
+    seen: dict[str, str] = {}
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for source, inner in workspace_files(workspace):
+        if inner in seen:
+            raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
+        seen[inner] = source
+        destination = os.path.join(folder, inner)
+        os.makedirs(os.path.dirname(destination), exist_ok=True)
+        shutil.copy2(source, destination, follow_symlinks=False)
+    return len(seen)
+
+
+def workspace_digest(workspace: Workspace) -> str:
+    """Return 16 hex digits that change whenever a path, mode or content of what travels changes.
+
+    Raises:
+        SpecError: if a project is not a folder.
+        OSError: if a file cannot be read.
+    """
+    import hashlib
+
+    digest = hashlib.sha256()
+    for source, inner in workspace_files(workspace):
+        stat = os.lstat(source)
+        digest.update(f"{inner}\0{stat.st_mode & 0o777:o}\0".encode(errors="surrogateescape"))
+        if os.path.islink(source):
+            digest.update(os.readlink(source).encode(errors="surrogateescape"))
+        else:
+            with open(source, "rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        digest.update(b"\0")
+    return digest.hexdigest()[:16]

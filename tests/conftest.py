@@ -1,0 +1,238 @@
+"""Fixtures for every suite: a state folder of one's own, waiting with a deadline, ports, engines.
+
+No test here sleeps for luck, and none may leave a process: ``transload_home`` looks, and fails the test that did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Final, Protocol, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+_NOT_RUN: Final = "not run: "
+# Processes that look after apps, which end by themselves when idle: no leak, unless they guard something that is.
+_HELPERS: Final = (b"transload.schedulers.local", b"transload/schedulers/local", b"transload_docker.keeper")
+_SETTLE_S: Final = 3.0
+
+
+def _load_engines() -> ModuleType:
+    """Load ``tests/engines.py`` by path: the folders below ``tests`` are no packages, and none is on the path."""
+    name = "transload_test_engines"
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("engines.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+engines = _load_engines()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts its background jobs so; the programs that these tests interrupt would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# ------------------------------------------------------------------------------------------------------- waiting
+
+
+class Eventually(Protocol):
+    """The type of the ``eventually`` fixture, for tests' annotations."""
+
+    def __call__(self, condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
+        """Return the first truthy value of ``condition``, or fail the test after ``timeout`` seconds."""
+        ...
+
+
+def _eventually(condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
+    """Poll with a small back-off (1 ms, growing to 50 ms); an exception of the condition is the test's."""
+    __tracebackhide__ = True
+    deadline = time.monotonic() + timeout
+    pause = 0.001
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            pytest.fail(f"{message or 'the condition'}: not true within {timeout} s; last value: {value!r}")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """``eventually(condition, timeout=10.0, message="")``: the condition's first truthy value, or the test fails."""
+    return _eventually
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port on the loopback interface that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+# ---------------------------------------------------------------------------------------------- the state folder
+
+
+def _read(path: str) -> bytes:
+    """Return a file's bytes; nothing for a process that has ended meanwhile or is another user's."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+def _links_below(pid: str, home: str) -> bool:
+    """Tell whether the process stands in the folder or holds one of its files open."""
+    names = [f"/proc/{pid}/cwd"]
+    with contextlib.suppress(OSError):
+        names += [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]
+    for name in names:
+        with contextlib.suppress(OSError):
+            target = os.readlink(name)
+            if target == home or target.startswith(home + "/"):
+                return True
+    return False
+
+
+def _alive(pid: int) -> bool:
+    """Tell whether a process runs; a zombie does not (process 1 of a container may never reap it)."""
+    stat = _read(f"/proc/{pid}/stat")
+    return bool(stat) and stat[stat.rfind(b")") + 2 : stat.rfind(b")") + 3] not in (b"Z", b"X")
+
+
+def processes_of(home: Path) -> dict[int, bytes]:
+    """Return the living processes that carry this TRANSLOAD_HOME, mention it, or hold files below it, by pid.
+
+    Linux only; elsewhere nothing is found and nothing is checked.
+    """
+    found: dict[int, bytes] = {}
+    folder = str(home)
+    mark = folder.encode()
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        command = _read(f"/proc/{entry}/cmdline")
+        environ = _read(f"/proc/{entry}/environ")
+        named = b"TRANSLOAD_HOME=" + mark in environ or mark in command
+        if (named or _links_below(entry, folder)) and _alive(int(entry)):
+            found[int(entry)] = command.replace(b"\0", b" ").strip()
+    return found
+
+
+def _strangers(home: Path) -> dict[int, bytes]:
+    """Return the processes of a state folder that no idle helper accounts for."""
+    return {
+        pid: command for pid, command in processes_of(home).items() if not any(name in command for name in _HELPERS)
+    }
+
+
+def _end(home: Path) -> None:
+    """End every process of the folder: helpers first get a chance to end what they guard, then all are killed."""
+    for number, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 5.0)):
+        deadline = time.monotonic() + patience
+        victims = processes_of(home)
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while victims and time.monotonic() < deadline:
+            time.sleep(0.01)
+            victims = processes_of(home)
+        if not victims:
+            return
+
+
+def _sweep(home: Path, may_leave: bool) -> str | None:
+    """Clean a state folder up; return what is wrong: processes that should have been gone."""
+    deadline = time.monotonic() + _SETTLE_S
+    left = _strangers(home)
+    while left and not may_leave and time.monotonic() < deadline:
+        time.sleep(0.01)  # replicas of an app just cancelled may be on their way out
+        left = _strangers(home)
+    _end(home)
+    shutil.rmtree(home, ignore_errors=True)
+    if not left or may_leave:
+        return None
+    lines = [f"  {pid}: {command.decode(errors='replace')}" for pid, command in left.items()]
+    return "processes left behind by this test (now killed):\n" + "\n".join(lines)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_real_home() -> Iterator[None]:
+    """Keep tests off the developer's own state folder, and settings of an outer job out of the tests."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith("TRANSLOAD_")}
+    for name in kept:
+        if name != engines.REQUIRE:
+            del os.environ[name]
+    home = Path(tempfile.mkdtemp(prefix="tl-session-", dir=_short_folder()))
+    os.environ["TRANSLOAD_HOME"] = str(home)
+    yield
+    problem = _sweep(home, may_leave=False)
+    os.environ.pop("TRANSLOAD_HOME", None)
+    os.environ.update(kept)
+    if problem:
+        pytest.fail(f"at the end of all tests, outside of any transload_home: {problem}")
+
+
+def _short_folder() -> str:
+    """Return a folder whose paths stay below the 100 bytes that a Unix socket's address may have."""
+    folder = tempfile.gettempdir()
+    return folder if len(folder) < 40 else "/tmp"
+
+
+@pytest.fixture
+def transload_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh TRANSLOAD_HOME (0700, short path, the variable set); fails the test that leaves a process of it alive.
+
+    A test that means to leave some says so with ``@pytest.mark.leaves_processes``; they are ended all the same.
+    """
+    home = Path(tempfile.mkdtemp(prefix="tl-", dir=_short_folder())).resolve()
+    monkeypatch.setenv("TRANSLOAD_HOME", str(home))
+    yield home
+    problem = _sweep(home, may_leave=request.node.get_closest_marker("leaves_processes") is not None)
+    if problem:
+        pytest.fail(problem, pytrace=False)
+
+
+# ------------------------------------------------------------------------------------------------------- engines
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose engine is not here, or fail it where ``TRANSLOAD_REQUIRE`` names the engine."""
+    for mark in item.iter_markers("engine"):
+        for name in mark.args:
+            why = engines.missing(name)
+            if why is None:
+                continue
+            if name in engines.required():
+                pytest.fail(f"{name}: {why}, and {engines.REQUIRE} names it", pytrace=False)
+            pytest.skip(f"{_NOT_RUN}{name}: {why}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End with one line for each engine that could not be used, and how many tests wanted it."""
+    counts: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = reason.removeprefix("Skipped: ")
+        if reason.startswith(_NOT_RUN):
+            counts[reason] = counts.get(reason, 0) + 1
+    if counts:
+        terminalreporter.section("not run")
+        for reason, count in sorted(counts.items()):
+            terminalreporter.line(f"{reason} ({count} tests)")

@@ -1,0 +1,158 @@
+"""A user's mistake: exit code 2, one line that says what is allowed, nothing started."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROLE = {"name": "r", "image": "", "entrypoint": "true"}
+
+
+def _app(**changes: Any) -> str:
+    return json.dumps({"schema": 1, "name": "a", "roles": [{**ROLE, **changes}]})
+
+
+def _refused(result: Any, *words: str) -> None:
+    """One line on stderr that has all the words, nothing on stdout, exit code 2."""
+    assert result.code == 2, result.err
+    assert result.out == ""
+    lines = result.err.splitlines()
+    assert len(lines) == 1, result.err
+    assert lines[0].startswith("transload: error: ")
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_started(transload_home: Path) -> Any:
+    """No app may be left by any of these."""
+    yield
+    apps = transload_home / "local" / "apps"
+    assert not apps.is_dir() or os.listdir(apps) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["utils.ecko"], ["utils.ecko", "did you mean 'utils.echo'"]),
+        (["nosuch.py:job"], ["nosuch.py"]),
+        (["jobs.py:jub"], ["jub", "did you mean 'job'"]),
+        (["jobs.py:no_annotations"], ["code", "annotation"]),
+        (["no.such.module:fn"], ["no.such.module"]),
+        (["jobs.py:job", "--replicas", "many"], ["replicas", "many", "int"]),
+        (["jobs.py:job", "--replicas", "0"], ["num_replicas", "0", "1 or more"]),
+        (["jobs.py:job", "--replicas", "-3"], ["num_replicas", "-3"]),
+        (["jobs.py:job", "--retries", "-1"], ["max_retries", "-1", "0 or more"]),
+        (["jobs.py:job", "--replica", "1"], ["replica", "did you mean"]),
+        (["jobs.py:job", "--role", "../x"], ["name", "../x"]),
+        (["utils.echo", "stray"], ["stray"]),
+        (["-s", "lokal", "utils.echo"], ["lokal", "did you mean 'local'"]),
+        (["-c", "log_dri=/tmp", "utils.echo"], ["log_dri", "did you mean 'log_dir'"]),
+        (["-c", "prepend_cwd=perhaps", "utils.echo"], ["prepend_cwd", "perhaps", "bool"]),
+        (["-c", "nonsense", "utils.echo"], ["nonsense", "key=value"]),
+        (["utils.binary", "--entrypoint", "no-such-program-here"], ["no-such-program-here"]),
+        (["utils.binary", "--entrypoint", "./plain.txt"], ["plain.txt", "executable"]),
+        (["--app-id", "a/b", "utils.echo"], ["app_id", "a/b"]),
+        (["--timeout", "soon", "utils.echo"], ["timeout", "soon", "10m"]),
+        (["--detach", "--wait", "utils.echo"], ["--detach and --wait"]),
+        (["--no-such-option", "utils.echo"], ["--no-such-option"]),
+        ([], ["COMPONENT"]),
+    ],
+)
+def test_run(invoke: Any, component_file: str, args: list[str], words: list[str]) -> None:
+    """``run`` refuses what cannot be run."""
+    Path("plain.txt").write_text("not a program\n")
+    _refused(invoke("run", *args), *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", ["JSON"]),
+        ("[]", ["JSON object"]),
+        (_app(num_replicas="3"), ["roles[0].num_replicas", "int"]),
+        (_app(num_replicas=0), ["roles[0].num_replicas=0", "1 or more"]),
+        (_app(args="-c"), ["roles[0].args", "list"]),
+        (_app(env={"A": 1}), ["roles[0].env", "str"]),
+        (_app(name="a/b"), ["roles[0].name", "a/b"]),
+        (_app(resource={"cpu": -2, "gpu": 0, "memMB": 1}), ["roles[0].resource.cpu", "-2"]),
+        (_app(resource={"cpu": 1, "gpu": 0, "memMB": 1e400}), ["roles[0].resource.memMB"]),
+        (_app(comand="x"), ["comand"]),
+        (json.dumps({"schema": 99, "name": "a", "roles": [ROLE]}), ["schema", "newer"]),
+        (json.dumps({"schema": 1, "name": "a", "roles": [ROLE, ROLE]}), ["roles[1].name", "taken"]),
+        (json.dumps({"schema": 1, "name": "a", "roles": []}), ["roles"]),
+        (json.dumps({"schema": 1, "name": "a", "roles": [{"name": "r", "image": ""}]}), ["entrypoint"]),
+    ],
+)
+def test_stdin(invoke: Any, monkeypatch: pytest.MonkeyPatch, text: str, words: list[str]) -> None:
+    """``run --stdin`` refuses an AppDef that is wrong, by the path of the field."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    _refused(invoke("run", "--stdin"), *words)
+
+
+@pytest.mark.parametrize("command", ["status", "wait", "log", "describe", "results", "cancel", "delete"])
+@pytest.mark.parametrize(
+    ("handle", "word"),
+    [
+        ("local://transload/nothing-here", "no such app"),
+        ("nothing-here", "no such app"),
+        ("local:/transload/x", "SCHEDULER://SESSION/APP_ID"),
+        ("two words", "SCHEDULER://SESSION/APP_ID"),
+        ("nosuch://transload/x", "nosuch"),
+        ("local://transload/..", "no such app"),
+    ],
+)
+def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
+    """Every command refuses a malformed handle and an unknown app."""
+    _refused(invoke(command, handle), word)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["prune"], ["--older-than", "--max-size"]),
+        (["prune", "--older-than", "old"], ["old", "7d"]),
+        (["prune", "--max-size", "big"], ["big", "10G"]),
+        (["list", "-s", "lokal"], ["lokal", "did you mean 'local'"]),
+        (["list", "--state", "DONE"], ["DONE"]),
+        (["lsit"], ["lsit", "did you mean 'list'"]),
+        (["schedulers", "lokal"], ["lokal", "did you mean 'local'"]),
+        (["components", "show", "utils.ecko"], ["utils.ecko", "did you mean 'utils.echo'"]),
+        (["components", "check", "nosuch.py:fn"], ["nosuch.py"]),
+        (["config", "schedulre"], ["schedulre", "did you mean 'scheduler'"]),
+        (["tracker", "runs"], ["no tracker is configured"]),
+        (["completion", "tcsh"], ["tcsh", "bash"]),
+        (["status"], ["HANDLE"]),
+    ],
+)
+def test_other_commands(invoke: Any, args: list[str], words: list[str]) -> None:
+    """The other commands refuse wrong arguments."""
+    _refused(invoke(*args), *words)
+
+
+def test_bad_settings_file(invoke: Any) -> None:
+    """A wrong key in a settings file is named with its file."""
+    Path("transload.toml").write_text("schedular = 'local'\n")
+    _refused(invoke("run", "utils.echo"), "transload.toml", "schedular", "did you mean 'scheduler'")
+
+
+def test_unwritable_state_folder(invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A state folder that cannot be one is named, with the variable that sets it."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "file"))
+    _refused(invoke("run", "utils.echo"), "state folder", "TRANSLOAD_HOME")
+
+
+def test_component_that_raises(invoke: Any) -> None:
+    """What a component raises is the component's mistake: one line, no traceback."""
+    Path("bad.py").write_text(
+        "from transload.specs import AppDef\n\n\n"
+        'def bad() -> AppDef:\n    """Be bad."""\n    raise RuntimeError("no data set")\n'
+    )
+    _refused(invoke("run", "bad.py:bad"), "no data set")

@@ -1,0 +1,164 @@
+"""The commands that show what there is: components, schedulers, plugins, adapters, settings, trackers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.plugins import get_plugins
+
+
+def test_components(invoke: Any) -> None:
+    """``components`` lists name and first line."""
+    rows = dict(line.split("\t") for line in invoke("components").lines)
+    assert {"utils.echo", "utils.sh", "dist.ddp", "dist.spmd"} <= set(rows)
+    assert all(rows.values())
+    document = invoke("components", "--json").json
+    assert {item["name"] for item in document["components"]} == set(rows)
+
+
+def test_components_show(invoke: Any, component_file: str) -> None:
+    """``components show`` tells the arguments, as text and as JSON."""
+    assert "--replicas" in invoke("components", "show", component_file).out
+    document = invoke("components", "show", component_file, "--json").json
+    parameters = {item["name"]: item for item in document["parameters"]}
+    assert parameters["replicas"] == {
+        "name": "replicas", "type": "int", "required": False, "default": 1, "help": "how many"
+    }  # fmt: skip
+
+
+def test_components_check(invoke: Any, component_file: str) -> None:
+    """``components check`` says what is wrong, by line, and exits with 2."""
+    assert invoke("components", "check", component_file).code == 0
+    result = invoke("components", "check", "jobs.py:no_annotations")
+    assert result.code == 2
+    line = next(i for i, text in enumerate(Path("jobs.py").read_text().splitlines(), 1) if "no_annotations" in text)
+    assert f"jobs.py:{line}: error: " in result.out
+    document = invoke("components", "check", "jobs.py:no_annotations", "--json").json
+    assert document["ok"] is False
+    assert document["findings"][0]["line"] == line
+
+
+def test_schedulers(invoke: Any) -> None:
+    """``schedulers`` shows options with type and default."""
+    result = invoke("schedulers")
+    assert "local (default)" in result.out
+    assert "log_dir (str)" in result.out
+    document = invoke("schedulers", "local", "--json").json
+    assert document["default"] == "local"
+    (local,) = document["schedulers"]
+    options = {option["name"]: option for option in local["options"]}
+    assert options["prepend_cwd"]["default"] is False
+    assert "tracker_base" in options
+    assert local["capabilities"]["reachable_from"] == "host"
+
+
+def test_plugins(invoke: Any) -> None:
+    """``plugins`` shows built-in ones with what they provide."""
+    document = invoke("plugins", "--json").json
+    local = next(item for item in document["plugins"] if item["name"] == "schedulers.local")
+    assert local["status"] == "loaded"
+    assert local["provides"]["schedulers"] == ["local", "local_cwd"]
+    assert "schedulers.local\tloaded\tbuilt in\tschedulers: local, local_cwd" in invoke("plugins").lines
+
+
+def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
+    """A plugin that raises is shown broken, with the traceback; everything else works."""
+    from transload.plugins import hookimpl
+
+    class Broken:
+        @hookimpl
+        def transload_schedulers(self, register: Any) -> None:
+            raise RuntimeError("licence server is down")
+
+    get_plugins().register(Broken(), "broken-one")
+    try:
+        result = invoke("plugins")
+        assert result.code == 0
+        assert "broken-one\tbroken" in result.out
+        assert "RuntimeError: licence server is down" in result.out
+        assert invoke("run", "utils.echo").code == 0
+    finally:
+        get_plugins().unregister("broken-one")
+
+
+def test_adapters(invoke: Any) -> None:
+    """``adapters`` works without any, and as JSON."""
+    result = invoke("adapters", "--json")
+    assert result.code == 0
+    assert isinstance(result.json["adapters"], list)
+    assert invoke("adapters").code == 0
+    assert invoke("adapters", "--states").code == 0
+
+
+def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``config`` shows each value and where it came from; what looks secret is masked."""
+    assert invoke("config").lines == ["scheduler\tlocal\tdefault"]
+    Path("transload.toml").write_text(
+        'scheduler = "local_cwd"\ntracker_base = "runs"\n[component."utils.echo"]\nmsg = "hi"\napi_token = "hunter2"\n'
+    )
+    monkeypatch.setenv("TRANSLOAD_SCHEDULER", "local")
+    rows = {line.split("\t")[0]: line.split("\t")[1:] for line in invoke("config").lines}
+    assert rows["scheduler"] == ["local", "environment TRANSLOAD_SCHEDULER"]
+    assert rows["tracker_base"] == ["runs", str(Path("transload.toml").resolve())]
+    assert "hunter2" not in str(rows)
+    document = invoke("config", "tracker_base", "--json").json
+    assert document["settings"][0]["value"] == "runs"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> str:
+    """A tracker's folder with three runs: ``data`` → ``train`` → ``eval``."""
+    from transload.tracker import FsspecTracker
+
+    base = str(tmp_path / "runs")
+    tracker = FsspecTracker(None, base)
+    tracker.add_metadata("data", rows=1797)
+    tracker.add_metadata("train", lr=0.125, name="digits")
+    tracker.add_artifact("train", "model", "/models/1", {"size": 3})
+    tracker.add_source("train", "data")
+    tracker.add_source("eval", "train", "model")
+    return base
+
+
+def test_tracker_commands(invoke: Any, runs: str) -> None:
+    """``tracker runs | metadata | artifacts`` read a tracker, as text and as JSON."""
+
+    def tracker(*args: str) -> Any:
+        return invoke("tracker", "--base", runs, *args)
+
+    assert sorted(tracker("runs").lines) == ["data", "eval", "train"]
+    assert tracker("runs", "--parent", "train", "--json").json["runs"] == ["eval"]
+    assert sorted(tracker("metadata", "train").lines) == ["lr\t0.125", "name\tdigits"]
+    assert tracker("metadata", "train", "--json").json["metadata"] == {"lr": 0.125, "name": "digits"}
+    assert tracker("artifacts", "train").lines == ["model\t/models/1\tsize=3"]
+    assert tracker("artifacts", "train", "--json").json["artifacts"] == {
+        "model": {"path": "/models/1", "metadata": {"size": 3}}
+    }
+    unknown = tracker("metadata", "trian")
+    assert unknown.code == 2
+    assert "did you mean 'train'?" in unknown.err
+
+
+def test_lineage(invoke: Any, runs: str, tmp_path: Path) -> None:
+    """``tracker lineage`` shows both directions, and draws them."""
+    picture = tmp_path / "lineage.svg"
+    result = invoke("tracker", "--base", runs, "lineage", "train", "--svg", str(picture))
+    assert result.code == 0
+    assert "source\tdata" in result.lines and "descendant\teval" in result.lines
+    assert picture.read_text().startswith("<svg")
+    document = invoke("tracker", "--base", runs, "lineage", "train", "--json").json
+    assert (document["parents"], document["descendants"]) == (["data"], ["eval"])
+    assert invoke("tracker", "--base", runs, "lineage", "train", "--svg", "/no/such/folder/x.svg").code == 2
+
+
+def test_configured_tracker(invoke: Any, runs: str) -> None:
+    """Without ``--base``, the first configured tracker is read; another by name."""
+    Path("transload.toml").write_text(f"[tracker.fsspec]\nconfig = {json.dumps(runs)}\n")
+    assert sorted(invoke("tracker", "runs").lines) == ["data", "eval", "train"]
+    assert sorted(invoke("tracker", "--tracker", "fsspec", "runs").lines) == ["data", "eval", "train"]
+    wrong = invoke("tracker", "--tracker", "fsspek", "runs")
+    assert wrong.code == 2 and "did you mean 'fsspec'?" in wrong.err

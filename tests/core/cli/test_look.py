@@ -1,0 +1,178 @@
+"""The commands that look at apps and tidy up: text in a pipe, documented JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOOP = "import time\nwhile True: time.sleep(0.05)"
+REPORT = """
+import json, os
+base = os.environ["TRANSLOAD_TRACKER_BASE"]
+os.makedirs(base, exist_ok=True)
+for key, value in (("a", 0.5), ("b", "text")):
+    with open(f"{base}/{key}.json", "w") as file:
+        json.dump({"schema": 1, "key": key, "results": {"score": value, f"only/{key}": 7}}, file)
+"""
+
+
+@pytest.fixture
+def failed(started: Any, invoke: Any) -> str:
+    """The handle of an app of two replicas, of which the second failed with 3."""
+    code = "import os, sys; sys.exit(3 if os.environ['TRANSLOAD_REPLICA_ID'] == '1' else 0)"
+    handle: str = started(code, "--replicas", "2")
+    assert invoke("wait", handle).code == 1
+    return handle
+
+
+def test_status(invoke: Any, failed: str) -> None:
+    """``status`` exits with 0 whatever the state, and shows each replica with its exit code."""
+    result = invoke("status", failed)
+    assert result.code == 0
+    assert ["state", "FAILED"] in [line.split("\t") for line in result.lines]
+    row = next(line.split("\t") for line in result.lines if line.startswith("work/1"))
+    assert row[1:3] == ["FAILED", "3"]
+    document = invoke("status", failed, "--json").json
+    assert set(document) == {"schema", "handle", "scheduler", "app_id", "state", "status"}
+    assert document["status"]["roles"][0]["replicas"][1]["exit_code"] == 3
+
+
+def test_status_of_an_id_alone(invoke: Any, failed: str) -> None:
+    """An app id alone means the default scheduler."""
+    assert invoke("status", failed.rpartition("/")[2], "--json").json["handle"] == failed
+
+
+def test_nearest_id_is_suggested(invoke: Any, started: Any, component_file: str) -> None:
+    """A mistyped id is answered with the one that was probably meant."""
+    assert invoke("run", "-d", "--app-id", "training", component_file).code == 0
+    result = invoke("status", "trainign")
+    assert result.code == 2
+    assert "did you mean 'training'?" in result.err
+    assert invoke("wait", "training").code == 0
+
+
+def test_status_of_one_role(invoke: Any, failed: str) -> None:
+    """``--role`` narrows down; an unknown one is refused."""
+    assert len(invoke("status", failed, "--role", "work", "--json").json["status"]["roles"]) == 1
+    assert invoke("status", failed, "--role", "wrok").code == 2
+
+
+def test_wait(invoke: Any, started: Any, failed: str, gate: Any) -> None:
+    """``wait`` exits by the state, says how the app ended, and gives up after ``--timeout``."""
+    result = invoke("wait", failed, "--json")
+    assert (result.code, result.json["state"]) == (1, "FAILED")
+    assert "work/1 exit code 3" in result.err
+    code, open_gate = gate
+    handle = started(code)
+    result = invoke("wait", handle, "--timeout", "100ms", "--json")
+    assert (result.code, result.json["timed_out"], result.json["state"]) == (5, True, "RUNNING")
+    open_gate()
+    assert invoke("wait", handle).code == 0
+
+
+def test_list(invoke: Any, started: Any, failed: str) -> None:
+    """``list``: newest first, by state, as many as wanted."""
+    handle = started(LOOP)
+    rows = [line.split("\t") for line in invoke("list").lines]
+    assert [row[0] for row in rows] == [handle, failed]
+    assert rows[1][1:3] == ["FAILED", "job"]
+    apps = invoke("list", "--json", "--state", "failed").json["apps"]
+    assert [app["handle"] for app in apps] == [failed]
+    assert set(apps[0]) == {"handle", "app_id", "name", "state", "created"}
+    assert len(invoke("list", "-n", "1").lines) == 1
+    assert invoke("cancel", handle, "--wait").code == 0
+
+
+def test_cancel(invoke: Any, started: Any) -> None:
+    """``cancel`` asks several apps; with ``--wait`` they have ended; again does nothing."""
+    handles = [started(LOOP), started(LOOP)]
+    result = invoke("cancel", "--wait", "--json", *handles)
+    assert result.code == 0
+    assert [app["state"] for app in result.json["apps"]] == ["CANCELLED", "CANCELLED"]
+    assert invoke("cancel", handles[0]).lines == [f"{handles[0]}\tCANCELLED"]
+    assert invoke("wait", handles[0]).code == 4
+
+
+def test_cancel_looks_before_it_touches(invoke: Any, started: Any) -> None:
+    """One unknown handle among several: nothing is cancelled."""
+    handle = started(LOOP)
+    assert invoke("cancel", handle, "nothing-here").code == 2
+    assert not invoke("status", handle, "--json").json["status"]["cancel_requested"]
+    assert invoke("delete", handle).code == 2, "an app that runs is not deleted without --force"
+    assert invoke("delete", "--force", handle).lines == [f"{handle}\tdeleted"]
+    assert invoke("status", handle).code == 2
+
+
+def test_delete(invoke: Any, failed: str) -> None:
+    """``delete`` forgets; a second time it is unknown."""
+    assert invoke("delete", failed, "--json").json["deleted"] == [failed]
+    assert invoke("delete", failed).code == 2
+    assert invoke("list").out == ""
+
+
+def test_describe(invoke: Any, failed: str) -> None:
+    """``describe`` shows the app as submitted, and with what options."""
+    result = invoke("describe", failed)
+    assert result.code == 0
+    fields = dict(line.split("\t", 1) for line in result.lines if "\t" in line)
+    assert (fields["name"], fields["state"], fields["replicas"]) == ("job", "FAILED", "2")
+    document = invoke("describe", failed, "--json").json
+    assert document["app"]["roles"][0]["num_replicas"] == 2
+    assert document["digest"].startswith("sha256:")
+    assert document["tracker_base"].endswith("/results")
+    assert {"session", "cfg", "created", "log_url", "link", "handle", "state"} <= set(document)
+
+
+def test_results(invoke: Any, started: Any) -> None:
+    """``results`` shows all keys, one value, or JSON."""
+    handle = started(REPORT)
+    assert invoke("wait", handle).code == 0
+    rows = [line.split("\t") for line in invoke("results", handle).lines]
+    assert rows == [["a", "score", "0.5"], ["a", "only/a", "7"], ["b", "score", "text"], ["b", "only/b", "7"]]
+    document = invoke("results", handle, "--json").json
+    assert document["results"]["a"] == {"score": 0.5, "only/a": 7}
+    assert invoke("results", handle, "--value", "only/b").out == "7\n"
+    assert invoke("results", handle, "--value", "score", "--key", "b").out == "text\n"
+    ambiguous = invoke("results", handle, "--value", "score")
+    assert (ambiguous.code, ambiguous.out) == (2, "")
+    assert "a, b" in ambiguous.err
+
+
+def test_no_results(invoke: Any, failed: str) -> None:
+    """When nothing was reported, stderr says where it was looked for; stdout stays empty."""
+    result = invoke("results", failed)
+    assert (result.code, result.out) == (0, "")
+    assert "reported nothing; looked in " in result.err
+
+
+def test_prune(invoke: Any, started: Any, failed: str) -> None:
+    """``prune`` deletes ended apps only, and ``--dry-run`` none."""
+    handle = started(LOOP)
+    app_id = failed.rpartition("/")[2]
+    assert invoke("prune", "--older-than", "1h", "--json").json["pruned"] == []
+    assert invoke("prune", "--older-than", "0s", "--dry-run", "--json").json == {
+        "schema": 1, "dry_run": True, "pruned": [app_id]
+    }  # fmt: skip
+    assert invoke("prune", "--max-size", "10G").out == ""
+    assert invoke("prune", "--max-size", "0").lines == [app_id]
+    assert [app["handle"] for app in invoke("list", "--json").json["apps"]] == [handle]
+    assert invoke("cancel", "--wait", handle).code == 0
+
+
+def test_broken_state_of_one_app(invoke: Any, failed: str, transload_home: Path) -> None:
+    """A damaged record of one app ends no listing."""
+    (record,) = transload_home.rglob("record.json")
+    record.write_text("{torn")
+    assert invoke("list").code == 0
+    assert invoke("status", failed).code == 0
+
+
+def test_json_is_one_line_in_a_pipe(invoke: Any, failed: str) -> None:
+    """JSON is one document on one line, with nothing around it."""
+    for command in (["list"], ["status", failed], ["describe", failed], ["results", failed], ["schedulers"]):
+        result = invoke(*command, "--json")
+        assert result.out.count("\n") == 1
+        assert json.loads(result.out)["schema"] == 1

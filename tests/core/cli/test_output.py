@@ -1,0 +1,164 @@
+"""Writing: tables, colours, times and sizes, the status line on a real terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.cli._output import emit_fields, emit_table, has_colour, state_text
+from transload.cli._quantities import duration_text, parse_duration, parse_size, parse_when, size_text
+from transload.cli._screen import Screen
+from transload.errors import SpecError
+from transload.specs import AppState
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It does."""
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A stream that is a terminal of a known kind."""
+    monkeypatch.setenv("TERM", "xterm")
+    return Terminal()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5h", 5400), ("1h30m", 5400), ("7d", 604800), ("200ms", 0.2)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    """Durations as people type them."""
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "h", "10 parsecs", "-5m", "1h 30", "ten"])
+def test_bad_durations(text: str) -> None:
+    """Anything else is refused with an example."""
+    with pytest.raises(SpecError, match="10m"):
+        parse_duration(text)
+
+
+@given(st.text(max_size=20))
+def test_quantities_never_raise_anything_else(text: str) -> None:
+    """Whatever is typed: a value or a SpecError."""
+    for parse in (parse_duration, parse_size, lambda value: parse_when(value, "--since")):
+        try:
+            parse(text)
+        except SpecError:
+            pass
+
+
+def test_when() -> None:
+    """A duration means so long ago; an ISO time is itself, local where it has no zone."""
+    now = datetime.now().astimezone()
+    assert parse_when("10m", "--since", now) == now - timedelta(minutes=10)
+    assert parse_when("2025-01-31T08:00:00+00:00", "--since").timestamp() == 1738310400
+    assert parse_when("2025-01-31T08:00", "--since").tzinfo is not None
+
+
+@pytest.mark.parametrize(("text", "size"), [("512", 512), ("10K", 10240), ("1.5GiB", 1610612736), ("2mb", 2097152)])
+def test_sizes(text: str, size: int) -> None:
+    """Sizes as people type them, in powers of 1024."""
+    assert parse_size(text) == size
+
+
+def test_texts() -> None:
+    """Durations and sizes as people read them."""
+    texts = [duration_text(value) for value in (0.04, 2.44, 42, 185, 7800, 273600)]
+    assert texts == ["40 ms", "2.4 s", "42 s", "3 min 05 s", "2 h 10 min", "3 d 4 h"]
+    assert [size_text(value) for value in (512, 1536, 5 << 30)] == ["512 B", "1.5 KiB", "5.0 GiB"]
+
+
+def test_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a pipe: tabs, no headers, no colours, one line per row whatever is in a cell."""
+    emit_table(("A", "B"), [("1", "two\twords\nlines"), ("3", state_text(AppState.FAILED))])
+    emit_fields([("name", "x"), ("empty", "")])
+    assert capsys.readouterr().out == "1\ttwo words lines\n3\tFAILED\nname\tx\n"
+
+
+def test_table_on_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal: headers, aligned columns (wide characters and colours counted rightly)."""
+    monkeypatch.setattr(sys, "stdout", terminal)  # here, for pytest changes it between fixtures and test
+    emit_table(("A", "B", "C"), [("日本", state_text(AppState.FAILED), "x"), ("1", "RUNNING", "y")])
+    lines = terminal.getvalue().splitlines()
+    assert lines[0] == "\x1b[1mA     B        C\x1b[0m"
+    assert lines[1] == "日本  \x1b[31mFAILED\x1b[0m   x"
+    assert lines[2] == "1     RUNNING  y"
+
+
+def test_no_color(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``NO_COLOR`` wins, ``FORCE_COLOR`` colours a pipe, a dumb terminal has none."""
+    assert has_colour(terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    assert not has_colour(terminal)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert has_colour(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_colour(terminal)
+
+
+def test_screen_keeps_the_status_line_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status line is cleared before each log line and drawn again behind it, cut to the width."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "20")
+    stream = Terminal()
+    screen = Screen(stream, stream, ["a/0", "bb/10"])
+    screen.set_status("RUNNING 1/2 running and much more")
+    screen.write_lines("a/0", ["one\n", "two"])
+    screen.end()
+    text = stream.getvalue()
+    assert "\x1b[36ma/0  \x1b[0m one\n\x1b[36ma/0  \x1b[0m two\n" in text
+    assert text.startswith("\r\x1b[KRUNNING 1/2 running\r\x1b[K")
+    assert text.endswith("\r\x1b[K")
+
+
+def _on_a_terminal(*args: str, timeout: float = 20.0) -> tuple[int, str]:
+    """Run the command line on a real pseudo-terminal; return its exit code and all that it wrote."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transload", *args], stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True
+    )
+    os.close(theirs)
+    data = b""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if select.select([ours], [], [], 0.2)[0]:
+            try:
+                block = os.read(ours, 65536)
+            except OSError:  # the last writer has gone
+                break
+            if not block:
+                break
+            data += block
+    os.close(ours)
+    return process.wait(5), data.decode()
+
+
+def test_run_on_a_terminal(component_file: str, transload_home: Any) -> None:
+    """Colours, prefixes and a status line with the replicas, gone at the end."""
+    code, text = _on_a_terminal(
+        "run", component_file, "--replicas", "2", "--code", "import time; print('line'); time.sleep(1.3)"
+    )
+    assert code == 0, text
+    assert "\x1b[36mwork/0\x1b[0m line\r\n" in text
+    assert "\x1b[33mwork/1\x1b[0m line\r\n" in text
+    assert "2/2 running" in text
+    assert "\x1b[32mSUCCEEDED\x1b[0m after" in text
+    last = text.split("\r\n")[-1]
+    assert last == "" or last.endswith("\x1b[K")

@@ -1,0 +1,123 @@
+"""Ctrl-C, SIGTERM, SIGHUP, SIGKILL and a reader that leaves: what becomes of the command, and of the app."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+LOOP = "import time\nprint('up')\nwhile True: time.sleep(0.05)"
+STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\n"
+
+
+def _up(process: Any) -> None:
+    assert process.stdout.readline() == "work/0 up\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_first_signal_cancels(spawn: Any, invoke: Any, component_file: str, number: signal.Signals) -> None:
+    """The first Ctrl-C (or SIGTERM) cancels the app, says so, and waits for its end: exit code 4."""
+    process = spawn("run", "--app-id", "app", component_file, "--code", LOOP)
+    _up(process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 4
+    assert f"{number.name}: cancelling local://transload/app; once more leaves at once" in err
+    assert "CANCELLED after" in err
+    assert "Traceback" not in err
+    assert invoke("status", "app", "--json").json["state"] == "CANCELLED"
+
+
+def test_second_signal_leaves_at_once(spawn: Any, invoke: Any, component_file: str, gate: Any) -> None:
+    """The second Ctrl-C leaves with 130 while the app is still being ended."""
+    code, open_gate = gate
+    process = spawn("run", "--app-id", "app", "-c", "grace_period=60", component_file, "--code", STUBBORN + code)
+    _up(process)
+    process.send_signal(signal.SIGINT)
+    while "cancelling" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130  # "at once": long before the grace period is over
+    err = process.stderr.read()
+    assert "left; local://transload/app was asked to end" in err
+    assert "Traceback" not in err
+    assert invoke("status", "app", "--json").json["state"] == "RUNNING"
+    open_gate()
+    assert invoke("wait", "app").code == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_the_app_outlives_the_command(
+    spawn: Any, invoke: Any, component_file: str, gate: Any, number: signal.Signals
+) -> None:
+    """A killed command, or one whose terminal goes away, leaves the app running; another attaches to all of its log."""
+    code, open_gate = gate
+    process = spawn("run", "--app-id", "app", component_file, "--code", f"print('up')\n{code}\nprint('end')")
+    _up(process)
+    process.send_signal(number)
+    assert process.wait(10) == -number
+    assert invoke("status", "app", "--json").json["state"] == "RUNNING"
+    again = spawn("log", "-f", "app")
+    _up(again)
+    open_gate()
+    out, _ = again.communicate(timeout=20)
+    assert (out, again.returncode) == ("work/0 end\n", 0)
+    assert invoke("wait", "app").code == 0
+
+
+def test_ctrl_c_of_an_onlooker(spawn: Any, invoke: Any, started: Any) -> None:
+    """Ctrl-C in ``log -f`` and ``wait`` leaves (130); the app goes on."""
+    handle = started(LOOP)
+    for command in (["log", "-f", handle], ["wait", handle]):
+        process = spawn(*command)
+        if command[0] == "log":
+            _up(process)
+        else:
+            assert "RUNNING" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+        assert process.returncode == 130
+        assert "Traceback" not in err
+    assert invoke("status", handle, "--json").json["state"] == "RUNNING"
+    assert invoke("cancel", "--wait", handle).code == 0
+
+
+def test_reader_that_leaves(spawn: Any, invoke: Any, component_file: str) -> None:
+    """``run … | head -1`` ends the command quietly with 141; the app goes on."""
+    code = "import time\nwhile True:\n    print('line'); time.sleep(0.01)"
+    process = spawn("run", "--app-id", "app", component_file, "--code", code)
+    assert process.stdout.readline() == "work/0 line\n"
+    process.stdout.close()
+    assert process.wait(10) == 141
+    err = process.stderr.read()
+    assert "the reader of the logs has gone; local://transload/app goes on" in err
+    assert "Traceback" not in err and "Exception" not in err
+    assert invoke("status", "app", "--json").json["state"] == "RUNNING"
+    assert invoke("cancel", "--wait", "app").code == 0
+
+
+def test_head(component_file: str, started: Any, invoke: Any) -> None:
+    """``log | head -2`` prints two lines and nothing on stderr."""
+    handle = started("for i in range(200000): print(i)")
+    assert invoke("wait", handle).code == 0
+    script = f"set -o pipefail; {sys.executable} -m transload log {handle} | head -2"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
+    assert result.stdout == "work/0 0\nwork/0 1\n"
+    assert (result.stderr, result.returncode) == ("", 141)
+
+
+def test_ignored_interrupts_stay_ignored(spawn: Any, invoke: Any, component_file: str, gate: Any) -> None:
+    """A command started with SIGINT ignored (nohup, a script's background job) does not cancel by it."""
+    code, open_gate = gate
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = spawn("run", component_file, "--code", f"print('up')\n{code}")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    _up(process)
+    process.send_signal(signal.SIGINT)
+    open_gate()
+    assert process.wait(10) == 0

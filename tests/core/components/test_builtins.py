@@ -1,0 +1,258 @@
+"""The built-in components: the apps they make, and that nothing of the user's is rewritten."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transload
+from transload.apps import booth_main, copy_main
+from transload.components import build, dist, materialize, utils
+from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
+from transload.runtime.tracking import FsspecResultTracker
+from transload.specs import BindMount, Resource, Role, SpecError, macros
+
+VALUES = macros.Values("/root", "app-1", "0", "TRANSLOAD_RANK0_HOST")
+
+
+def role_of(name: str, argv: list[str]) -> Role:
+    """Return the only role of a built-in component."""
+    app = materialize(name, argv)
+    assert len(app.roles) == 1
+    return app.roles[0]
+
+
+def test_echo_and_touch() -> None:
+    """The simplest two."""
+    role = role_of("utils.echo", ["--msg", "hi", "--num_replicas", "2"])
+    assert (role.name, role.entrypoint, role.args, role.num_replicas) == ("echo", "echo", ["hi"], 2)
+    assert role.image == transload.IMAGE
+    assert role.resource == Resource(1, 0, 1024)
+    assert role_of("utils.touch", ["--file", "/x y"]).args == ["/x y"]
+
+
+@pytest.mark.parametrize(
+    "text", ["$$", "$app_id", "it's", "a  b", "*", "$(pwd)", "`id`", "\\", '"', "\n", "", "-n", "é"]
+)
+def test_sh_does_not_mangle(text: str) -> None:
+    """Whatever the argument is, the command gets exactly it, after macros were replaced."""
+    code = "import sys; sys.stdout.write(sys.argv[1])"
+    role = VALUES.apply(role_of("utils.sh", ["--", sys.executable, "-c", code, text]))
+    result = subprocess.run([role.entrypoint, *role.args], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout == text
+
+
+def test_sh_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Macros are replaced, options reach the role, the caller's dict is left alone."""
+    monkeypatch.setenv("LOGLEVEL", "DEBUG")
+    argv = [
+        "--env",
+        "A=1,B=x,y",
+        "--mounts",
+        "type=bind,src=/a,dst=/b,readonly",
+        "--max_retries",
+        "2",
+        "-h",
+        "cpu.small",
+    ]
+    role = role_of("utils.sh", [*argv, "echo", "${app_id}"])
+    assert role.env == {"A": "1", "B": "x,y", "LOGLEVEL": "DEBUG"}
+    assert role.mounts == [BindMount("/a", "/b", True)]
+    assert (role.max_retries, role.resource) == (2, Resource(1, 0, 2048))
+    assert VALUES.apply(role).args == ["-c", "echo 'app-1'"]
+    env = {"A": "1"}
+    utils.sh("true", env=env)
+    assert env == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "args", "env"),
+    [
+        (["-m", "my.main", "--", "--lr", "1"], ["-m", "my.main", "--lr", "1"], {"HYDRA_MAIN_MODULE": "my.main"}),
+        (["-c", "print(1)"], ["-c", "print(1)"], {}),
+        (["--script", "a.py", "x"], ["a.py", "x"], {}),
+    ],
+)
+def test_python(argv: list[str], args: list[str], env: dict[str, str]) -> None:
+    """A module, a command or a script."""
+    role = role_of("utils.python", argv)
+    assert (role.entrypoint, role.args, role.env) == ("python", args, env)
+    assert materialize("utils.python", argv).name == "transload_utils_python"
+
+
+@pytest.mark.parametrize("argv", [[], ["-m", "a", "-c", "b"], ["-m", ""], ["--script", ""]])
+def test_python_needs_one_program(argv: list[str]) -> None:
+    """None, two or an empty program is refused."""
+    with pytest.raises(SpecError, match=r"utils\.python"):
+        materialize("utils.python", argv)
+
+
+def test_binary() -> None:
+    """Any program with its arguments."""
+    role = role_of("utils.binary", ["--entrypoint", "/bin/ls", "--", "-l"])
+    assert (role.name, role.image, role.entrypoint, role.args) == ("binary", "<NONE>", "/bin/ls", ["-l"])
+
+
+@pytest.mark.parametrize(
+    ("j", "expected"),
+    [("2", (1, 1, 2, "1")), ("2x3", (2, 2, 3, "2")), ("2:4x1", (2, 4, 1, "2:4")), ("1:1x1", (1, 1, 1, "1:1"))],
+)
+def test_parse_nnodes(j: str, expected: tuple[int, int, int, str]) -> None:
+    """All forms of -j."""
+    assert dist.parse_nnodes(j) == expected
+
+
+@pytest.mark.parametrize("j", ["", "x", "0x1", "1x0", "4:2x1", "1x2x3", "-1x2", "1.5x2", "٣x1", "2x", "a"])
+def test_parse_nnodes_refuses(j: str) -> None:
+    """Anything else is refused with an example."""
+    with pytest.raises(SpecError, match=r"j='"):
+        materialize("dist.ddp", ["--script", "a.py", f"-j={j}"])
+
+
+def test_ddp_single_host() -> None:
+    """On one host torchrun chooses a free port."""
+    role = role_of(
+        "dist.ddp", ["--script", "jobs/my train.py", "-j", "1x2", "--name", "tuning/first", "--", "--lr", "a b"]
+    )
+    assert (role.name, role.entrypoint, role.args[0], role.num_replicas) == ("my_train", "bash", "-c", 1)
+    assert "--rdzv_endpoint localhost:0 " in role.args[1]
+    assert role.args[1].endswith("'jobs/my train.py' --lr 'a b'")
+    assert role.env["TRANSLOAD_TRACKING_EXPERIMENT_NAME"] == "tuning"
+    assert role.port_map == {"c10d": 29500}
+
+
+def test_ddp_rendezvous_is_expanded_by_the_shell() -> None:
+    """With several hosts, the shell puts in replica 0's host, or localhost; nothing else is expanded."""
+    app = materialize("dist.ddp", ["-m", "my.train", "-j", "2:3x4", "--debug", "--", "$HOME", "$$"])
+    role = VALUES.apply(app.roles[0])
+    assert (role.min_replicas, role.num_replicas, app.name) == (2, 3, "train")
+    assert role.env["NCCL_DESYNC_DEBUG"] == "1"
+    command = role.args[1].replace("torchrun", "printf '%s|'", 1)
+    for env, host in (({"TRANSLOAD_RANK0_HOST": "node-7"}, "node-7"), ({}, "localhost")):
+        out = subprocess.run(
+            ["/bin/bash", "-c", command], env=env, capture_output=True, text=True, check=True, timeout=60
+        )
+        words = out.stdout.split("|")[:-1]
+        assert words[words.index("--rdzv_endpoint") + 1] == f"{host}:29500"
+        assert words[words.index("--rdzv_id") + 1] == "app-1"
+        assert words[words.index("--role") + 1] == ""
+        assert words[-4:] == ["-m", "my.train", "$HOME", "$$"]
+
+
+def test_ddp_static_backend_hands_out_ranks() -> None:
+    """Only the static rendezvous is told the node's rank."""
+    static = role_of("dist.ddp", ["--script", "a.py", "-j", "2x1", "--rdzv_backend", "static"]).args[1]
+    assert "--node_rank '${replica_id}' a.py" in static
+    assert "--node_rank" not in role_of("dist.ddp", ["--script", "a.py"]).args[1]
+
+
+@pytest.mark.parametrize("argv", [[], ["--script", "a.py", "-m", "b"], ["--script", ""]])
+def test_ddp_needs_one_program(argv: list[str]) -> None:
+    """None, two or an empty program is refused."""
+    with pytest.raises(SpecError, match="exactly one"):
+        materialize("dist.ddp", argv)
+
+
+def test_spmd() -> None:
+    """The processes follow from the host's GPUs, or are given."""
+    assert "--nproc_per_node 8" in role_of("dist.spmd", ["-h", "aws_p4d.24xlarge", "-j", "2", "-m", "a.b"]).args[1]
+    with pytest.warns(UserWarning, match="3 processes on each node, but gpu.small has 1 GPUs"):
+        assert "--nproc_per_node 3" in role_of("dist.spmd", ["-j", "2x3", "-m", "a.b"]).args[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert role_of("dist.spmd", ["-m", "a.b"]).resource.gpu == 1
+    for argv, says in ((["-h", "cpu.small", "-j", "2"], "no GPUs"), (["-j", "1:2x1"], "must be"), (["-h", "x"], "'x'")):
+        with pytest.raises(SpecError, match=says):
+            materialize("dist.spmd", ["-m", "a.b", *argv])
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "expected"),
+    [
+        ("foo/bar", {"script": "bar/baz.py"}, ("foo", "bar")),
+        ("foo/", {"script": "bar/baz.py"}, ("foo", "baz")),
+        ("/bar", {"script": "bar/baz.py"}, ("default-experiment", "bar")),
+        ("foobar", {"m": "foo.bar"}, ("default-experiment", "foobar")),
+        ("foo/", {"m": "foo.bar.baz"}, ("foo", "baz")),
+        ("/", {"m": "a", "default_experiment_name": "e"}, ("e", "a")),
+        ("a/b/c", {"m": "x"}, ("a", "b/c")),
+    ],
+)
+def test_structured_name(name: str, kwargs: dict[str, Any], expected: tuple[str, str]) -> None:
+    """What is left out of the name is filled in."""
+    parsed = StructuredNameArgument.parse_from(name, **kwargs)
+    assert (parsed.experiment_name, parsed.run_name) == expected
+    assert str(parsed) == "/".join(expected)
+
+
+def test_structured_j() -> None:
+    """The text form is the one that was read."""
+    assert str(StructuredJArgument.parse_from("gpu.medium", "3")) == "3x2"
+    assert StructuredJArgument(2, 4) == StructuredJArgument(2, 4)
+
+
+def run_role(role: Role, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run what a role would run, with this interpreter for ``python``."""
+    assert role.entrypoint == "python"
+    command = [sys.executable, *role.args]
+    return subprocess.run(
+        command, env={"PATH": "/usr/bin:/bin", **env}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_copy_runs(tmp_path: Path) -> None:
+    """The copied file is the same; missing folders are made; a mistake is one line and status 1."""
+    source = tmp_path / "a.bin"
+    source.write_bytes(bytes(range(256)) * 1000)
+    target = tmp_path / "new" / "folder" / "b.bin"
+    done = run_role(role_of("utils.copy", ["--src", str(source), "--dst", f"file://{target}"]))
+    assert done.returncode == 0, done.stderr
+    assert target.read_bytes() == source.read_bytes()
+    for src in (tmp_path / "none", tmp_path):
+        failed = run_role(role_of("utils.copy", ["--src", str(src), "--dst", str(target)]))
+        assert failed.returncode == 1
+        assert failed.stderr.startswith("copy: ")
+        assert failed.stderr.count("\n") == 1
+
+
+def test_copy_between_storages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From one kind of storage to another, and back."""
+    source = tmp_path / "a.txt"
+    source.write_text("text")
+    assert copy_main.main(["--src", str(source), "--dst", "memory://tl-copy/deep/a.txt"]) == 0
+    assert copy_main.main(["--src", "memory://tl-copy/deep/a.txt", "--dst", "memory://tl-copy/b.txt"]) == 0
+    assert copy_main.main(["--src", "memory://tl-copy/b.txt", "--dst", str(tmp_path / "b.txt")]) == 0
+    assert (tmp_path / "b.txt").read_text() == "text"
+    assert copy_main.main(["--src", "nonsense://x", "--dst", str(tmp_path / "c")]) == 1
+    assert "nonsense" in capsys.readouterr().err
+
+
+def test_booth_reports(tmp_path: Path) -> None:
+    """The value is reported to the base that was given, else to the job's own."""
+    given = run_role(role_of("utils.booth", ["--x1", "1", "--x2", "3", "--tracker_base", str(tmp_path / "a")]))
+    assert given.returncode == 0, given.stderr
+    assert FsspecResultTracker(tmp_path / "a")[0] == {"booth_eval": 0.0}
+    role = materialize("utils.booth", ["--x1", "0", "--x2", "0", "--trial_idx", "4"]).roles[0]
+    own = run_role(role, TRANSLOAD_TRACKER_BASE=str(tmp_path / "b"))
+    assert own.returncode == 0, own.stderr
+    assert FsspecResultTracker(tmp_path / "b")[4] == {"booth_eval": 74.0}
+
+
+def test_booth_default_base_is_one() -> None:
+    """The component's default and the program's are the same text."""
+    role = build("utils.booth", {"x1": 1, "x2": 2}).roles[0]
+    assert role.args[-1] == booth_main.DEFAULT_BASE
+    assert role.args[3:6] == ["1.0", "--x2", "2.0"]
+
+
+def test_booth_says_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A base that cannot be written is one line and status 1."""
+    file = tmp_path / "file"
+    file.write_text("")
+    assert booth_main.main(["--x1", "1", "--x2", "3", "--tracker_base", str(file / "below")]) == 1
+    assert capsys.readouterr().err.startswith("booth: cannot report to")

@@ -1,0 +1,111 @@
+"""The built-in components against those of TorchX 0.7.0, where that is installed."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import pytest
+
+from transload.components import dist, materialize_appdef, utils
+
+NAMES = ["utils.echo", "utils.touch", "utils.sh", "utils.python", "utils.binary", "utils.copy", "utils.booth"]
+NAMES += ["dist.ddp", "dist.spmd"]
+CALLS: list[tuple[str, list[str]]] = [
+    ("utils.echo", ["--msg", "hi", "--num_replicas", "2"]),
+    ("utils.touch", ["--file", "a"]),
+    ("utils.sh", ["--env", "A=1,B=2,3", "--mounts", "type=volume,src=a,dst=/b", "echo", "it's", "--x"]),
+    ("utils.sh", ["--", "echo", "--", "-n"]),
+    ("utils.python", ["-m", "a.b", "--cpu", "3", "--", "--lr", "1"]),
+    ("utils.python", ["--script", "a.py", "--name", "n", "--", "-c"]),
+    ("utils.binary", ["--entrypoint", "ls", "--memMB", "5", "--", "-l"]),
+    ("utils.copy", ["--src", "a", "--dst", "b"]),
+    ("utils.booth", ["--x1", "1", "--x2", "2.5"]),
+    ("dist.ddp", ["--script", "a/b.py", "-j", "1x4", "--", "--lr", "a b"]),
+    ("dist.ddp", ["-m", "a.b", "-j", "2:4x2", "--name", "e/r", "--debug", "True", "-h", "gpu.large"]),
+    ("dist.ddp", ["-m", "a.b", "-j", "2x2", "--rdzv_backend", "static", "--rdzv_port", "5", "--tee", "1"]),
+    ("dist.ddp", ["-m", "a.b", "-j", "3"]),
+    ("dist.spmd", ["-m", "a.b", "-h", "aws_p4d.24xlarge", "-j", "2"]),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torchx() -> None:
+    """TorchX 0.7.0, or these tests are not run."""
+    try:
+        if version("torchx") != "0.7.0":
+            pytest.skip("not run: torchx: another version than 0.7.0 is installed")
+    except PackageNotFoundError:
+        pytest.skip("not run: torchx: not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        __import__("torchx.components.dist")
+
+
+def theirs(name: str) -> Any:
+    """Return TorchX's function."""
+    module, _, fn = name.partition(".")
+    return getattr(__import__(f"torchx.components.{module}", fromlist=[fn]), fn)
+
+
+def ours(name: str) -> Any:
+    """Return our function."""
+    module, _, fn = name.partition(".")
+    return getattr({"utils": utils, "dist": dist}[module], fn)
+
+
+def renamed(value: Any) -> Any:
+    """Return a value of TorchX's as it is called here."""
+    if isinstance(value, str):
+        for old, new in (("torchx.apps.utils.", "transload.apps."), ("TORCHX", "TRANSLOAD"), ("torchx", "transload")):
+            value = value.replace(old, new)
+        # there, a dollar is doubled for its templates
+        return value.replace("$$", "$")
+    if isinstance(value, dict):
+        return {renamed(key): renamed(item) for key, item in value.items()}
+    return [renamed(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_signatures(name: str) -> None:
+    """Same parameters in the same order, of the same kinds, types and defaults."""
+    mine, other = inspect.signature(ours(name)), inspect.signature(theirs(name))
+    assert list(mine.parameters) == list(other.parameters)
+    hints, other_hints = typing.get_type_hints(ours(name)), typing.get_type_hints(theirs(name))
+    for key, parameter in other.parameters.items():
+        assert mine.parameters[key].kind is parameter.kind
+        if key != "image":
+            assert mine.parameters[key].default == renamed(parameter.default), key
+        assert hints[key] == _modern(other_hints[key]), key
+
+
+def _modern(tp: Any) -> Any:
+    """Return ``List[str]`` as ``list[str]``, and so on."""
+    args = tuple(_modern(item) for item in typing.get_args(tp))
+    origin = typing.get_origin(tp)
+    if origin is typing.Union:
+        return args[0] | args[1]
+    return origin[args if len(args) > 1 else args[0]] if origin else tp
+
+
+@pytest.mark.parametrize(("name", "argv"), CALLS, ids=[f"{name} {' '.join(argv)}" for name, argv in CALLS])
+def test_apps(name: str, argv: list[str]) -> None:
+    """The same command line makes the same app, save for names and doubled dollars."""
+    import dataclasses
+
+    builders = __import__("torchx.specs.builders", fromlist=["materialize_appdef"])
+    other = builders.materialize_appdef(theirs(name), argv)
+    mine = materialize_appdef(ours(name), argv)
+    assert mine.name == renamed(other.name)
+    for left, right in zip(mine.roles, other.roles, strict=True):
+        for field in dataclasses.fields(right):
+            if field.name in ("image", "base_image", "resource", "mounts", "retry_policy"):
+                continue
+            assert getattr(left, field.name) == renamed(getattr(right, field.name)), field.name
+        for field in dataclasses.fields(right.resource):
+            assert getattr(left.resource, field.name) == getattr(right.resource, field.name), field.name
+        assert [repr(item) for item in left.mounts] == [repr(item) for item in right.mounts]
+        assert left.retry_policy.value == right.retry_policy.value

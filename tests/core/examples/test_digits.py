@@ -1,0 +1,118 @@
+"""The main job, on real data: the digits trainer as an app, by the runner and by the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transload.runner import Runner, get_runner
+from transload.specs import AppDef, AppState
+
+pytest.importorskip("numpy")
+pytest.importorskip("sklearn")
+
+COMPONENT = Path(__file__).parents[3] / "examples" / "digits" / "component.py"
+
+
+def command(*arguments: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    """Run the installed command line in a process of its own."""
+    program = [sys.executable, "-m", "transload", *arguments]
+    return subprocess.run(program, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def run(runner: Runner, *arguments: str) -> tuple[str, float, float]:
+    """Run the example to its end; return handle, accuracy and loss."""
+    handle = runner.run_component(str(COMPONENT), list(arguments), "local")
+    status = runner.wait(handle, timeout=180)
+    assert status is not None
+    assert status.state is AppState.SUCCEEDED, (status, list(runner.log_lines(handle, "trainer", 0)))
+    final = runner.results(handle).results["final"]
+    return handle, float(final["accuracy"]), float(final["loss"])
+
+
+def test_the_command_trains_and_shows_the_accuracy(transload_home: Path) -> None:
+    """Three replicas, a line per epoch while it runs, SUCCEEDED, an accuracy above 0.9, exit code 0."""
+    result = command("run", str(COMPONENT), "--replicas", "3", "--epochs", "20")
+    assert result.returncode == 0, result.stderr
+    assert "SUCCEEDED" in result.stderr
+    progress = [line for line in result.stdout.splitlines() if "epoch " in line and "loss" in line]
+    assert len(progress) == 20
+    assert all("trainer/0" in line for line in progress)
+    listed = json.loads(command("list", "--json").stdout)
+    handle = listed["apps"][0]["handle"]
+    results = json.loads(command("results", "--json", handle).stdout)["results"]
+    assert results["final"]["accuracy"] > 0.9
+    assert f"{results['final']['accuracy']:.4f}"[:5] in result.stdout + result.stderr
+
+
+def test_results_and_exit_codes_are_there_for_everybody(transload_home: Path) -> None:
+    """Another runner finds the state, each replica's exit code, every epoch and the accuracy."""
+    with get_runner() as runner:
+        handle, _, _ = run(runner, "--replicas", "3", "--epochs", "15")
+    with get_runner() as other:
+        status = other.status(handle)
+        assert status is not None
+        assert [replica.exit_code for replica in status.roles[0].replicas] == [0, 0, 0]
+        results = other.results(handle)
+        assert results.value("accuracy") > 0.9
+        assert sorted(results.results) == [*(f"epoch-{number:03d}" for number in range(1, 16)), "final"]
+
+
+def test_same_seed_and_replicas_give_the_same_bits(transload_home: Path) -> None:
+    """Two apps, at the same time and through both trainers, agree in every bit; other replicas or seeds do not."""
+    common = ["--epochs", "3", "--replicas", "2", "--seed", "5"]
+    with get_runner() as runner:
+        plain = runner.run_component(str(COMPONENT), common, "local")
+        tracked = run(runner, *common, "--tracked", "true")
+        status = runner.wait(plain, timeout=180)
+        assert status is not None
+        assert status.state is AppState.SUCCEEDED
+        final = runner.results(plain).results["final"]
+        assert (final["accuracy"], final["loss"]) == tracked[1:]
+        assert run(runner, *common[:-1], "6")[2] != tracked[2]
+
+
+def test_a_dead_replica_ends_the_app(transload_home: Path, tmp_path: Path) -> None:
+    """With one rank's arguments broken the app fails, and says which replica did."""
+    with get_runner() as runner:
+        info = runner.dryrun_component(f"{COMPONENT}:digits", ["--replicas", "2", "--epochs", "0"], "local")
+        handle = runner.schedule(info)
+        status = runner.wait(handle, timeout=60)
+        assert status is not None
+        assert status.state is AppState.FAILED
+        assert 2 in [replica.exit_code for replica in status.roles[0].replicas]
+
+
+def test_dry_run_and_help_start_nothing(transload_home: Path) -> None:
+    """The request can be looked at, and the docstring is the help; no app comes of either."""
+    shown = command("run", "--dry-run", str(COMPONENT), "--replicas", "2")
+    assert shown.returncode == 0, shown.stderr
+    assert "trainer.py" in shown.stdout
+    told = command("run", str(COMPONENT), "--help")
+    assert "how many processes share the work" in told.stdout
+    assert json.loads(command("list", "--json").stdout)["apps"] == []
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(transload_home: Path) -> None:
+    """An argument of a wrong type names argument and value; nothing is started."""
+    result = command("run", str(COMPONENT), "--replicas", "many")
+    assert result.returncode == 2
+    assert "replicas" in result.stderr
+    assert "many" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_component_is_plain_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called as a function it gives an AppDef that survives JSON; macros are still macros."""
+    monkeypatch.syspath_prepend(str(COMPONENT.parent))
+    import component
+
+    app = component.digits(replicas=4)
+    sys.modules.pop("component")
+    assert AppDef.from_json(app.to_json()) == app
+    assert app.roles[0].num_replicas == 4
+    assert {"--rank=${replica_id}", "--app-id=${app_id}", "--rank0-env=${rank0_env}"} <= set(app.roles[0].args)

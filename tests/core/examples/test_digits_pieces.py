@@ -1,0 +1,286 @@
+"""The digits example without any launcher: its pieces, and three processes started by hand."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("sklearn")
+
+FOLDER = Path(__file__).parents[3] / "examples" / "digits"
+Finished = list[tuple[int, str, str]]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Import a module of the example the way its scripts do, and forget it afterwards."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield importlib.import_module
+    for name in ("group", "model", "training"):
+        sys.modules.pop(name, None)
+
+
+def train(base: Path, app_id: str, *options: str, replicas: int = 3, script: str = "trainer.py") -> Finished:
+    """Run all replicas as processes, the last rank first; return (exit code, stdout, stderr) by rank."""
+    env = os.environ | {"MY_RANK0": "localhost", "OMP_NUM_THREADS": "1", "TRANSLOAD_TRACKER_BASE": str(base)}
+    common = ["--replicas", str(replicas), "--app-id", app_id, "--rank0-env", "MY_RANK0", "--timeout", "30", *options]
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(FOLDER / script), "--rank", str(rank), *common],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in reversed(range(replicas))
+    ]
+    try:
+        texts = [process.communicate(timeout=120) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return [(process.returncode, *text) for process, text in zip(started, texts, strict=True)][::-1]
+
+
+def read(base: Path, key: str) -> dict[str, Any]:
+    """Return what was reported under a key."""
+    body = json.loads((base / f"{key}.json").read_text())
+    assert body["schema"] == 1 and body["key"] == key
+    results: dict[str, Any] = body["results"]
+    return results
+
+
+def test_three_replicas_learn_the_digits(tmp_path: Path) -> None:
+    """Accuracy above 0.9, progress by epoch, results by the public format, nothing half-written left."""
+    finished = train(tmp_path, "app-learn")
+    assert [code for code, _, _ in finished] == [0, 0, 0], finished
+    final = read(tmp_path, "final")
+    assert final["accuracy"] > 0.9 and final["loss"] < 0.2 and final["seconds"] > 0
+    assert sum(line.startswith("epoch ") for line in finished[0][1].splitlines()) == 15
+    assert f"accuracy {final['accuracy']:.4f} on 359 held-out digits" in finished[0][1]
+    assert "epoch " not in finished[1][1] + finished[2][1]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [*(f"epoch-{n:03d}.json" for n in range(1, 16)), "final.json"]
+    assert read(tmp_path, "epoch-001")["test_accuracy"] < read(tmp_path, "epoch-015")["test_accuracy"]
+
+
+def test_same_seed_and_replicas_give_the_same_bits(tmp_path: Path) -> None:
+    """Two runs under different ids (other ports, other arrival order) agree in every digit; another seed does not."""
+    first, second, other = tmp_path / "1", tmp_path / "2", tmp_path / "3"
+    for base, app_id, seed in ((first, "app-a", "7"), (second, "app-b", "7"), (other, "app-c", "8")):
+        assert [code for code, _, _ in train(base, app_id, "--epochs", "3", "--seed", seed)] == [0, 0, 0]
+    for key in ("epoch-001", "epoch-002", "epoch-003"):
+        assert read(first, key) == read(second, key)
+    assert read(first, "final")["loss"] == read(second, "final")["loss"] != read(other, "final")["loss"]
+
+
+def test_one_replica_needs_nobody(tmp_path: Path) -> None:
+    """A single replica opens no port and trains alone, with a key of the user's."""
+    finished = train(tmp_path, "app-one", "--epochs", "2", "--result-key", "7", replicas=1)
+    assert finished[0][0] == 0, finished
+    assert set(read(tmp_path, "7")) == {"accuracy", "loss", "seconds"}
+
+
+def test_peer_without_rank0_env_says_so(tmp_path: Path) -> None:
+    """The variable's name is in the message, and the exit code is that of a mistake."""
+    env = {name: value for name, value in os.environ.items() if name != "MY_RANK0"}
+    options = ["--rank", "1", "--replicas", "2", "--app-id", "x", "--rank0-env", "MY_RANK0"]
+    command = [sys.executable, str(FOLDER / "trainer.py"), *options]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert result.stderr.strip() == "rank 1: MY_RANK0 is not set: where is rank 0?"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rank", "3", "--replicas", "3"], "--rank 3: must be 0 or more and below --replicas 3"),
+        (["--rank", "0", "--replicas", "1", "--epochs", "0"], "--epochs 0: must be 1 or more"),
+        (["--rank", "0", "--replicas", "1", "--port", "70000"], "--port 70000: must be 0 to 65535"),
+    ],
+)
+def test_mistakes_are_refused_in_one_line(
+    load: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    """A wrong argument ends the program before it does anything, with exit code 2."""
+    with pytest.raises(SystemExit, match="2"):
+        load("training").parse([*options, "--app-id", "x", "--rank0-env", "Y"])
+    assert message in capsys.readouterr().err
+
+
+def test_lone_rank_gives_up_after_the_timeout(load: Callable[[str], ModuleType], free_port: int) -> None:
+    """Both sides name whom they missed and where."""
+    group = load("group")
+    with pytest.raises(group.GroupError, match=rf"rank 0 on port {free_port} waited in vain for ranks \[1, 2\]"):
+        group.Group.join(0, 3, "localhost", "x", free_port, timeout=0.1)
+    with pytest.raises(
+        group.GroupError, match=rf"rank 1 found no rank 0 of app 'x' at localhost, ports \[{free_port}\]"
+    ):
+        group.Group.join(1, 3, "localhost", "x", free_port, timeout=0.1)
+
+
+def test_ports_follow_from_the_app_id_alone(load: Callable[[str], ModuleType]) -> None:
+    """Sixteen different ports below the kernel's own range; a given port is the only one."""
+    ports = load("group").candidate_ports("some-app")
+    assert ports == load("group").candidate_ports("some-app")
+    assert len(set(ports)) == 16 and all(20_000 <= port < 32_000 for port in ports)
+    assert ports != load("group").candidate_ports("some-other-app")
+    assert load("group").candidate_ports("some-app", 1234) == [1234]
+
+
+def _join_all(group: ModuleType, world: int, app_id: str, port: int = 0) -> list[Any]:
+    """Let all ranks of an app join from threads; return the groups by rank."""
+    with ThreadPoolExecutor(world) as pool:
+        joining = [pool.submit(group.Group.join, rank, world, "localhost", app_id, port, 20) for rank in range(world)]
+        return [each.result(timeout=30) for each in joining]
+
+
+def test_apps_that_want_the_same_ports_do_not_mix(
+    load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three apps with identical candidates at the same time: each finds its own peers."""
+    group = load("group")
+    shared = group.candidate_ports(f"shared-{os.getpid()}")
+    monkeypatch.setattr(group, "candidate_ports", lambda app_id, port=0: shared)
+    with ThreadPoolExecutor(3) as pool:
+        apps = list(pool.map(lambda name: _join_all(group, 3, name), ["one", "two", "three"]))
+    with ThreadPoolExecutor(9) as pool:
+        sums = [[pool.submit(each.sum, np.array([float(10**n)])) for each in app] for n, app in enumerate(apps)]
+        values = [[float(each.result(timeout=20)[0]) for each in app] for app in sums]
+    for app in apps:
+        for each in app:
+            each.close()
+    assert values == [[3.0] * 3, [30.0] * 3, [300.0] * 3]
+
+
+def test_stranger_on_the_first_port_is_passed_over(load: Callable[[str], ModuleType]) -> None:
+    """A server that is not ours, and talks nonsense, holds the first candidate: the app takes the next."""
+    group = load("group")
+    app_id = f"stranger-{os.getpid()}"
+    first = group.candidate_ports(app_id)[0]
+    with socket.create_server(("127.0.0.1", first)) as stranger:
+        stranger.settimeout(0.1)
+        done = threading.Event()
+
+        def answer() -> None:
+            while not done.is_set():
+                try:
+                    link, _ = stranger.accept()
+                except TimeoutError:
+                    continue
+                link.sendall(b"220 mail.example ESMTP\r\n")
+                link.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            for each in _join_all(group, 2, app_id):
+                each.close()
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_intruder_is_not_admitted(load: Callable[[str], ModuleType], free_port: int) -> None:
+    """Greetings that are noise, of another app, or of a rank already there get no answer; the real peer does."""
+    group = load("group")
+    with ThreadPoolExecutor(2) as pool:
+        root = pool.submit(group.Group.join, 0, 2, "localhost", "x", free_port, 20)
+        for greeting in (
+            b"\0" * 2000,
+            b'{"app": "y", "rank": 1, "world": 2}\n',
+            b'{"app": "x", "rank": 5, "world": 2}\n',
+        ):
+            with _connect(free_port) as intruder:
+                intruder.sendall(greeting)
+                assert _rest(intruder) == b""
+        peer = pool.submit(group.Group.join, 1, 2, "localhost", "x", free_port, 20)
+        for each in (root, peer):
+            each.result(timeout=20).close()
+
+
+def _connect(port: int) -> socket.socket:
+    """Connect as soon as somebody listens."""
+    for _ in range(500):
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=10)
+        except ConnectionRefusedError:
+            threading.Event().wait(0.01)
+    raise AssertionError(f"nobody listens on port {port}")
+
+
+def _rest(link: socket.socket) -> bytes:
+    """Read until the other side hangs up; a reset is a hang-up, too."""
+    try:
+        return link.recv(100)
+    except ConnectionResetError:
+        return b""
+
+
+def test_lost_peer_is_named(load: Callable[[str], ModuleType], free_port: int) -> None:
+    """When a replica dies, the others end with a message instead of waiting for ever."""
+    group = load("group")
+    root, peer = _join_all(group, 2, "x", free_port)
+    peer.close()
+    with root, pytest.raises(group.GroupError, match="rank 0 lost rank 1"):
+        root.sum(np.zeros(3))
+
+
+def test_sum_is_taken_in_rank_order(load: Callable[[str], ModuleType], free_port: int) -> None:
+    """Numbers whose sum depends on the order come out as if added rank by rank, on every replica alike."""
+    group = load("group")
+    parts = [1e16, 1.0, -1e16, 1.0]
+    groups = _join_all(group, 4, "x", free_port)
+    with ThreadPoolExecutor(4) as pool:
+        sums = list(pool.map(lambda pair: float(pair[0].sum(np.array([pair[1]]))[0]), zip(groups, parts, strict=True)))
+    for each in groups:
+        each.close()
+    assert sums == [((1e16 + 1.0) - 1e16) + 1.0] * 4
+
+
+def test_gradient_agrees_with_differences(load: Callable[[str], ModuleType]) -> None:
+    """The gradient is the slope of the summed loss: checked numerically in every kind of parameter."""
+    model = load("model")
+    network = model.Network(hidden=5, seed=3)
+    shard = model.load_shard(0, 100, 3)
+    gradient = network.gradient(shard.train_x, shard.train_y)
+    for index in (0, 200, 64 * 5 + 2, 64 * 5 + 5 + 7, -1):
+        losses = []
+        for step in (1e-5, -1e-5):
+            network.parameters[index] += step
+            losses.append(network.score(shard.train_x, shard.train_y)[0])
+            network.parameters[index] -= step
+        assert gradient[index] == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-4, abs=1e-6)
+
+
+def test_shards_are_a_partition(load: Callable[[str], ModuleType]) -> None:
+    """All replicas together hold each picture once, and no held-out picture is trained on."""
+    model = load("model")
+    shards = [model.load_shard(rank, 3, 0) for rank in range(3)]
+    assert sum(len(shard.train_y) for shard in shards) == 1438
+    assert sum(len(shard.test_y) for shard in shards) == 359
+    pictures = np.concatenate([part for shard in shards for part in (shard.train_x, shard.test_x)])
+    whole = model.load_shard(0, 1, 0)
+    everything = np.concatenate([whole.train_x, whole.test_x])
+    assert sorted(map(bytes, pictures)) == sorted(map(bytes, everything))
+
+
+def test_trainer_imports_no_transload() -> None:
+    """The launched program needs no transload: none of its modules mentions an import of it."""
+    for name in ("trainer.py", "training.py", "model.py", "group.py"):
+        text = (FOLDER / name).read_text()
+        assert "import transload" not in text and "from transload" not in text, name

@@ -1,0 +1,109 @@
+"""Each distribution is complete, honest and bounded; the documents' links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = [ROOT / "core", *sorted(path.parent for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))]
+each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+
+
+def project(folder: Path) -> dict[str, Any]:
+    """Return the `[project]` table."""
+    table: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def package(folder: Path) -> Path:
+    """Return the folder of the import package."""
+    return folder / "src" / str(project(folder)["name"]).replace("-", "_")
+
+
+def requirements(folder: Path) -> list[Requirement]:
+    """Return what the distribution requires, extras included."""
+    table = project(folder)
+    extras = [line for lines in table.get("optional-dependencies", {}).values() for line in lines]
+    return [Requirement(line) for line in [*table.get("dependencies", ()), *extras]]
+
+
+@each
+def test_it_has_what_a_distribution_has(folder: Path) -> None:
+    """README, changelog in the agreed form, the licence word for word, types, src layout."""
+    assert (folder / "README.md").read_text().startswith(f"# {project(folder)['name']}\n")
+    assert "keepachangelog" in (folder / "CHANGELOG.md").read_text()
+    assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    assert (package(folder) / "py.typed").exists()
+    assert project(folder)["license"] == "Apache-2.0"
+    assert project(folder)["requires-python"] == ">=3.11"
+
+
+@each
+def test_version_is_said_once_and_the_same(folder: Path) -> None:
+    """`__version__` and the metadata agree."""
+    found = re.search(r'^__version__[^=]*= "(.+)"$', (package(folder) / "__init__.py").read_text(), re.MULTILINE)
+    assert found is not None
+    assert found[1] == project(folder)["version"]
+
+
+@each
+def test_requirements_have_bounds_and_no_pins(folder: Path) -> None:
+    """A lower bound each; an upper bound, where there is one, at a major version; no pins."""
+    for wanted in requirements(folder):
+        bounds = {clause.operator: clause.version for clause in wanted.specifier}
+        assert ">=" in bounds, str(wanted)
+        assert set(bounds) <= {">=", "<"}, str(wanted)
+        assert re.fullmatch(r"[1-9]\d*", bounds.get("<", "1")), str(wanted)
+
+
+@each
+def test_each_dependency_has_its_reason(folder: Path) -> None:
+    """docs/dependencies.md, or the plugin's own README, names every dependency."""
+    text = (ROOT / "docs" / "dependencies.md").read_text() + (folder / "README.md").read_text()
+    assert [wanted.name for wanted in requirements(folder) if wanted.name not in text] == []
+
+
+@each
+def test_a_plugin_works_or_says_that_it_does_not(folder: Path) -> None:
+    """Either it has an entry point and its module, or a README that says *in preparation*: never both."""
+    if folder.name == "core":
+        return
+    points = project(folder).get("entry-points", {}).get("transload", {})
+    in_preparation = "in preparation" in (folder / "README.md").read_text().lower()
+    assert in_preparation == (not points)
+    assert not points or (package(folder) / "plugin.py").exists()
+
+
+def _documents() -> list[Path]:
+    """Return the Markdown files that the repository tracks (all there are, outside of a checkout)."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
+    ).stdout.split()
+    return [ROOT / name for name in listed if (ROOT / name).exists()] or sorted(ROOT.glob("*.md"))
+
+
+@pytest.mark.parametrize("path", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    """Each relative link of a document names a file or folder that exists."""
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+    broken = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    assert broken == []
+
+
+def test_nothing_is_a_test_package() -> None:
+    """No `__init__.py` below tests/: with one, `import airflow` would mean a folder of tests."""
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    """docs/index.md leads to each page next to it."""
+    index = (ROOT / "docs" / "index.md").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert sorted(page for page in pages if f"]({page})" not in index) == []

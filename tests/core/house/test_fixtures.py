@@ -1,0 +1,112 @@
+"""The fixtures that guard every other suite do guard it: shown by running pytest on small suites of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+Suite = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    """Run pytest on a text, with this repository's conftest next to it, in a process of its own."""
+
+    def run(text: str, *, path: str | None = None, require: str = "") -> subprocess.CompletedProcess[str]:
+        for name in ("conftest.py", "engines.py"):
+            shutil.copy(TESTS / name, tmp_path)
+        (tmp_path / "test_it.py").write_text("import os, subprocess, sys, pytest\n" + text)
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    engine(name): x\n    leaves_processes: x\n")
+        env = os.environ | {"TRANSLOAD_REQUIRE": require, "PATH": path if path is not None else os.environ["PATH"]}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
+        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    return run
+
+
+LEAK = "subprocess.Popen([sys.executable, '-c', {code!r}], start_new_session=True, stdout=subprocess.PIPE)"
+SLEEP = "print(flush=True); import time; time.sleep(60)"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize("how", ["environment", "command line", "open file"])
+def test_a_left_process_fails_the_test_and_is_killed(suite: Suite, how: str) -> None:
+    """A process that carries, names or uses the state folder is found, reported and ended."""
+    opened = {
+        "environment": ("", ""),
+        "command line": (", str(transload_home)", "env={}, "),
+        "open file": ("", "env={}, cwd='/', stderr=open(transload_home / 'log', 'w'), "),
+    }[how]
+    result = suite(
+        f"def test_leak(transload_home):\n"
+        f"    p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}{opened[0]}], {opened[1]}stdout=subprocess.PIPE)\n"
+        f"    assert p.stdout.readline()\n"
+        f"    open('pid', 'w').write(str(p.pid))\n"
+        f"def test_after():\n"
+        f"    pid = int(open('pid').read())\n"
+        f"    state = open(f'/proc/{{pid}}/stat').read().split()[2]\n"
+        f"    assert state == 'Z'\n"
+    )
+    assert "processes left behind by this test" in result.stdout, result.stdout
+    assert "2 passed, 1 error" in result.stdout
+
+
+def test_a_declared_process_is_only_cleaned_up(suite: Suite) -> None:
+    """With the marker, nothing fails, and the process is gone all the same."""
+    result = suite(
+        f"@pytest.mark.leaves_processes\n"
+        f"def test_leak(transload_home):\n"
+        f"    p = {LEAK.format(code=SLEEP)}\n"
+        f"    assert p.stdout.readline()\n"
+        f"    test_leak.process = p\n"
+        f"def test_after():\n"
+        f"    assert test_leak.process.wait(timeout=10) != 0\n"
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def test_home_is_fresh_private_and_short(transload_home: Path) -> None:
+    """The folder is empty, 0700, named by the environment, and leaves room for a socket's name."""
+    assert os.environ["TRANSLOAD_HOME"] == str(transload_home)
+    assert list(transload_home.iterdir()) == []
+    assert transload_home.stat().st_mode & 0o777 == 0o700
+    assert len(str(transload_home)) < 60
+
+
+def test_eventually_returns_the_value_or_fails(suite: Suite) -> None:
+    """The first truthy value comes back; a condition that never holds fails with its last value."""
+    result = suite(
+        "def test_value(eventually):\n"
+        "    values = iter([0, '', 'x'])\n"
+        "    assert eventually(lambda: next(values)) == 'x'\n"
+        "def test_never(eventually):\n"
+        "    eventually(lambda: [], timeout=0.05, message='the list')\n"
+    )
+    assert "1 failed, 1 passed" in result.stdout
+    assert "the list: not true within 0.05 s; last value: []" in result.stdout
+
+
+ENGINE_TEST = "@pytest.mark.engine('sshd')\ndef test_ssh():\n    pass\n"
+
+
+def test_missing_engine_is_listed_at_the_end(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an engine is not here, its tests are skipped and the closing section says why."""
+    result = suite(ENGINE_TEST.replace("sshd", "no-such-engine"))
+    assert result.returncode == 0
+    assert "not run: no-such-engine: unknown engine" in result.stdout
+    assert "(1 tests)" in result.stdout
+
+
+def test_required_engine_that_is_missing_fails(suite: Suite) -> None:
+    """Where TRANSLOAD_REQUIRE names the engine, its absence is a failure."""
+    probe = "import sys\nsys.modules['transload_test_engines']._SYSTEM_FOLDERS = ''\n"
+    result = suite(probe + ENGINE_TEST, path="/nonexistent", require="sshd")
+    assert result.returncode == 1, result.stdout
+    assert "and TRANSLOAD_REQUIRE names it" in result.stdout

@@ -1,0 +1,84 @@
+"""What core may import: no host at all, and nothing heavy behind its light doors."""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import transload
+
+HOSTS = ("airflow", "kfp", "prefect", "ax", "kubernetes", "torch", "docker", "mlflow", "torchx")
+# Imports that cost more than the module that wants them; `import transload.specs` and `.runner` stay free of these.
+HEAVY = ("fsspec", "pluggy", "click", "importlib.metadata", "asyncio", "subprocess", "socket", "urllib.request")
+LIGHT = (
+    "transload",
+    "transload.errors",
+    "transload.specs",
+    "transload.runner",
+    "transload.schedulers",
+    "transload.components",
+)
+
+
+def _modules() -> list[str]:
+    """Return every importable module of the core (`__main__` files run when imported: left out)."""
+    found = pkgutil.walk_packages(transload.__path__, "transload.", onerror=lambda name: None)
+    return ["transload", *(info.name for info in found if not info.name.endswith("__main__"))]
+
+
+def _loaded(*names: str) -> set[str]:
+    """Import modules in a fresh interpreter and return what sys.modules then holds."""
+    code = (
+        "import importlib, json, sys\n"
+        "for name in json.loads(sys.argv[1]): importlib.import_module(name)\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code, json.dumps(names)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=os.sep, check=False)
+    assert result.returncode == 0, result.stderr
+    return set(json.loads(result.stdout))
+
+
+def test_no_core_module_imports_a_host() -> None:
+    """After importing all of core (testing included) no host is in sys.modules."""
+    names = _modules()
+    assert len(names) > 10
+    loaded = _loaded(*names)
+    assert [host for host in HOSTS if host in loaded] == []
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_light_doors_stay_light(name: str) -> None:
+    """Importing what every user imports pulls in nothing heavy."""
+    loaded = _loaded(name)
+    assert [heavy for heavy in HEAVY if heavy in loaded] == []
+
+
+def test_every_module_can_be_imported_alone() -> None:
+    """No module relies on another one having been imported first."""
+    code = (
+        "import importlib, os, sys, json\n"
+        "bad = []\n"
+        "for name in json.loads(sys.argv[1]):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        try: importlib.import_module(name)\n"
+        "        except BaseException as e: print(name, repr(e), flush=True); os._exit(1)\n"
+        "        os._exit(0)\n"
+        "    if os.waitpid(pid, 0)[1]: bad.append(name)\n"
+        "sys.exit(len(bad))"
+    )
+    command = [sys.executable, "-c", code, json.dumps(_modules())]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=os.sep, check=False)
+    assert result.returncode == 0, result.stdout
+
+
+def test_typed() -> None:
+    """The distribution tells type checkers that it is typed."""
+    assert (Path(transload.__path__[0]) / "py.typed").exists()

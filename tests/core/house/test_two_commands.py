@@ -1,0 +1,149 @@
+"""The two commands of the README, on machines that lack this or that."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def quickstart() -> ModuleType:
+    """The module `quickstart.py`, loaded by path."""
+    spec = importlib.util.spec_from_file_location("transload_quickstart", ROOT / "quickstart.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Hide standard modules, as some distributions' Pythons do."""
+
+    def hide(*names: str) -> None:
+        found = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in names else found(name))
+
+    return hide
+
+
+def test_old_python_is_refused_in_one_line(
+    quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The version found and the version needed; no folder is made."""
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4))
+    with pytest.raises(SystemExit, match=r"Python 3\.11 or newer is needed"):
+        quickstart.environment(tmp_path / "env")
+    assert not (tmp_path / "env").exists()
+
+
+def test_windows_is_refused_in_one_line(
+    quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """WSL is named as the way."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit, match="use WSL"):
+        quickstart.environment(tmp_path / "env")
+
+
+def test_python_without_pip_says_what_to_install(
+    quickstart: ModuleType, lacking: Callable[..., None], tmp_path: Path
+) -> None:
+    """Neither ensurepip nor pip: the package to install is named."""
+    lacking("ensurepip", "pip")
+    with pytest.raises(SystemExit, match="python3-venv"):
+        quickstart.environment(tmp_path / "env", "nothing")
+
+
+def test_python_without_ensurepip_uses_its_own_pip(
+    quickstart: ModuleType, lacking: Callable[..., None], tmp_path: Path
+) -> None:
+    """With a pip of the system's, the environment is filled from outside, which PEP 668 does not forbid."""
+    lacking("ensurepip")
+    made = quickstart._make(tmp_path / "env") if importlib.util.find_spec("pip") else None
+    if made is None:
+        pytest.skip("the Python that runs these tests has no pip")
+    assert made == [sys.executable, "-m", "pip", "--python", str(tmp_path / "env" / "bin" / "python")]
+    answer = subprocess.run([*made, "list"], capture_output=True, text=True, timeout=60, check=True)
+    assert "transload" not in answer.stdout
+
+
+def test_second_run_installs_nothing(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same wishes find the environment ready; a changed file, or a failed attempt, asks for pip again."""
+    wish, log, python = tmp_path / "wish", tmp_path / "log", tmp_path / "env" / "bin" / "python"
+    wish.write_text("a")
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    pip = tmp_path / "pip"
+    pip.write_text(f"#!/bin/sh\necho $* >> {log}\ntest ! -e {tmp_path}/broken\n")
+    pip.chmod(0o755)
+    monkeypatch.setattr(quickstart, "_make", lambda folder: [str(pip)])
+
+    def environment() -> None:
+        quickstart.environment(tmp_path / "env", "wanted", changes_with=(wish,))
+
+    environment()
+    environment()
+    assert log.read_text().count("wanted") == 1
+    wish.write_text("b")
+    (tmp_path / "broken").touch()
+    with pytest.raises(SystemExit, match="could not install"):
+        environment()
+    (tmp_path / "broken").unlink()
+    environment()
+    assert log.read_text().count("wanted") == 3
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A fresh clone of this repository, as a stranger would have it."""
+    folder = tmp_path / "clone"
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not run: git: this is no checkout")
+    subprocess.run([git, "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True, timeout=120)
+    return folder
+
+
+def _stranger(home: Path) -> dict[str, str]:
+    """Return an environment in which no virtual environment is active."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    return kept | {"TRANSLOAD_HOME": str(home)}
+
+
+@pytest.mark.slow
+def test_first_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> None:
+    """It installs, trains with three replicas, shows progress and ends SUCCEEDED with an accuracy above 0.9."""
+    command = [sys.executable, "quickstart.py"]
+    result = subprocess.run(
+        command, cwd=clone, env=_stranger(transload_home), capture_output=True, text=True, timeout=600, check=False
+    )
+    said = result.stdout + result.stderr
+    assert result.returncode == 0, said
+    assert "SUCCEEDED" in said
+    assert said.count("epoch ") >= 15
+    accuracy = said[said.index("accuracy ", said.index("epoch  15/15")) :].split()[1]
+    assert float(accuracy) > 0.9
+
+
+@pytest.mark.slow
+def test_second_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> None:
+    """It makes its own tools and runs a session; engines that are not here are told at the end."""
+    command = [str(clone / ".ci" / "run"), "-s", "core", "--", "-q", "tests/core/house/test_imports.py"]
+    environment = _stranger(transload_home) | {"PYTHON": sys.executable}
+    result = subprocess.run(
+        command, cwd=clone.parent, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed" in result.stdout

@@ -1,0 +1,64 @@
+"""The documentation says what the code does."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import transload.pipelines
+import transload.testing
+from transload.pipelines import ExecutionOptions
+from transload.schedulers.api import Scheduler
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_every_option_of_a_host_is_documented() -> None:
+    """Names and defaults in the table are those of the code."""
+    text = (DOCS / "adapters.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+)`? \|", text, re.MULTILINE))
+    options = ExecutionOptions()
+    fields = set(ExecutionOptions.__dataclass_fields__) - {"attach"}
+    assert set(rows) == fields
+    for name, shown in rows.items():
+        value = getattr(options, name)
+        spelled = (
+            {None: "none", True: "true", False: "false"}.get(value) if not isinstance(value, float) else f"{value:g}"
+        )
+        assert shown.strip() == (spelled or str(getattr(value, "value", value))), name
+
+
+def test_every_method_of_a_scheduler_is_documented() -> None:
+    """The page for authors of schedulers names the whole contract."""
+    text = (DOCS / "writing-a-scheduler.md").read_text()
+    methods = [name for name in vars(Scheduler) if not name.startswith("_") and callable(getattr(Scheduler, name))]
+    missing = [name for name in methods if f"`{name}(" not in text]
+    assert not missing
+
+
+@pytest.mark.parametrize("module", [transload.pipelines, transload.testing])
+def test_public_names_exist_and_are_documented(module: object) -> None:
+    """Everything in ``__all__`` is there, and says what it is."""
+    for name in module.__all__:  # type: ignore[attr-defined]
+        thing = getattr(module, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert inspect.getdoc(thing), name
+
+
+@pytest.mark.parametrize("page", ["adapters.md", "writing-an-adapter.md", "writing-a-scheduler.md"])
+def test_names_in_the_pages_exist(page: str) -> None:
+    """Each capitalised name in code style is a public name of ours (or of the template)."""
+    import transload.errors
+    import transload.runner
+    import transload.schedulers
+    import transload.specs
+
+    known = {"TinyflowAdapter", "TestTinyflow", "Watch", "Identity", "Role", "SubmitError"}
+    for module in (transload.pipelines, transload.testing, transload.errors, transload.specs, transload.schedulers):
+        known |= set(module.__all__)
+    known |= set(transload.runner.__all__) | {"Exception"}
+    found = set(re.findall(r"`([A-Z][a-z]+[A-Za-z]*)\b", (DOCS / page).read_text()))
+    assert found <= known, found - known

@@ -1,0 +1,465 @@
+"""Executions: what a host calls. Crashes are in the conformance suite; here are the forms that hosts need."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from transload.errors import AppFailed, ConfigError, SpecError, SubmitError, TransloadError, TransloadTimeout
+from transload.pipelines import (
+    Action,
+    AppCancelled,
+    AppLost,
+    AttachPolicy,
+    Detached,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    MemoryStore,
+    Poller,
+    StateUnknown,
+    execution_from_state,
+    host_runner,
+)
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, AppStatus, Role
+from transload.testing.scripted import ScriptedControl, scripted_app
+
+WHO = Identity("host", "here", ("flow", "step"))
+HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
+
+
+def execution(
+    runner: Runner, script: dict[str, Any] | None = None, who: Identity = WHO, *, name: str = "a", **more: Any
+) -> Execution:
+    """Return an execution with fast settings."""
+    fields = ExecutionOptions.__dataclass_fields__
+    options = {"poll_interval": 0.05, "logging_interval": 0.05, **{k: more.pop(k) for k in list(more) if k in fields}}
+    launch = more.pop("launch", None) or Launch(app=scripted_app(name, script), scheduler="scripted")
+    return Execution(runner, launch, who, ExecutionOptions(**options), **more)
+
+
+def test_run(control: ScriptedControl, runner: Runner) -> None:
+    """Changes, logs and results come to the host; nothing is left behind."""
+    lines: list[tuple[str, int, str, str]] = []
+    states: list[AppState] = []
+    steps = [{"state": "RUNNING", "lines": ["hello"], "seconds": 0.1}, {"state": "SUCCEEDED", "lines": ["bye"]}]
+    results = execution(
+        runner,
+        {"steps": steps, "results": {"0": {"x": 1}}},
+        sink=lambda role, k, stream, line: lines.append((role, k, stream.value, line)),
+        on_change=lambda status: states.append(status.state),
+    ).run()
+    assert results.value("x") == 1
+    assert states == [AppState.RUNNING, AppState.SUCCEEDED]
+    assert lines == [("main", 0, "stdout", "hello\n"), ("main", 0, "stdout", "bye\n")]
+
+
+async def test_run_async(control: ScriptedControl, runner: Runner) -> None:
+    """Many at once, one thread, the same results."""
+    runs = [
+        execution(runner, HELD, Identity("host", "here", (str(n),)), sink=lambda *_: None).run_async()
+        for n in range(20)
+    ]
+    task = asyncio.gather(*runs)
+    async with asyncio.timeout(20):
+        while len(control.started()) < 20:
+            await asyncio.sleep(0.01)
+    assert len([each for each in threading.enumerate() if each.name == "transload-poller"]) <= 1
+    control.open("go")
+    assert [each.value("x") for each in await task] == [1] * 20
+
+
+async def test_cancelling_the_task_cancels_the_app(control: ScriptedControl, runner: Runner) -> None:
+    """The asynchronous form of a kill."""
+    task = asyncio.create_task(execution(runner, HELD).run_async())
+    async with asyncio.timeout(10):
+        while not control.started():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(10):
+        while not control.calls("cancel"):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_cancel_that_comes_with_news_is_not_lost(control: ScriptedControl, runner: Runner) -> None:
+    """Stopping the wait at the very moment of an observation stops it, and leaves the app alone."""
+    script = {"steps": [{"state": "RUNNING", "until": "go", "lines": ["hello"]}, "SUCCEEDED"]}
+    loop = asyncio.get_running_loop()
+    for number in range(5):
+        seen = asyncio.Event()
+        run = execution(
+            runner,
+            script,
+            Identity("host", "here", (str(number),)),
+            sink=lambda *_, seen=seen: loop.call_soon_threadsafe(seen.set),
+        )
+        run.start()
+        task = asyncio.create_task(run.follow_async())
+        await asyncio.wait_for(seen.wait(), 10)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=5)
+        assert done, "the cancel was swallowed"
+        assert task.cancelled()
+    assert control.calls("cancel") == []
+
+
+async def test_cancelling_the_task_in_the_middle_of_the_submit(control: ScriptedControl, runner: Runner) -> None:
+    """A submit under way when the task is cancelled is undone."""
+    task = asyncio.create_task(execution(runner, {**HELD, "submit_seconds": 0.3}).run_async())
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    end = time.monotonic() + 10
+    while control.started() and not control.calls("cancel"):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.4)  # the thread that submits has ended: either nothing was started, or it was cancelled
+    assert len(control.started()) == len(control.calls("cancel"))
+
+
+def test_intended_id_before_submit_handle_before_poll(control: ScriptedControl, runner: Runner) -> None:
+    """The store holds the intended id when the submit begins, and the handle when the first question is asked."""
+    calls: list[tuple[int, int, dict[str, Any]]] = []
+
+    class Store(MemoryStore):
+        def put(self, record: dict[str, Any]) -> None:
+            calls.append((len(control.calls("submit")), len(control.calls("describe_many")), record))
+            super().put(record)
+
+    execution(runner, {"results": {}}, store=Store()).run()
+    (submits, _, before), (_, polls, after) = calls
+    assert (submits, before["handle"]) == (0, None)
+    assert before["app_id"] == WHO.app_id(0)
+    assert polls == 0
+    assert after["handle"] == f"scripted://host/{WHO.app_id(0)}"
+    assert after["attempt"] == 0
+
+
+def test_without_durability_every_run_is_new(control: ScriptedControl, runner: Runner) -> None:
+    """With ``durable=False`` there is no store, no attaching, and an id of its own each time."""
+    store = MemoryStore()
+    for _ in range(2):
+        execution(runner, {}, durable=False, store=store).run()
+    assert len(set(control.started())) == 2
+    assert store.record is None
+
+
+def test_deferred(control: ScriptedControl, runner: Runner) -> None:
+    """Start here, wait there, settle here again: all through JSON, no line lost, none twice."""
+    lines: list[str] = []
+    steps = [{"state": "RUNNING", "lines": ["one"], "until": "go"}, {"state": "SUCCEEDED", "lines": ["two"]}]
+
+    def sink(*each: Any) -> None:
+        lines.append(each[3])
+
+    first = execution(runner, {"steps": steps, "results": {"0": {"x": 1}}}, sink=sink)
+    first.start()
+    first.poll()
+    assert lines == ["one\n"]
+    state = json.loads(json.dumps(first.state()))
+    control.open("go")
+    with Runner("host") as elsewhere:
+        there = execution_from_state(state, elsewhere, sink=sink)
+        outcome = json.loads(json.dumps(asyncio.run(there.outcome_async())))
+    assert outcome["kind"] == "ended"
+    back = execution_from_state(state, runner)
+    assert back.settle(outcome).value("x") == 1
+    assert lines == ["one\n", "two\n"]
+    with pytest.raises(ConfigError, match="not start"):
+        back.start()
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "error"),
+    [
+        ({"steps": ["FAILED"], "exit_code": 3}, "ended", AppFailed),
+        ({"steps": ["RUNNING", "CANCELLED"]}, "ended", AppCancelled),
+        ({"steps": ["UNKNOWN"]}, "unknown", StateUnknown),
+        ({"steps": [{"state": "RUNNING", "seconds": 0.2}, "GONE"]}, "lost", AppLost),
+        ({"steps": ["PENDING"]}, "timeout", TransloadTimeout),
+    ],
+)
+def test_deferred_failures(
+    control: ScriptedControl, runner: Runner, script: dict[str, Any], kind: str, error: type[Exception]
+) -> None:
+    """Every way to fail crosses processes and is raised where the host can act on it."""
+    store = MemoryStore()
+    first = execution(runner, script, patience=0.2, startup_timeout=0.3, store=store)
+    first.start()
+    state = first.state()
+    outcome = asyncio.run(execution_from_state(state, runner).outcome_async())
+    assert outcome["kind"] == kind
+    with pytest.raises(error):
+        first.settle(json.loads(json.dumps(outcome)))
+    assert store.record is not None
+    assert store.record["lost"] is (kind == "lost")
+
+
+def test_a_waiter_that_is_elsewhere_says_so(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the app cannot be seen, the waiter ends at once, and the submitter waits in place with one warning."""
+    monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
+    with Runner("host") as runner:
+        said: list[str] = []
+        first = execution(runner, HELD, log=said.append)
+        first.start()
+        state = {**first.state(), "place": "another/machine"}
+        outcome = asyncio.run(execution_from_state(state, runner).outcome_async())
+        assert outcome["kind"] == "elsewhere"
+        control.open("go")
+        assert first.settle(outcome).value("x") == 1
+        assert sum("in place" in line for line in said) == 1
+
+
+def test_poll(control: ScriptedControl, runner: Runner) -> None:
+    """A host that asks now and then sees states, logs and patience, and nothing is raised."""
+    lines: list[str] = []
+    steps = [
+        {"state": "RUNNING", "lines": ["one"], "until": "a"},
+        {"state": "UNKNOWN", "until": "b"},
+        {"state": "SUCCEEDED", "lines": ["two"]},
+    ]
+    one = execution(runner, {"steps": steps}, patience=0.05, sink=lambda *each: lines.append(each[3]))
+    one.start()
+    assert one.poll().status.state is AppState.RUNNING  # type: ignore[union-attr]
+    assert lines == ["one\n"]
+    control.open("a")
+    assert not one.poll().exhausted
+    time.sleep(0.06)
+    assert one.poll().exhausted
+    control.open("b")
+    seen = one.poll(runner.status_many([one.handle or ""])[one.handle or ""], asked=True)
+    assert seen.final
+    assert lines == ["one\n", "two\n"]
+    assert one.collect().state is AppState.SUCCEEDED
+    control.vanish(WHO.app_id(0))
+    assert one.poll().status is None
+
+
+def test_kill_from_another_thread(control: ScriptedControl, runner: Runner) -> None:
+    """The blocked run ends with the app's end."""
+    one = execution(runner, HELD)
+    threading.Timer(0.2, one.kill).start()
+    with pytest.raises(AppCancelled):
+        one.run()
+
+
+def test_detach_from_another_thread(control: ScriptedControl, runner: Runner) -> None:
+    """With ``detach`` the blocked run ends soon, and the app goes on."""
+    one = execution(runner, HELD, on_kill="detach")
+    threading.Timer(0.1, one.kill).start()
+    with pytest.raises(Detached, match="goes on"):
+        one.run()
+    assert control.calls("cancel") == []
+
+
+class Stop(BaseException):
+    """What a host's signal handler raises."""
+
+
+def test_exception_of_a_signal_cancels(control: ScriptedControl, runner: Runner) -> None:
+    """What is no ordinary error is a kill."""
+
+    def stop(_: AppStatus) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        execution(runner, HELD, on_change=stop).run()
+    assert len(control.calls("cancel")) == 1
+
+
+def test_killed_before_the_submit(control: ScriptedControl, runner: Runner) -> None:
+    """Nothing is submitted for a host that was stopped already."""
+    one = execution(runner, HELD)
+    one.kill()
+    with pytest.raises(Detached, match="before the app was submitted"):
+        one.run()
+    assert control.started() == []
+
+
+def test_killed_right_after_the_submit(control: ScriptedControl, runner: Runner) -> None:
+    """A signal while the handle is being stored: the app, whose id is known, is cancelled all the same."""
+
+    class Interrupted(MemoryStore):
+        def put(self, record: dict[str, Any]) -> None:
+            super().put(record)
+            if record["handle"] is not None:
+                raise Stop
+
+    with pytest.raises(Stop):
+        execution(runner, HELD, store=Interrupted()).run()
+    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
+
+
+def test_killed_in_the_middle_of_the_submit(control: ScriptedControl, runner: Runner) -> None:
+    """The app is cancelled as soon as it is there."""
+    one = execution(runner, {**HELD, "submit_seconds": 0.3})
+    threading.Timer(0.15, one.kill).start()
+    with pytest.raises(AppCancelled):
+        one.run()
+    assert len(control.calls("cancel")) == 1
+
+
+@pytest.mark.parametrize("attaching", [False, True])
+def test_killed_before_the_handle_was_handed_over(control: ScriptedControl, runner: Runner, attaching: bool) -> None:
+    """Between the end of the submit, in its thread, and the waiting, the app is cancelled as well."""
+    if attaching:
+        execution(runner, HELD).start()
+    one = execution(runner, HELD)
+    steps = one._need_attacher().steps()
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert one.handle is None
+    one.kill()
+    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
+
+
+@pytest.mark.parametrize(
+    ("steps", "options", "says"),
+    [
+        ([{"state": "SUBMITTED"}], {"schedule_timeout": 0.2}, "schedule_timeout"),
+        ([{"state": "PENDING"}], {"startup_timeout": 0.2}, "startup_timeout"),
+        ([{"state": "RUNNING"}], {"deadline": 0.2}, "time limit"),
+    ],
+)
+def test_limits_cancel(
+    control: ScriptedControl, runner: Runner, steps: list[Any], options: dict[str, float], says: str
+) -> None:
+    """An app that passes a limit is cancelled, and the host told which limit it was."""
+    if "deadline" in options:
+        options = {"deadline": time.time() + options["deadline"]}
+    with pytest.raises(TransloadTimeout, match=says):
+        execution(runner, {"steps": steps}, **options).run()
+    assert len(control.calls("cancel")) == 1
+
+
+def test_final_states_of_hosts_whose_restart_is_no_retry(control: ScriptedControl, runner: Runner) -> None:
+    """With a narrower policy, what was cancelled or failed stays so when the host looks again."""
+    policy = AttachPolicy(frozenset())
+    for script, error in (({"steps": ["FAILED"]}, AppFailed), ({"steps": ["RUNNING", "CANCELLED"]}, AppCancelled)):
+        who = Identity("host", "here", (error.__name__,))
+        for _ in range(2):
+            with pytest.raises(error):
+                execution(runner, script, who, attach=policy).run()
+    assert len(control.started()) == 2
+
+
+def test_hosts_without_a_store(control: ScriptedControl, runner: Runner) -> None:
+    """The id alone finds the app; a lost one is reported until the host says that it knows; later attempts count."""
+    first = execution(runner, HELD)
+    first.start()
+    assert execution(runner, HELD).start().action is Action.ATTACH
+    control.vanish(WHO.app_id(0))
+    for _ in range(2):
+        with pytest.raises(AppLost):
+            execution(runner, HELD).start()
+    assert execution(runner, HELD, answer_lost=True).start().attempt == 1
+    assert execution(runner, HELD).start().attempt == 1
+    assert len(control.started()) == 2
+
+
+def test_a_changed_definition_is_attached_to_and_said(control: ScriptedControl, runner: Runner) -> None:
+    """Ids decide; a digest that differs is logged."""
+    said: list[str] = []
+    execution(runner, HELD).start()
+    execution(runner, {**HELD, "exit_code": 4}, log=said.append).start()
+    assert any("another definition" in line for line in said)
+    said.clear()
+    execution(runner, HELD, log=said.append).start()
+    assert not any("another definition" in line for line in said)
+    assert len(control.started()) == 1
+
+
+def train(x: int, replicas: int = 1, tracker_base: str = "") -> AppDef:
+    """Train something.
+
+    Args:
+        x: a number
+        replicas: how many
+        tracker_base: where results go
+    """
+    script = {"results": {"0": {"x": x}}}
+    role = Role("main", "i", entrypoint="e", args=[tracker_base], num_replicas=replicas, metadata={"scripted": script})
+    return AppDef("train", [role])
+
+
+def test_upstream_results_are_launch_parameters(control: ScriptedControl, runner: Runner) -> None:
+    """The output of one job is argument and number of replicas of the next; tracker_base is the app's own folder."""
+    first = execution(runner, launch=Launch(component=train, args={"x": 3}, scheduler="scripted")).run()
+    again = Launch(component=train, args={"x": 1, "replicas": str(first.value("x"))}, scheduler="scripted")
+    execution(runner, who=Identity("host", "here", ("next",)), launch=again).run()
+    record = control.folder.record(control.started()[1])
+    assert record is not None
+    role = AppDef.from_json(record["app"]).roles[0]
+    assert role.num_replicas == 3
+    assert role.args == [record["tracker_base"]]
+
+
+def test_retry_product_is_logged_once(control: ScriptedControl, runner: Runner) -> None:
+    """The host learns once how retries multiply."""
+    said: list[str] = []
+    app = scripted_app("a")
+    app.roles[0].max_retries = 2
+    execution(runner, launch=Launch(app=app, scheduler="scripted"), log=said.append, host_retries=3).run()
+    assert sum("12 starts" in line for line in said) == 1
+
+
+def test_wrong_things_start_nothing(control: ScriptedControl, runner: Runner) -> None:
+    """An unknown scheduler, an unknown option, a bad spec, a refused submit."""
+    store = MemoryStore()
+    for launch, error in (
+        (Launch(app=scripted_app("a"), scheduler="scriptde"), ConfigError),
+        (Launch(app=scripted_app("a"), scheduler="scripted", cfg={"scrip": "x"}), ConfigError),
+        (Launch(app="{}", scheduler="scripted"), SpecError),
+        (Launch(app=scripted_app("a", {"submit_error": "permanent"}), scheduler="scripted"), SubmitError),
+    ):
+        with pytest.raises(error) as caught:
+            execution(runner, launch=launch, store=store).run()
+        assert "\n" not in str(caught.value)
+    assert control.started() == []
+
+
+def test_dry_run(control: ScriptedControl, runner: Runner) -> None:
+    """The text of what would be submitted; nothing is stored or started."""
+    store = MemoryStore()
+    assert '"app"' in execution(runner, HELD, store=store).dry_run()
+    assert store.record is None
+    assert control.calls("submit") == []
+
+
+def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Runner) -> None:
+    """Nonsense and newer schemas are refused; collecting too early too."""
+    with pytest.raises(SpecError):
+        execution_from_state({}, runner)
+    one = execution(runner, HELD)
+    with pytest.raises(ConfigError, match="start"):
+        one.follow()
+    one.start()
+    with pytest.raises(ConfigError, match="has not ended"):
+        one.collect()
+    with pytest.raises(SpecError, match="newer"):
+        execution_from_state({**one.state(), "schema": 99}, runner)
+    outcome = {"kind": "error", "message": "boom", "state": one.state()}
+    with pytest.raises(TransloadError, match="boom"):
+        one.settle(outcome)
+
+
+def test_shared_runner_of_a_host(control: ScriptedControl) -> None:
+    """Units of work of one host share a runner, whose jobs do not inherit the environment."""
+    assert host_runner("h") is host_runner("h")
+    assert host_runner("h") is not host_runner("h", inherit_env=True)
+    assert host_runner("h").name() == "h"
+
+
+def test_a_poller_of_its_own(control: ScriptedControl, runner: Runner, poller: Poller) -> None:
+    """A host may bring its own poller."""
+    assert execution(runner, {}, poller=poller).run().state is AppState.SUCCEEDED

@@ -1,0 +1,55 @@
+"""The shared policy passes the adapter suite deferred and asynchronously; the template covers the blocking form."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from transload.pipelines import StateMap
+from transload.specs import AppState
+from transload.testing import AdapterConformance, ChildDriver
+
+TABLE = StateMap("Form", {state: state.name for state in AppState})
+PATH = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+
+
+class DeferredDriver(ChildDriver):
+    """Starts, waits and settles through JSON."""
+
+    entry = "form_drivers:deferred"
+    environment: ClassVar[Mapping[str, str]] = PATH
+
+
+class AsyncDriver(ChildDriver):
+    """Does all in one event loop."""
+
+    entry = "form_drivers:run_async"
+    environment: ClassVar[Mapping[str, str]] = PATH
+
+
+class TestDeferred(AdapterConformance):
+    """As a host that hands the waiting to another process."""
+
+    state_map = TABLE
+    unknown_state = AppState.FAILED
+
+    def make_driver(self, folder: Path, environment: Mapping[str, str]) -> ChildDriver:
+        """Return a driver of the deferred form."""
+        return DeferredDriver(folder, environment)
+
+
+@pytest.mark.slow
+class TestAsync(AdapterConformance):
+    """As an asynchronous host."""
+
+    state_map = TABLE
+    unknown_state = AppState.FAILED
+
+    def make_driver(self, folder: Path, environment: Mapping[str, str]) -> ChildDriver:
+        """Return a driver of the asynchronous form."""
+        return AsyncDriver(folder, environment)

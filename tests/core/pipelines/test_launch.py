@@ -1,0 +1,100 @@
+"""Launches: apps that are known in full only when the host runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from transload.errors import SpecError
+from transload.pipelines import Launch
+from transload.specs import AppDef, Resource, Role
+
+
+def train(lr: float, replicas: int = 1, gpus: int = 0, tracker_base: str = "", *, trial_idx: int = -1) -> AppDef:
+    """Train something.
+
+    Args:
+        lr: learning rate
+        replicas: how many
+        gpus: per replica
+        tracker_base: where results go
+        trial_idx: number of the trial
+    """
+    args = [str(lr), tracker_base, str(trial_idx)]
+    role = Role("main", "img", entrypoint="train", args=args, num_replicas=replicas, resource=Resource(1, gpus, 10))
+    return AppDef("train", [role])
+
+
+APP = AppDef("a", [Role("main", "i", entrypoint="e")])
+
+
+@pytest.mark.parametrize("source", [APP, APP.to_json(), json.loads(APP.to_json()), lambda: APP])
+def test_apps_in_every_form(source: object) -> None:
+    """An app may be given as it is, as JSON text or values, or by a callable."""
+    assert Launch(app=source).build() == APP  # type: ignore[arg-type]
+
+
+def test_texts_become_launch_parameters() -> None:
+    """What an upstream job returned as text sets replicas and resources."""
+    app = Launch(component=train, args={"lr": "1e-3", "replicas": "4", "gpus": "2"}).build()
+    assert (app.roles[0].num_replicas, app.roles[0].resource.gpu) == (4, 2)
+    assert app.roles[0].args[0] == "0.001"
+    assert Launch(component=train, args=["--lr", "0.5", "--replicas", "3"]).build().roles[0].num_replicas == 3
+
+
+def test_component_by_name() -> None:
+    """A built-in component is found by name, and its arguments are checked."""
+    app = Launch(component="utils.echo", args={"msg": "hello"}).build()
+    assert "hello" in app.roles[0].args
+    with pytest.raises(SpecError, match="mgs"):
+        Launch(component="utils.echo", args={"mgs": "hello"}).build()
+
+
+def test_what_the_host_knows_is_passed_where_it_is_declared() -> None:
+    """Known values reach declared arguments, keyword-only ones too; what the user gave does not change."""
+    known = {"tracker_base": "/base", "trial_idx": 7, "experiment_name": "x"}
+    launch = Launch(component=train, args={"lr": 1})
+    assert launch.build(known).roles[0].args == ["1.0", "/base", "7"]
+    assert launch.build(known, {"tracker_base": "/setting", "replicas": "2"}).roles[0].args[1] == "/base"
+    own = Launch(component=train, args={"lr": 1, "tracker_base": "/mine"})
+    assert own.build(known).roles[0].args[1] == "/mine"
+    argv = Launch(component=train, args=["--lr", "1", "--tracker_base=/mine"])
+    assert argv.build(known).roles[0].args == ["1.0", "/mine", "7"]
+    assert launch.declares("tracker_base")
+    assert not launch.declares("experiment_name")
+
+
+def test_wrong_launches_are_refused() -> None:
+    """Neither or both of app and component, arguments without a component, and a callable that returns no app."""
+    for values in ({}, {"app": APP, "component": train}, {"app": APP, "args": {"lr": 1}}):
+        with pytest.raises(SpecError, match="launch"):
+            Launch(**values)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="AppDef"):
+        Launch(app=lambda: "no app").build()  # type: ignore[arg-type, return-value]
+    with pytest.raises(SpecError, match="must be an AppDef"):
+        Launch.of(7)
+
+
+def test_whatever_convert_is_given() -> None:
+    """An AppDef, its JSON, a function or a name becomes a launch; a launch stays one."""
+    assert Launch.of(APP).app is APP
+    assert Launch.of(APP.to_json()).build() == APP
+    assert Launch.of("utils.echo", args={"msg": "x"}).component == "utils.echo"
+    assert Launch.of(train, args={"lr": 1}).name == "train"
+    assert Launch.of(Launch(app=APP), scheduler="slurm").scheduler == "slurm"
+    assert [Launch.of(each).name for each in (APP, "utils.echo", train)] == ["a", "utils.echo", "train"]
+
+
+def test_round_trip() -> None:
+    """A launch survives JSON where its function can be found again."""
+    launch = Launch(component="utils.echo", args={"msg": "x"}, scheduler="local", cfg={"a": "b"}, tracker_base="/t")
+    again = Launch.from_dict(json.loads(json.dumps(launch.to_dict())))
+    assert again == launch
+    assert Launch.from_dict(Launch(app=APP).to_dict()).build() == APP
+    with pytest.raises(SpecError, match="function of a module"):
+        Launch(component=lambda: APP).to_dict()
+    with pytest.raises(SpecError, match="newer"):
+        Launch.from_dict({"schema": 99})
+    with pytest.raises(SpecError, match="not the JSON form"):
+        Launch.from_dict({"schema": 1, "nonsense": 1})

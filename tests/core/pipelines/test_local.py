@@ -1,0 +1,91 @@
+"""The shared policy on real processes: the local scheduler, which pushes changes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from transload.errors import AppFailed
+from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch, MemoryStore
+from transload.runner import Runner
+from transload.specs import AppDef, Role
+from transload.testing.scripted import ScriptedControl
+
+pytestmark = pytest.mark.usefixtures("transload_home")
+
+REPORT = """
+import json, os, pathlib, sys
+base = pathlib.Path(os.environ["TRANSLOAD_TRACKER_BASE"]); base.mkdir(parents=True, exist_ok=True)
+(base / "0.json").write_text(json.dumps({"schema": 1, "key": "0", "results": {"x": int(sys.argv[1])}}))
+print("reported", sys.argv[1])
+"""
+
+
+def execution(runner: Runner, role: Role, name: str = "step", **options: object) -> Execution:
+    """Return an execution of one role on the local scheduler."""
+    lines: list[str] = []
+    made = Execution(
+        runner,
+        Launch(app=AppDef("a", [role]), scheduler="local"),
+        Identity("host", "here", (name,)),
+        ExecutionOptions(**options),  # type: ignore[arg-type]
+        store=MemoryStore(),
+        sink=lambda role, k, stream, line: lines.append(f"{role}/{k} {line}"),
+    )
+    made.lines = lines  # type: ignore[attr-defined]
+    return made
+
+
+def role(*args: str, **fields: object) -> Role:
+    """Return a role that runs Python."""
+    return Role("main", "/tmp", entrypoint=sys.executable, args=list(args), **fields)  # type: ignore[arg-type]
+
+
+async def test_many_at_once(control: ScriptedControl) -> None:
+    """Ten apps in one loop: each its own result and log, one thread for all."""
+    with Runner("host", inherit_env=False) as runner:
+        runs = [execution(runner, role("-c", REPORT, str(n)), str(n)) for n in range(10)]
+        task = asyncio.gather(*(each.run_async() for each in runs))
+        most = 0
+        while not task.done():
+            pollers = [each for each in threading.enumerate() if each.name == "transload-poller"]
+            most = max(most, len(pollers))
+            await asyncio.sleep(0.005)
+        assert [each.value("x") for each in await task] == list(range(10))
+        assert most <= 1
+    assert [each.lines for each in runs] == [[f"main/0 reported {n}\n"] for n in range(10)]  # type: ignore[attr-defined]
+
+
+def test_failure_has_the_last_words(control: ScriptedControl) -> None:
+    """Exit code and traceback of the replica are in the message."""
+    with Runner("host") as runner:
+        one = execution(runner, role("-c", "raise ValueError('that was it')"))
+        with pytest.raises(AppFailed, match="exit code 1") as caught:
+            one.run()
+    assert "ValueError: that was it" in str(caught.value)
+
+
+def test_kill(control: ScriptedControl, tmp_path: Path) -> None:
+    """A kill ends the whole app, and the blocked run with it."""
+    with Runner("host") as runner:
+        one = execution(runner, role("-c", "import time; print('up', flush=True); time.sleep(300)", num_replicas=2))
+        timer = threading.Timer(0.5, one.kill)
+        timer.start()
+        with pytest.raises(AppCancelled):
+            one.run()
+        timer.join()
+
+
+def test_attach_and_collect(control: ScriptedControl) -> None:
+    """What runs is attached to, what has ended is collected, and a failure is answered by a new attempt."""
+    with Runner("host") as runner:
+        first = execution(runner, role("-c", REPORT, "1"))
+        first.start()
+        second = execution(runner, role("-c", REPORT, "1"))
+        assert second.run().value("x") == 1
+        assert second.handle == first.handle
+        assert len(runner.list("local")) == 1

@@ -1,0 +1,226 @@
+"""Log forwarding: none lost, none twice, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SpecError
+from transload.pipelines import LogForwarder, LogRate, failed_replica, failure_message
+from transload.runner import Runner
+from transload.schedulers.api import AppDescription, LogPage, Stream
+from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
+from transload.testing.scripted import ScriptedControl, scripted_app
+
+
+class Paper:
+    """A scheduler that has logs and nothing else; pages of random size, failing now and then."""
+
+    name = "paper"
+
+    def __init__(self, logs: dict[tuple[str, int, Stream], list[str]], seed: int = 0, mishaps: float = 0.0) -> None:
+        self.logs = logs
+        self.ended = True
+        self.gone = False
+        self._random = random.Random(seed)
+        self._mishaps = mishaps
+        roles = sorted({role for role, _, _ in logs})
+        counts = {role: 1 + max(k for each, k, _ in logs if each == role) for role in roles}
+        self._app = AppDef("a", [Role(role, "i", entrypoint="e", num_replicas=counts[role]) for role in roles])
+
+    def describe(self, app_id: str) -> AppDescription | None:
+        """Describe the app, or not."""
+        self._maybe_fail()
+        return AppDescription(app_id, AppStatus(AppState.SUCCEEDED), self._app)
+
+    def log_read(
+        self, app_id: str, role: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+    ) -> LogPage:
+        """Return a page of random size."""
+        self._maybe_fail()
+        if self.gone:
+            raise AppNotFound(app_id)
+        lines = self.logs.get((role, k, stream), [])
+        start = int(cursor or 0)
+        page = lines[start : start + self._random.randint(1, 5)]
+        return LogPage(page, str(start + len(page)), self.ended and start + len(page) == len(lines))
+
+    def _maybe_fail(self) -> None:
+        if self._random.random() < self._mishaps:
+            raise SchedulerUnavailable("now and then")
+
+
+def paper(count: int = 50, mishaps: float = 0.0, seed: int = 0) -> Paper:
+    """Return logs of two roles."""
+    logs = {
+        (role, k, stream): [f"{role}/{k} {stream.value} {n}\n" for n in range(count)]
+        for role in ("one", "two")
+        for k in range(2)
+        for stream in (Stream.STDOUT, Stream.STDERR)
+    }
+    return Paper(logs, seed, mishaps)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0, 0.4), st.floats(0, 0.3), st.floats(0, 0.4))
+def test_every_line_once(seed: int, mishaps: float, sink_fails: float, moves: float) -> None:
+    """Failing queries, a failing sink and moves to another process lose no line and repeat none."""
+    scheduler = paper(seed=seed, mishaps=mishaps)
+    dice = random.Random(seed)
+    got: dict[tuple[str, int, Stream], list[str]] = {}
+
+    def sink(role: str, k: int, stream: Stream, line: str) -> None:
+        if dice.random() < sink_fails / 10:
+            raise OSError("the host's log is away")
+        got.setdefault((role, k, stream), []).append(line)
+
+    forwarder = LogForwarder(scheduler, "a", sink)  # type: ignore[arg-type]
+    for _ in range(5000):
+        try:
+            forwarder.pump()
+        except OSError:
+            pass
+        if forwarder.complete:
+            break
+        if dice.random() < moves:
+            forwarder = LogForwarder(scheduler, "a", sink, cursor=json.loads(json.dumps(forwarder.cursor)))  # type: ignore[arg-type]
+    assert got == scheduler.logs
+
+
+def test_lines_that_come_later() -> None:
+    """What is written after a look comes with the next one; complete only once the app has ended."""
+    scheduler = paper(3)
+    scheduler.ended = False
+    lines: list[str] = []
+    forwarder = LogForwarder(scheduler, "a", lambda *each: lines.append(each[3]))  # type: ignore[arg-type]
+    assert forwarder.pump() == 24
+    assert forwarder.pump() == 0
+    assert not forwarder.complete
+    scheduler.logs["one", 0, Stream.STDOUT].append("late\n")
+    assert forwarder.pump() == 1
+    scheduler.ended = True
+    forwarder.drain(0.0)
+    assert forwarder.complete
+    assert lines[-1] == "late\n"
+    assert len(lines) == 25
+
+
+def test_rate_drops_counts_and_tells() -> None:
+    """What is over the rate is left out, counted, and pointed to, in both processes' words together."""
+    now = [0.0]
+    logs = {("one", 0, Stream.STDOUT): [f"{n}\n" for n in range(1000)]}
+    lines: list[str] = []
+    arguments = {"max_log_rate": 10, "pointer": "see there", "clock": lambda: now[0]}
+    scheduler = Paper(logs)
+    first = LogForwarder(scheduler, "a", lambda *each: lines.append(each[3]), **arguments)  # type: ignore[arg-type]
+    first.pump()
+    assert lines == [f"{n}\n" for n in range(10)]
+    second = LogForwarder(scheduler, "a", lambda *each: lines.append(each[3]), cursor=first.cursor, **arguments)  # type: ignore[arg-type]
+    second.drain(0.0)
+    assert second.complete
+    told = [line for line in lines if line.startswith("[transload]")]
+    kept = [line for line in lines if not line.startswith("[transload]")]
+    assert sum(int(line.split()[1]) for line in told) == 1000 - len(kept) == second.dropped
+    assert all("see there" in line for line in told)
+
+
+def test_rate_in_bytes_lets_time_pass() -> None:
+    """Tokens come back with time; a line longer than a second's worth still passes when nothing else did."""
+    now = [0.0]
+    logs = {("one", 0, Stream.STDOUT): ["x" * 99 + "\n"] * 30}
+    lines: list[str] = []
+    scheduler = Paper(logs)
+    scheduler.ended = False
+    forwarder = LogForwarder(
+        scheduler,  # type: ignore[arg-type]
+        "a",
+        lambda *each: lines.append(each[3]),
+        max_log_rate="1kB/s",
+        clock=lambda: now[0],
+    )
+    forwarder.pump()
+    assert len(lines) == 10
+    now[0] += 10
+    logs["one", 0, Stream.STDOUT].append("y" * 5000 + "\n")
+    forwarder.pump()
+    assert lines[-1].startswith("yyy")
+
+
+@pytest.mark.parametrize(
+    ("value", "rate"),
+    [
+        (100, LogRate(100)),
+        ("100 lines/s", LogRate(100)),
+        ("5 MB/s", LogRate(5e6, True)),
+        ("64KiB", LogRate(65536, True)),
+    ],
+)
+def test_rates(value: int | str, rate: LogRate) -> None:
+    """Rates are lines or bytes a second."""
+    assert LogRate.parse(value) == rate
+
+
+@pytest.mark.parametrize("value", [0, -1, "fast", True, "5 XB/s", ""])
+def test_wrong_rates(value: int | str) -> None:
+    """What is no rate is refused."""
+    with pytest.raises(ConfigError, match="max_log_rate"):
+        LogRate.parse(value)
+
+
+def test_wrong_cursors() -> None:
+    """What is no cursor of ours is refused."""
+    for cursor in ({}, {"sources": {"x": [1]}}, {"schema": 99, "sources": {}}):
+        with pytest.raises(SpecError, match="log cursor"):
+            LogForwarder(paper(), "a", print, cursor=cursor)  # type: ignore[arg-type]
+
+
+def test_a_deleted_app_has_no_more_lines() -> None:
+    """A log that is gone is complete; nothing is raised."""
+    scheduler = paper()
+    forwarder = LogForwarder(scheduler, "a", lambda *_: None)  # type: ignore[arg-type]
+    forwarder.pump()
+    scheduler.gone = True
+    forwarder.drain(0.0)
+    assert forwarder.complete
+
+
+def test_tail_prefers_stderr() -> None:
+    """The last words of a replica are those on stderr."""
+    forwarder = LogForwarder(paper(), "a", lambda *_: None, keep=2)  # type: ignore[arg-type]
+    while not forwarder.complete:
+        forwarder.pump()
+    assert forwarder.tail("one", 1) == ["one/1 stderr 48\n", "one/1 stderr 49\n"]
+    assert forwarder.tail("none", 0) == []
+
+
+def status(*replicas: ReplicaStatus) -> AppStatus:
+    """Return a failed status."""
+    return AppStatus(AppState.FAILED, msg="retries used up", roles=[RoleStatus("main", list(replicas))])
+
+
+def test_failure_names_the_first_culprit() -> None:
+    """Exit codes come before the signals that ended the rest of a gang, the earlier before the later."""
+    ended = ReplicaStatus(0, AppState.FAILED, "main", "h", exit_code=-15, end_time=1.0)
+    late = ReplicaStatus(1, AppState.FAILED, "main", "h", exit_code=1, end_time=3.0)
+    first = ReplicaStatus(2, AppState.FAILED, "main", "h", exit_code=2, end_time=2.0, restarts=3)
+    assert failed_replica(status(ended, late, first)) is first
+    text = failure_message(
+        status(ended, late, first), lambda role, k: [f"{role} {k}\n"] * 30, handle="h://x/y", lines=2
+    )
+    assert text.splitlines()[0] == "h://x/y FAILED: main/2 exit code 2 on h after 3 restarts: retries used up"
+    assert text.splitlines()[1:] == ["last lines of main/2:", "    main 2", "    main 2"]
+    assert failed_replica(AppStatus(AppState.FAILED)) is None
+    assert failure_message(AppStatus(AppState.FAILED)) == "the app FAILED"
+
+
+def test_tail_is_read_where_nothing_was_forwarded(control: ScriptedControl, runner: Runner) -> None:
+    """The last lines are found also by a host that forwards no logs."""
+    from transload.pipelines._failure import read_tail
+
+    steps = [{"state": "FAILED", "lines": [f"{n}" for n in range(100)]}]
+    handle = runner.run(scripted_app("a", {"steps": steps}), "scripted")
+    assert read_tail(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == ["98\n", "99\n"]

@@ -1,0 +1,219 @@
+"""Patience, deadlines, retry rule, attach policy: decisions without any I/O."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.errors import AppExists, AppFailed, ConfigError, SpecError, SubmitError, TransloadTimeout
+from transload.pipelines import (
+    Action,
+    AppCancelled,
+    AppLost,
+    AttachPolicy,
+    AttachRecord,
+    Deadlines,
+    Detached,
+    ExecutionOptions,
+    Patience,
+    RetryRule,
+    StateUnknown,
+    is_here,
+    may_wait_elsewhere,
+    where,
+)
+from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
+
+
+class Clock:
+    """Seconds that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+def test_patience_counts_unbroken_unknown() -> None:
+    """One known state in between starts the count again."""
+    clock = Clock()
+    patience = Patience(10, clock=clock)
+    assert not patience.observe(AppState.UNKNOWN)
+    clock.now += 9
+    assert not patience.observe(AppState.UNKNOWN)
+    assert patience.left == pytest.approx(1)
+    assert not patience.observe(AppState.RUNNING)
+    assert patience.elapsed is None
+    clock.now += 9
+    assert not patience.observe(AppState.UNKNOWN)
+    clock.now += 10
+    assert patience.observe(AppState.UNKNOWN)
+
+
+def test_patience_goes_on_in_another_process() -> None:
+    """What was waited elsewhere counts."""
+    clock = Clock()
+    patience = Patience(10, elapsed=9.5, clock=clock)
+    assert not patience.exhausted
+    clock.now += 0.5
+    assert patience.exhausted
+    assert not Patience(float("inf"), elapsed=1e9).exhausted
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), True, "10", None])
+def test_patience_must_be_seconds(seconds: object) -> None:
+    """Anything but a number of 0 or more is refused."""
+    with pytest.raises(ConfigError, match="patience"):
+        Patience(seconds)  # type: ignore[arg-type]
+
+
+def test_deadlines() -> None:
+    """Waiting to be scheduled, to be started, and the whole have limits of their own."""
+    clock = Clock()
+    limits = Deadlines(schedule_timeout=10, startup_timeout=20, deadline=clock.now + 100, clock=clock)
+    limits.observe(AppStatus(AppState.SUBMITTED))
+    assert limits.left() == 10
+    clock.now += 9
+    limits.observe(AppStatus(AppState.PENDING))
+    assert limits.passed() is None
+    assert limits.left() == 20
+    clock.now += 20
+    assert "startup_timeout" in (limits.passed() or "")
+    limits.observe(AppStatus(AppState.RUNNING))
+    assert limits.passed() is None
+    limits.observe(AppStatus(AppState.PENDING))
+    assert limits.passed() is None  # pre-emption is no start-up
+    clock.now += 100
+    assert "time limit" in (limits.passed() or "")
+
+
+def test_deadlines_travel() -> None:
+    """The counts go on in another process."""
+    clock = Clock()
+    first = Deadlines(schedule_timeout=10, clock=clock)
+    first.observe(AppStatus(AppState.SUBMITTED))
+    clock.now += 6
+    second = Deadlines(schedule_timeout=10, clock=clock)
+    second.restore(first.state())
+    second.observe(AppStatus(AppState.SUBMITTED))
+    assert second.left() == 4
+    clock.now += 4
+    assert "schedule_timeout" in (second.passed() or "")
+
+
+APP = AppDef("a", [Role("one", "i", entrypoint="e", max_retries=3), Role("two", "i", entrypoint="e")])
+
+
+def test_retry_rule_decides_what_is_submitted() -> None:
+    """Only ``host`` takes the app's retries away, from a copy."""
+    assert [role.max_retries for role in RetryRule.HOST.to_submit(APP).roles] == [0, 0]
+    assert APP.roles[0].max_retries == 3
+    assert RetryRule.NESTED.to_submit(APP) is APP
+    assert RetryRule.SCHEDULER.to_submit(APP) is APP
+
+
+def test_retry_product_is_said_only_where_retries_multiply() -> None:
+    """The note names the product; without retries on both sides there is none."""
+    assert "12 starts" in (RetryRule.NESTED.note(APP, 2) or "")
+    assert RetryRule.NESTED.note(APP, 0) is None
+    assert RetryRule.NESTED.note(APP, None) is None
+    assert RetryRule.HOST.note(APP, 2) is None
+
+
+FAILED = AppStatus(AppState.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("error", "nested", "scheduler"),
+    [
+        (SpecError("x"), False, False),
+        (ConfigError("x"), False, False),
+        (AppExists("x"), False, False),
+        (AppCancelled(FAILED), False, False),
+        (Detached("h"), False, False),
+        (SubmitError("x"), False, False),
+        (SubmitError("x", transient=True), True, True),
+        (AppFailed(FAILED), True, False),
+        (AppLost("h"), True, False),
+        (TransloadTimeout("x"), True, False),
+        (StateUnknown("h", 1.0), True, True),
+    ],
+)
+def test_what_a_host_may_retry(error: Exception, nested: bool, scheduler: bool) -> None:
+    """Each failure is retried, or not, by rule."""
+    assert RetryRule.NESTED.host_may_retry(error) is nested
+    assert RetryRule.HOST.host_may_retry(error) is nested
+    assert RetryRule.SCHEDULER.host_may_retry(error) is scheduler
+
+
+def test_unknown_rule_is_refused() -> None:
+    """A misspelt rule names those that exist."""
+    with pytest.raises(ConfigError, match="nested"):
+        RetryRule.of("sometimes")
+
+
+STATUS = st.one_of(st.none(), st.builds(AppStatus, st.sampled_from(list(AppState)), cancel_requested=st.booleans()))
+POLICY = st.builds(AttachPolicy, st.frozensets(st.sampled_from([AppState.FAILED, AppState.CANCELLED])))
+
+
+@given(POLICY, STATUS, st.booleans(), st.booleans())
+def test_attach_policy(policy: AttachPolicy, status: AppStatus | None, existed: bool, stored: bool) -> None:
+    """Only what provably never existed is submitted; UNKNOWN waits; success is collected; running is attached to."""
+    action = policy.decide(status, existed=existed, handle_stored=stored)
+    assert (action is Action.SUBMIT) == (status is None and not existed and not stored)
+    if status is None:
+        assert action in (Action.SUBMIT, Action.GONE, Action.LOST)
+        assert (action is Action.LOST) == stored
+    elif status.state is AppState.UNKNOWN:
+        assert action is Action.WAIT_KNOWN
+    elif status.state is AppState.SUCCEEDED:
+        assert action is Action.COLLECT
+    elif is_terminal(status.state):
+        assert action is (Action.NEXT if status.state in policy.next_after else Action.COLLECT)
+    else:
+        waits = status.cancel_requested and AppState.CANCELLED in policy.next_after
+        assert action is (Action.WAIT_END if waits else Action.ATTACH)
+
+
+def test_stored_record_round_trip() -> None:
+    """A record survives JSON, without secrets; nonsense and newer schemas are refused."""
+    record = AttachRecord("g", 2, "id", "slurm", "slurm://s/id", {"partition": "gpu", "api_key": "hunter2"})
+    data = record.to_dict()
+    assert "hunter2" not in str(data)
+    again = AttachRecord.from_dict(data)
+    assert again.to_dict() == data
+    assert again.cfg == {"partition": "gpu"}
+    for wrong in ({}, {**data, "attempt": "x"}, {**data, "schema": 99}):
+        with pytest.raises(SpecError, match="stored record"):
+            AttachRecord.from_dict(wrong)
+
+
+def test_options_are_checked_and_travel() -> None:
+    """Options refuse wrong values by name, and survive JSON."""
+    for name, value in (
+        ("patience", -1),
+        ("poll_interval", 0),
+        ("logging_interval", "2"),
+        ("startup_timeout", 0),
+        ("on_kill", "ignore"),
+        ("retries_by", "luck"),
+        ("max_log_rate", "fast"),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            ExecutionOptions(**{name: value})  # type: ignore[arg-type]
+    options = ExecutionOptions(patience=5, retries_by="host", attach=AttachPolicy(frozenset({AppState.FAILED})))
+    again = ExecutionOptions.from_dict({**options.to_dict(), "of_a_later_version": 1})
+    assert again == options
+
+
+def test_where_an_app_can_be_waited_for() -> None:
+    """By reach: never elsewhere, on the same machine, anywhere."""
+    assert is_here(where())
+    assert not is_here("another/machine")
+    assert not may_wait_elsewhere("process", same_machine=True)
+    assert may_wait_elsewhere("host", same_machine=True)
+    assert not may_wait_elsewhere("host")
+    assert may_wait_elsewhere("network")

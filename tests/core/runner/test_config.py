@@ -1,0 +1,108 @@
+"""Settings: what is in force, and where it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transload.errors import ConfigError
+from transload.runner import load_settings
+from transload.specs import runopts
+
+ENV: dict[str, str] = {"HOME": "/nonexistent"}
+
+
+def _opts() -> runopts:
+    opts = runopts()
+    opts.add("partition", str, "where to run")
+    opts.add("nodes", int, "how many")
+    return opts
+
+
+def test_nothing_is_set_by_default(tmp_path: Path) -> None:
+    """Without files and variables the scheduler is local and nothing else is set."""
+    settings = load_settings(str(tmp_path), ENV)
+    assert settings.scheduler == "local"
+    assert settings.trackers() == {}
+    assert [(item.key, item.source) for item in settings.all()] == [("scheduler", "default")]
+
+
+def test_the_nearest_file_upwards_counts(tmp_path: Path) -> None:
+    """A transload.toml in a parent folder is found; a pyproject.toml without our table is passed over."""
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "transload.toml").write_text('scheduler = "outer"\n')
+    (inner / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    assert load_settings(str(inner), ENV).scheduler == "outer"
+    (inner / "pyproject.toml").write_text('[tool.transload]\nscheduler = "inner"\n')
+    assert load_settings(str(inner), ENV).scheduler == "inner"
+
+
+def test_the_environment_is_stronger_than_files_and_the_user_file_weaker(tmp_path: Path) -> None:
+    """Rising order: the user's file, the project's file, the environment."""
+    config = tmp_path / "config" / "transload"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text('scheduler = "user"\nworkspace = "mine"\n')
+    env = {**ENV, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    assert load_settings(str(tmp_path), env).scheduler == "user"
+    (tmp_path / "transload.toml").write_text('scheduler = "project"\n')
+    settings = load_settings(str(tmp_path), env)
+    assert (settings.scheduler, settings.get("workspace")) == ("project", "mine")
+    settings = load_settings(str(tmp_path), {**env, "TRANSLOAD_SCHEDULER": "env"})
+    assert settings.scheduler == "env"
+    sources = {item.key: item.source for item in settings.all()}
+    assert sources["scheduler"] == "environment TRANSLOAD_SCHEDULER"
+    assert sources["workspace"].endswith("config.toml")
+
+
+def test_scheduler_options_come_from_files_and_variables(tmp_path: Path) -> None:
+    """Options of a scheduler are typed; a variable replaces what a file says."""
+    (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartition = "main"\nnodes = 2\n')
+    env = {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "4"}
+    assert load_settings(str(tmp_path), env).cfg("slurm", _opts()) == {"partition": "main", "nodes": 4}
+    with pytest.raises(ConfigError, match="TRANSLOAD_CFG_SLURM_NODES.*must be of type int"):
+        load_settings(str(tmp_path), {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "many"}).cfg("slurm", _opts())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('schedular = "x"', "unknown key 'schedular': did you mean 'scheduler'"),
+        ("scheduler = 3", "scheduler=3: must be a str"),
+        ("schedulers = 3", "schedulers=3: must be a dict"),
+        ("[schedulers]\nslurm = 3", r"schedulers\.slurm=3: must be a table"),
+        ("scheduler = ", "cannot be read as TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    """What is wrong in a file is said with the file's path."""
+    (tmp_path / "transload.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_settings(str(tmp_path), ENV)
+    assert str(tmp_path / "transload.toml") in str(caught.value)
+
+
+def test_an_unknown_option_says_where_it_was_set(tmp_path: Path) -> None:
+    """An option that the scheduler does not have names the file and the nearest valid option."""
+    (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartitoin = "main"\n')
+    with pytest.raises(ConfigError, match=r"transload\.toml: schedulers\.slurm\.partitoin.*did you mean 'partition'"):
+        load_settings(str(tmp_path), ENV).cfg("slurm", _opts())
+
+
+def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:
+    """Defaults are set per component, whose name may hold dots."""
+    (tmp_path / "transload.toml").write_text('[component."utils.echo"]\nmsg = "hi"\n[component.other]\nx = 1\n')
+    settings = load_settings(str(tmp_path), ENV)
+    assert settings.component_defaults("utils.echo") == {"msg": "hi"}
+    assert settings.component_defaults("echo") == {}
+
+
+def test_trackers_from_files_and_variables(tmp_path: Path) -> None:
+    """Files name trackers; TRANSLOAD_TRACKERS replaces the names, the config variable the configuration."""
+    (tmp_path / "transload.toml").write_text('[tracker.fsspec]\nconfig = "/runs"\n[tracker."m:f"]\n')
+    assert load_settings(str(tmp_path), ENV).trackers() == {"fsspec": "/runs", "m:f": None}
+    env = {**ENV, "TRANSLOAD_TRACKER_FSSPEC_CONFIG": "/other"}
+    assert load_settings(str(tmp_path), env).trackers()["fsspec"] == "/other"
+    env = {**ENV, "TRANSLOAD_TRACKERS": "fsspec"}
+    assert load_settings(str(tmp_path), env).trackers() == {"fsspec": "/runs"}

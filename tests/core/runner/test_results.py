@@ -1,0 +1,58 @@
+"""AppResults."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from transload.errors import SpecError
+from transload.runner import AppResults, NoSuchResult
+from transload.specs import AppState
+
+
+def _results() -> AppResults:
+    return AppResults(
+        "local://s/a",
+        AppState.SUCCEEDED,
+        {"final": {"accuracy": 0.9, "loss": math.inf}, "1": {"loss": 2, "note": "ü"}},
+        metadata={"lr": 0.1},
+        artifacts={"model": {"path": "/m", "metadata": {}}},
+        looked_in=["/base"],
+    )
+
+
+def test_round_trip() -> None:
+    """The JSON form keeps every value, infinities included."""
+    results = _results()
+    assert AppResults.from_json(results.to_json()) == results
+
+
+def test_a_value_is_found_by_its_name_alone() -> None:
+    """A name that one key has needs no key; one that several have does."""
+    results = _results()
+    assert results.value("accuracy") == 0.9
+    assert results.value("loss", 1) == 2
+    with pytest.raises(NoSuchResult, match=r"reported under 2 keys \(final, 1\)"):
+        results.value("loss")
+
+
+def test_a_missing_value_says_what_was_reported_and_where() -> None:
+    """Asking for what is not there names what is."""
+    with pytest.raises(NoSuchResult, match="no result 'f1'.*final: accuracy, loss.*in /base"):
+        _results().value("f1")
+    with pytest.raises(NoSuchResult, match="no result 'accuracy' under key '1'"):
+        _results().value("accuracy", "1")
+
+
+def test_nothing_reported_says_where_it_looked() -> None:
+    """An app that reported nothing is explained, with or without a tracker base."""
+    assert "looked in /base" in AppResults("h", AppState.FAILED, looked_in=["/base"]).explain()
+    assert "give tracker_base" in AppResults("h", AppState.FAILED).explain()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 99, "handle": "h", "state": "FAILED"}'])
+def test_what_is_not_results_is_refused(text: str) -> None:
+    """Text that is not the JSON form, or of a newer schema, is a SpecError."""
+    with pytest.raises(SpecError, match="AppResults"):
+        AppResults.from_json(text)

@@ -1,0 +1,345 @@
+"""The runner on the real local scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
+from transload.plugins import AppEvent, get_plugins, hookimpl
+from transload.runner import Runner, get_runner
+from transload.specs import AppDef, AppState, Resource, Role, UnknownSchedulerException, macros, parse_app_handle
+
+pytestmark = pytest.mark.usefixtures("plain_folder")
+
+
+@pytest.fixture
+def runner(transload_home: object) -> Iterator[Runner]:
+    """A runner on a state folder of its own."""
+    with get_runner("test") as made:
+        yield made
+
+
+def sh(script: str, **role: object) -> AppDef:
+    """An app of one role that runs a shell script."""
+    fields: dict[str, object] = {"resource": Resource(1, 0, 64), **role}
+    return AppDef("job", [Role("main", "", entrypoint="sh", args=["-c", script], **fields)])  # type: ignore[arg-type]
+
+
+def test_an_app_runs_and_is_answered_for(runner: Runner) -> None:
+    """From submit to results: handle, states, exit code, log, list, description."""
+    report = 'printf \'{"schema":1,"key":"final","results":{"acc":0.5}}\' > "$TRANSLOAD_TRACKER_BASE/final.json"'
+    handle = runner.run(sh(f'mkdir -p "$TRANSLOAD_TRACKER_BASE"; echo out; echo err >&2; {report}'))
+    assert parse_app_handle(handle)[:2] == ("local", "test")
+    status = runner.wait(handle, timeout=30)
+    assert status is not None
+    assert status.state is AppState.SUCCEEDED
+    assert status.roles[0].replicas[0].exit_code == 0
+    assert sorted(runner.log_lines(handle, "main")) == ["err\n", "out\n"]
+    assert runner.results(handle).value("acc") == 0.5
+    assert [(app.app_handle, app.state) for app in runner.list()] == [(handle, AppState.SUCCEEDED)]
+    described = runner.describe(handle)
+    assert described is not None
+    assert described.roles[0].args[0] == "-c"
+
+
+def test_another_runner_finds_it_by_its_handle(runner: Runner) -> None:
+    """An app belongs to its scheduler: a runner that did not submit it waits for it and cancels it."""
+    handle = runner.run(sh("sleep 60"))
+    with get_runner("other") as other:
+        assert other.attach(handle).state in (AppState.SUBMITTED, AppState.PENDING, AppState.RUNNING)
+        other.cancel(handle)
+        status = other.wait(handle, timeout=30)
+    assert status is not None
+    assert status.state is AppState.CANCELLED
+    assert status.cancel_requested
+
+
+def test_a_job_is_told_who_it_is(runner: Runner) -> None:
+    """The runner injects handle, parent and tracker base; macros are replaced, the user's own dollars are not."""
+    script = 'echo "$TRANSLOAD_JOB_ID $TRANSLOAD_PARENT_RUN_ID $TRANSLOAD_TRACKER_BASE $0 $1"'
+    app = sh(script)
+    app.roles[0].args += [f"{macros.app_id}", "$app_id ${other} $$"]
+    handle = runner.run(app, parent_run_id="parent-1", tracker_base="/base/${app_id}")
+    runner.wait(handle, timeout=30)
+    app_id = parse_app_handle(handle).app_id
+    line = next(runner.log_lines(handle, "main"))
+    assert line == f"{handle} parent-1 /base/{app_id} {app_id} $app_id ${{other}} $$\n"
+
+
+def test_a_dry_run_touches_nothing(runner: Runner, transload_home: Path) -> None:
+    """A dry-run shows the request and leaves no file and no app."""
+    before = sorted(Path(transload_home).rglob("*"))
+    info = runner.dryrun(sh("echo hi", env={"API_TOKEN": "s3cret"}))
+    assert "echo hi" in str(info)
+    assert "s3cret" not in str(info)
+    assert sorted(Path(transload_home).rglob("*")) == before
+    assert runner.list() == []
+
+
+def test_a_dry_run_can_be_scheduled(runner: Runner) -> None:
+    """What a dry-run returned is what is submitted; a second time its id is taken."""
+    info = runner.dryrun(sh("echo once"))
+    handle = runner.schedule(info)
+    assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+
+
+def test_a_given_id_is_adopted_or_refused(runner: Runner) -> None:
+    """Same id and app: one job. Same id, another app: AppExists."""
+    first = runner.run(sh("sleep 60"), app_id="mine")
+    assert runner.run(sh("sleep 60"), app_id="mine") == first
+    assert len(runner.list()) == 1
+    with pytest.raises(AppExists, match="mine"):
+        runner.run(sh("sleep 61"), app_id="mine")
+    runner.delete(first)
+    assert runner.status(first) is None
+
+
+def test_threads_that_submit_one_id_start_one_job(runner: Runner) -> None:
+    """Eight threads, one id: one app."""
+    with ThreadPoolExecutor(8) as pool:
+        handles = list(pool.map(lambda _: runner.run(sh("sleep 60"), app_id="once"), range(8)))
+    assert len(set(handles)) == 1
+    assert len(runner.list()) == 1
+    runner.delete(handles[0])
+
+
+def test_an_unknown_app_is_none_or_not_found(runner: Runner) -> None:
+    """status, wait and describe answer None; attach, cancel, log_lines and results raise; delete does nothing."""
+    handle = "local://test/nope"
+    assert runner.status(handle) is None
+    assert runner.wait(handle) is None
+    assert runner.describe(handle) is None
+    assert runner.status_many([handle]) == {handle: None}
+    runner.delete(handle)
+    for call in (runner.attach, runner.cancel, runner.results, lambda h: runner.log_lines(h, "main")):
+        with pytest.raises(AppNotFound, match="nope"):
+            call(handle)
+
+
+def test_wait_runs_out_of_time_and_the_app_goes_on(runner: Runner) -> None:
+    """A timeout is a TimeoutError; nothing is cancelled."""
+    handle = runner.run(sh("sleep 60"))
+    with pytest.raises(TransloadTimeout, match="goes on") as caught:
+        runner.wait(handle, timeout=0.2)
+    assert isinstance(caught.value, TimeoutError)
+    assert runner.attach(handle).state is AppState.RUNNING
+    runner.delete(handle)
+
+
+def test_waiting_without_blocking_the_event_loop(runner: Runner) -> None:
+    """Twenty apps are awaited at once, and no thread is left."""
+    handles = [runner.run(sh("exit 0")) for _ in range(20)]
+
+    async def all_of_them() -> list[object]:
+        return await asyncio.gather(*(runner.wait_async(handle, timeout=60) for handle in handles))
+
+    before = threading.active_count()
+    states = [status.state for status in asyncio.run(all_of_them())]  # type: ignore[attr-defined]
+    assert states == [AppState.SUCCEEDED] * 20
+    assert threading.active_count() == before
+
+
+def test_many_statuses_in_one_query(runner: Runner) -> None:
+    """status_many keeps the order of what was asked."""
+    handles = [runner.run(sh("exit 0")), runner.run(sh("exit 3"))]
+    for handle in handles:
+        runner.wait(handle, timeout=30)
+    found = runner.status_many([handles[1], handles[0]])
+    assert [(handle, status.state) for handle, status in found.items() if status] == [
+        (handles[1], AppState.FAILED),
+        (handles[0], AppState.SUCCEEDED),
+    ]
+
+
+def test_components_run_by_name_with_typed_or_named_arguments(runner: Runner) -> None:
+    """Arguments come as on the command line or by name; strings are decoded by the signature."""
+    one = runner.run_component("utils.echo", ["--msg", "typed", "--num_replicas", "2"])
+    two = runner.run_component("utils.echo", {"msg": "named", "num_replicas": "2"})
+    for handle, word in ((one, "typed"), (two, "named")):
+        assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+        assert list(runner.log_lines(handle, "echo", 1)) == [f"{word}\n"]
+
+
+def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path: Path) -> None:
+    """The base is the app's own folder, or the caller's; an explicit argument wins."""
+    path = tmp_path / "component.py"
+    path.write_text(
+        "from transload.specs import AppDef, Resource, Role\n"
+        "def report(tracker_base: str) -> AppDef:\n"
+        '    role = Role("r", "", entrypoint="echo", args=[tracker_base], resource=Resource(1, 0, 1))\n'
+        '    return AppDef("report", [role])\n'
+    )
+    own = runner.run_component(f"{path}:report", [])
+    given = runner.run_component(f"{path}:report", [], tracker_base="/given")
+    typed = runner.run_component(f"{path}:report", ["--tracker_base", "/typed"])
+    shown = []
+    for handle in (own, given, typed):
+        runner.wait(handle, timeout=30)
+        shown.append(next(runner.log_lines(handle, "r")).strip())
+    description = runner.description(own)
+    assert description is not None
+    assert shown == [description.tracker_base, "/given", "/typed"]
+    assert runner.results(typed).looked_in == ["/typed"]
+
+
+def test_secrets_reach_the_job_and_nothing_else(
+    runner: Runner, transload_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A secret is resolved at submit; its value is in no file, no description and no dry-run."""
+    monkeypatch.setenv("TEAM_PASSWORD", "hunter2-env")
+    (tmp_path / "key").write_text("hunter2-file\n")
+    app = sh(
+        'test "$A" = hunter2-env && test "$B" = hunter2-file',
+        secrets={"A": "env:TEAM_PASSWORD", "B": f"file:{tmp_path}/key"},
+        env={"API_KEY": "hunter2-plain"},
+    )
+    assert "hunter2" not in str(runner.dryrun(app)).replace("= hunter2-env", "").replace("= hunter2-file", "")
+    handle = runner.run(app)
+    assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    described = runner.describe(handle)
+    assert described is not None
+    assert described.roles[0].secrets == app.roles[0].secrets
+    assert described.roles[0].env["API_KEY"] != "hunter2-plain"
+    for file in Path(transload_home).rglob("*"):
+        if file.is_file():
+            assert b"hunter2-plain" not in file.read_bytes(), file
+            assert b"\nhunter2" not in file.read_bytes(), file
+
+
+def test_a_missing_secret_starts_nothing(runner: Runner) -> None:
+    """A secret that cannot be resolved is named, before anything is submitted."""
+    app = sh("true", secrets={"A": "env:NOT_SET_ANYWHERE"})
+    with pytest.raises(SpecError, match=r"roles\[0\]\.secrets\['A'\]='env:NOT_SET_ANYWHERE'.*not set"):
+        runner.run(app)
+    assert runner.list() == []
+
+
+@pytest.mark.parametrize(("inherit", "expected"), [(True, "visible"), (False, "")])
+def test_inheriting_the_environment(
+    transload_home: object, monkeypatch: pytest.MonkeyPatch, inherit: bool, expected: str
+) -> None:
+    """Jobs get the submitter's whole environment, or an allow-list that still finds programs."""
+    monkeypatch.setenv("SOME_VARIABLE", "visible")
+    with get_runner(inherit_env=inherit) as runner:
+        handle = runner.run(sh('echo "[$SOME_VARIABLE]"'))
+        runner.wait(handle, timeout=30)
+        assert next(runner.log_lines(handle, "main")) == f"[{expected}]\n"
+
+
+def test_unknown_schedulers_and_options_suggest_the_nearest(runner: Runner) -> None:
+    """A misspelt scheduler or option is refused by name."""
+    with pytest.raises(UnknownSchedulerException, match="did you mean 'local'"):
+        runner.run(sh("true"), "locall")
+    with pytest.raises(ConfigError, match="'log_dirr'.*did you mean 'log_dir'"):
+        runner.run(sh("true"), "local", {"log_dirr": "/x"})
+    assert runner.list() == []
+
+
+def test_an_app_that_cannot_run_is_refused(runner: Runner) -> None:
+    """No roles, or no entrypoint: refused with the path."""
+    with pytest.raises(SpecError, match="roles="):
+        runner.run(AppDef("empty"))
+    with pytest.raises(SpecError, match=r"roles\[0\]\.entrypoint"):
+        runner.run(AppDef("x", [Role("r", "")]))
+
+
+class _Policy:
+    """A house policy: adds a variable, refuses one name."""
+
+    @hookimpl
+    def transload_before_submit(self, app: AppDef) -> AppDef | None:
+        """Refuse ``forbidden``, break on ``broken``, mark the rest."""
+        if app.name == "forbidden":
+            raise SpecError("house policy: no")
+        if app.name == "broken":
+            raise RuntimeError("oops")
+        changed = AppDef.from_json(app.to_json())
+        changed.roles[0].env["HOUSE"] = "rules"
+        return changed
+
+
+@pytest.fixture
+def events() -> Iterator[list[AppEvent]]:
+    """The events that plugins are told of, with a house policy in force."""
+    seen: list[AppEvent] = []
+
+    class Listener(_Policy):
+        """Collects events."""
+
+        @hookimpl
+        def transload_app_event(self, event: AppEvent) -> None:
+            """Keep it."""
+            seen.append(event)
+
+    get_plugins().register(Listener(), "test-policy")
+    yield seen
+    get_plugins().unregister("test-policy")
+
+
+def test_policies_and_events(runner: Runner, events: list[AppEvent]) -> None:
+    """A policy changes or refuses an app before it is converted; each state is told at least once."""
+    handle = runner.run(sh('test "$HOUSE" = rules'))
+    assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    assert events[0].state is AppState.SUBMITTED
+    assert events[-1].state is AppState.SUCCEEDED
+    assert {event.handle for event in events} == {handle}
+    app = sh("true")
+    app.name = "forbidden"
+    with pytest.raises(SpecError, match="house policy: no"):
+        runner.run(app)
+    app.name = "broken"
+    with pytest.raises(PluginError, match="test-policy.*RuntimeError: oops"):
+        runner.run(app)
+
+
+def test_a_workspace_travels_with_the_job(runner: Runner, tmp_path: Path) -> None:
+    """Local code is copied once, and is the replicas' working directory."""
+    (tmp_path / "main.py").write_text("print('from the workspace')\n")
+    (tmp_path / "skip.pyc").write_text("x")
+    app = sh(f"{sys.executable} main.py; ls; pwd", num_replicas=2)
+    handle = runner.run(app, workspace=str(tmp_path))
+    assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    logs = [list(runner.log_lines(handle, "main", k)) for k in range(2)]
+    assert logs[0] == logs[1]
+    assert logs[0][0] == "from the workspace\n"
+    assert logs[0][1] == "main.py\n"
+    assert os.path.realpath(logs[0][2].strip()) != os.path.realpath(tmp_path)
+
+
+def test_a_missing_workspace_starts_nothing(runner: Runner, tmp_path: Path) -> None:
+    """A workspace folder that is not there is named."""
+    with pytest.raises(SpecError, match="no such folder"):
+        runner.run(sh("true"), workspace=str(tmp_path / "nope"))
+    assert runner.list() == []
+
+
+def test_trackers_of_the_settings_reach_the_job_and_the_results(runner: Runner, tmp_path: Path) -> None:
+    """A configured tracker is injected; what the job tracks comes back with its results."""
+    Path("transload.toml").write_text(f'[tracker.fsspec]\nconfig = "{tmp_path}/runs"\n')
+    program = (
+        "from transload.tracker import AppRun; run = AppRun.run_from_env(); "
+        "run.add_metadata(lr=0.1); run.add_artifact('model', '/m')"
+    )
+    app = AppDef("t", [Role("r", "", entrypoint=sys.executable, args=["-c", program], resource=Resource(1, 0, 1))])
+    handle = runner.run(app)
+    assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    results = runner.results(handle)
+    assert results.metadata == {"lr": 0.1}
+    assert results.artifacts["model"]["path"] == "/m"
+    assert "tracker fsspec" in results.looked_in
+
+
+def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:
+    """A tracker that cannot be built is an error where the app is submitted, not silence in the job."""
+    Path("transload.toml").write_text('[tracker."no_such_module:create"]\n')
+    with pytest.raises(ConfigError, match="no_such_module"):
+        runner.run(sh("true"))
+    assert runner.list() == []

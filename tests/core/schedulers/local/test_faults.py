@@ -1,0 +1,523 @@
+"""What may go wrong around a local app, done for real: kills, reboots, recycled pids, stubborn processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from transload.errors import SpecError, SubmitError
+from transload.schedulers import Stream
+from transload.schedulers.local import LocalScheduler
+from transload.schedulers.local.supervisor import tree
+from transload.specs import AppState, Role
+
+CLIENT = """
+import sys, time
+from transload.schedulers import Submission
+from transload.schedulers.local import LocalScheduler
+from transload.specs import AppDef, Role
+scheduler = LocalScheduler("client")
+app = AppDef("demo", [Role("main", "", entrypoint="sh", args=["-c", sys.argv[2]])])
+cfg = scheduler.run_opts().resolve({})
+submission = Submission(app, app.digest(), "client", cfg, id_given=True)
+started = scheduler.submit(scheduler.convert(app, cfg), sys.argv[1], submission)
+print("submitted", started, flush=True)
+time.sleep(60)
+"""
+
+
+def client(app_id: str, script: str) -> subprocess.Popen[str]:
+    """Start another program that submits an app and stays."""
+    return subprocess.Popen([sys.executable, "-c", CLIENT, app_id, script], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_client_killed_app_goes_on(local, tmp_path: Path, number: signal.Signals) -> None:
+    """The submitter dies; another process reads the rest of the log without loss or repeat and sees the exit code."""
+    go = tmp_path / "go"
+    wait = f"until [ -e {go} ]; do sleep 0.01; done"
+    script = f"i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i+1)); [ $i = 20 ] && {wait}; done; exit 7"
+    with client("orphan", script) as other:
+        assert other.stdout is not None and other.stdout.readline() == "submitted True\n"
+        local.line("orphan", "line 10")
+        page = local.scheduler.log_read("orphan", "main", 0, Stream.STDOUT)
+        other.send_signal(number)
+        other.wait(10)
+    assert local.status("orphan").state is AppState.RUNNING
+    go.touch()
+    assert local.wait("orphan").state is AppState.FAILED
+    lines = list(page.lines)
+    while not page.complete:
+        page = local.scheduler.log_read("orphan", "main", 0, Stream.STDOUT, page.cursor)
+        lines += page.lines
+    assert lines == [f"line {i}\n" for i in range(50)]
+    assert local.status("orphan").roles[0].replicas[0].exit_code == 7
+
+
+GRANDCHILDREN = (
+    "setsid sh -c 'echo inner $$; sleep 300' & setsid setsid sh -c 'echo deep $$; sleep 300' & echo outer $$; sleep 300"
+)
+
+
+def pids_of(local, app_id: str) -> list[int]:
+    """Return the pids that GRANDCHILDREN has printed, once all three are there."""
+    return [int(local.line(app_id, word).split()[1]) for word in ("inner", "deep", "outer")]
+
+
+def test_keeper_killed(local, eventually) -> None:
+    """No process of the app is left, in other sessions neither; FAILED with the reason; another app is untouched."""
+    other = local.run(local.sh("sleep 300"))
+    victim = local.run(local.sh(GRANDCHILDREN))
+    pids = pids_of(local, victim)
+    os.kill(local.keeper(victim), signal.SIGKILL)
+    status = local.wait(victim, timeout=5)
+    assert status.state is AppState.FAILED
+    assert "keeper died" in status.msg
+    eventually(lambda: not any(map(local.alive, pids)), timeout=5)
+    assert local.status(other).state is AppState.RUNNING
+
+
+def test_keeper_and_spawner_killed_together(local, eventually) -> None:
+    """With nobody left to notice, the next process that asks ends what is left and says FAILED."""
+    victim = local.run(local.sh(GRANDCHILDREN))
+    pids = pids_of(local, victim)
+    spawner, keeper = local.spawners()[0], local.keeper(victim)
+    os.kill(spawner, signal.SIGSTOP)
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(spawner, signal.SIGKILL)
+    status = local.wait(victim, timeout=5)
+    assert status.state is AppState.FAILED and "keeper died" in status.msg
+    eventually(lambda: not any(map(local.alive, pids)), timeout=5)
+
+
+def test_spawner_killed_no_app_lost(local) -> None:
+    """The helper of the keepers dies: apps go on to their true end, new ones can be submitted."""
+    app_id = local.run(local.sh("read line < /dev/null; sleep 0.5; exit 5"))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    os.kill(local.spawners()[0], signal.SIGKILL)
+    second = local.run(local.sh("exit 0"))
+    assert local.wait(app_id).roles[0].replicas[0].exit_code == 5
+    assert local.wait(second).state is AppState.SUCCEEDED
+
+
+def test_spawner_killed_then_keeper(local, eventually) -> None:
+    """After the spawner's death each keeper has a watcher, which ends the app should the keeper die too."""
+    victim = local.run(local.sh(GRANDCHILDREN))
+    pids = pids_of(local, victim)
+    keeper = local.keeper(victim)
+    os.kill(local.spawners()[0], signal.SIGKILL)
+    watcher = eventually(lambda: next(iter(local._named("tl-watcher")), 0))
+    os.kill(watcher, signal.SIGKILL)  # a watcher that dies is replaced
+    eventually(lambda: next((pid for pid in local._named("tl-watcher") if pid != watcher), 0))
+    os.kill(keeper, signal.SIGKILL)
+    state = local.folder(victim) / "state.json"
+    eventually(lambda: json.loads(state.read_text())["state"] == "FAILED", timeout=5)  # nobody asked the scheduler
+    eventually(lambda: not any(map(local.alive, pids)), timeout=5)
+
+
+def test_app_with_watcher_ends_normally(local, eventually) -> None:
+    """A watcher is not taken for a process of the app, and goes with it."""
+    app_id = local.run(local.sh("sleep 300"))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    os.kill(local.spawners()[0], signal.SIGKILL)
+    eventually(lambda: next(iter(local._named("tl-watcher")), 0))
+    started = time.monotonic()
+    local.scheduler.cancel(app_id)
+    assert local.wait(app_id).state is AppState.CANCELLED
+    assert time.monotonic() - started < 3
+    eventually(lambda: not list(local._named("tl-watcher")))
+
+
+def test_reboot(local) -> None:
+    """An app of an earlier boot is FAILED with that reason, and no pid of it is believed."""
+    app_id = local.run(local.sh("sleep 300"))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    stranger = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    try:
+        make_stale(local, app_id, stranger.pid, boot_id="an earlier boot")
+        status = local.wait(app_id)
+        assert status.state is AppState.FAILED and "rebooted" in status.msg
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def make_stale(local, app_id: str, pid: int, **record: str) -> None:
+    """Let an app end, and then leave it as a crash would have: not ended, no keeper, another's pid recorded."""
+    before = json.loads((local.folder(app_id) / "state.json").read_text())
+    local.scheduler.cancel(app_id)
+    local.wait(app_id)
+    before["processes"] = [[pid, 12345]]
+    (local.folder(app_id) / "cancel").unlink()
+    (local.folder(app_id) / "state.json").write_text(json.dumps(before))
+    path = local.folder(app_id) / "record.json"
+    fresh = local.folder(app_id) / "record.new"
+    fresh.write_text(json.dumps(json.loads(path.read_text()) | record))
+    fresh.rename(path)
+    lock = os.open(local.folder(app_id) / "lock", os.O_RDWR)
+    os.close(lock)
+
+
+def test_recycled_pid_is_never_signalled(local) -> None:
+    """A recorded pid that belongs to a stranger now (another start time) is left alone, by finalising and by cancel."""
+    app_id = local.run(local.sh("sleep 300"))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    stranger = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    try:
+        make_stale(local, app_id, stranger.pid)
+        local.scheduler.cancel(app_id)
+        assert "keeper died" in local.wait(app_id).msg
+        local.scheduler.delete(app_id)
+        assert stranger.poll() is None
+        assert not tree.send(stranger.pid, tree.start_time(stranger.pid) + 1, signal.SIGKILL)
+        assert stranger.poll() is None
+        assert tree.send(stranger.pid, tree.start_time(stranger.pid), signal.SIGKILL)
+        assert stranger.wait(5) == -signal.SIGKILL
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_really_recycled_pid(local) -> None:
+    """The kernel is made to hand a dead replica's pid to a stranger: asking, cancelling and deleting spare it."""
+    knob = Path("/proc/sys/kernel/ns_last_pid")
+    if not os.access(knob, os.W_OK):
+        pytest.skip("not run: the kernel does not let us choose a pid here")
+    app_id = local.run(local.sh("echo $$"))
+    local.wait(app_id)
+    pid = int(local.log(app_id)[0])
+    stranger = None
+    for _ in range(200):
+        try:
+            knob.write_text(str(pid - 1))
+        except OSError:
+            pytest.skip("not run: the kernel does not let us choose a pid here")
+        process = subprocess.Popen(["sleep", "300"], start_new_session=True)
+        if process.pid == pid:
+            stranger = process
+            break
+        process.kill()
+        process.wait()
+    if stranger is None:
+        pytest.skip("not run: the pid went to others each time")
+    try:
+        assert local.status(app_id).state is AppState.SUCCEEDED
+        local.scheduler.cancel(app_id)
+        local.scheduler.delete(app_id)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+@pytest.mark.parametrize("kind", ["missing", "not executable", "bad interpreter", "folder"])
+def test_second_role_cannot_start(local, tmp_path: Path, kind: str) -> None:
+    """A program that cannot run is found before anything starts; the error names role and file."""
+    program = tmp_path / "program"
+    if kind == "folder":
+        program.mkdir()
+    elif kind != "missing":
+        program.write_text("#!/no/such/interpreter\n" if kind == "bad interpreter" else "#!/bin/sh\n")
+        program.chmod(0o755 if kind == "bad interpreter" else 0o644)
+    ran = tmp_path / "ran"
+    with pytest.raises(SpecError) as caught:
+        local.run(local.app(local.sh(f"touch {ran}; sleep 300", "first"), Role("second", "", entrypoint=str(program))))
+    assert "'second'" in str(caught.value) and str(program) in str(caught.value)
+    assert not ran.exists() and local.scheduler.list() == []
+
+
+def test_exec_fails_late(local, tmp_path: Path, eventually) -> None:
+    """A program that only the kernel finds unfit: the app FAILED, naming role and file; the first role is ended."""
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF nonsense")
+    program.chmod(0o755)
+    app_id = local.run(local.app(local.sh("echo $$; sleep 300", "first"), Role("second", "", entrypoint=str(program))))
+    status = local.wait(app_id)
+    assert status.state is AppState.FAILED
+    assert "'second'" in status.msg and str(program) in status.msg
+    assert [role.replicas[0].state for role in status.roles] == [AppState.CANCELLED, AppState.FAILED]
+
+
+def test_stubborn_replica_and_grandchild(local, eventually) -> None:
+    """Cancel returns at once; after the grace period what ignores SIGTERM is killed, in other sessions too."""
+    inner = "setsid sh -c 'trap \"\" TERM; echo inner $$; while :; do sleep 1; done'"
+    script = f"trap '' TERM; {inner} & echo outer $$; while :; do sleep 1; done"
+    app_id = local.run(local.sh(script), cfg={"grace_period": 2.0})
+    pids = [int(local.line(app_id, word).split()[1]) for word in ("inner", "outer")]
+    started = time.monotonic()
+    local.scheduler.cancel(app_id)
+    assert time.monotonic() - started < 1.0  # well before the grace period is over
+    assert local.status(app_id).cancel_requested
+    assert not local.status(app_id).is_terminal()
+    assert local.wait(app_id, timeout=10).state is AppState.CANCELLED
+    assert not any(map(local.alive, pids))
+
+
+def test_cancel_lets_replicas_clean_up(local) -> None:
+    """SIGTERM comes first, and a replica that uses the grace period gets it."""
+    app_id = local.run(local.sh("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done"))
+    local.line(app_id, "ready")
+    local.scheduler.cancel(app_id)
+    status = local.wait(app_id)
+    assert status.state is AppState.CANCELLED and status.cancel_requested
+    assert local.log(app_id, streams=Stream.STDOUT) == ["ready\n", "bye\n"]
+
+
+def test_leftovers_of_a_finished_app_are_ended(local) -> None:
+    """A replica that leaves a daemon behind has not left it for long."""
+    app_id = local.run(local.sh("setsid sleep 300 & echo $!"), cfg={"grace_period": 1.0})
+    assert local.wait(app_id).state is AppState.SUCCEEDED
+    assert not local.alive(int(local.log(app_id)[0]))
+
+
+def test_gang(local) -> None:
+    """One replica of three fails: the app is FAILED within a second; the status names the replica and its code."""
+    script = 'echo up; [ "$TRANSLOAD_REPLICA_ID" = 1 ] && { read x < $0; exit 3; }; exec sleep 300'
+    fifo = local.home / "go"
+    os.mkfifo(fifo)
+    app_id = local.run(local.app(Role("main", "", entrypoint="sh", args=["-c", script, str(fifo)], num_replicas=3)))
+    for k in range(3):
+        local.line(app_id, "up", k=k)
+    fifo.write_text("go\n")
+    started = time.monotonic()
+    status = local.wait(app_id)
+    assert time.monotonic() - started < 1
+    assert status.state is AppState.FAILED
+    assert "replica 1" in status.msg and "exit code 3" in status.msg
+    replicas = status.roles[0].replicas
+    assert [replica.exit_code for replica in replicas] == [-15, 3, -15]
+    assert [replica.state for replica in replicas] == [AppState.CANCELLED, AppState.FAILED, AppState.CANCELLED]
+    assert all(replica.start_time and replica.end_time and replica.hostname for replica in replicas)
+
+
+def test_min_replicas_hold(local) -> None:
+    """With min_replicas the app survives the failures that it allows."""
+    role = local.sh('[ "$TRANSLOAD_REPLICA_ID" = 1 ] && exit 3; exit 0', num_replicas=3, min_replicas=2)
+    status = local.wait(local.run(role))
+    assert status.state is AppState.SUCCEEDED
+    assert [replica.exit_code for replica in status.roles[0].replicas] == [0, 3, 0]
+    role = local.sh('[ "$TRANSLOAD_REPLICA_ID" = 1 ] && exit 3; exit 0', num_replicas=3, min_replicas=3)
+    assert local.wait(local.run(role)).state is AppState.FAILED
+
+
+def test_same_id_at_once(local) -> None:
+    """Two processes submit the same id at the same moment: one job."""
+    clients = [client("twin", "echo started; sleep 300") for _ in range(4)]
+    try:
+        answers = sorted(one.stdout.readline() for one in clients if one.stdout is not None)
+        assert answers == ["submitted False\n"] * 3 + ["submitted True\n"]
+        local.line("twin", "started")
+        assert local.log("twin") == ["started\n"]
+    finally:
+        for one in clients:
+            one.kill()
+            one.communicate()
+
+
+def test_three_hundred_apps(local) -> None:
+    """300 apps at once from one client, whose threads and descriptors do not grow with them."""
+    local.wait(local.run(local.sh("exit 0")))
+    fds = len(os.listdir("/proc/self/fd"))
+    apps = {local.run(local.sh("sleep 0.2; exit 0")) for _ in range(300)}
+    watch = local.scheduler.watch()
+    watch.update(apps)
+    assert len(os.listdir("/proc/self/fd")) <= fds + 2
+    assert threading.active_count() < 10
+    left, deadline = set(apps), time.monotonic() + 30
+    while left:
+        assert time.monotonic() < deadline
+        for app_id in watch.wait(1) & left:
+            if local.status(app_id).is_terminal():
+                assert local.status(app_id).state is AppState.SUCCEEDED
+                left.discard(app_id)
+    watch.close()
+
+
+def test_spawner_killed_again_and_again(local, eventually) -> None:
+    """However often the helper dies while apps are submitted: each app runs, once, and nothing is left."""
+    marks = local.home / "marks"
+    stop = threading.Event()
+
+    def killer() -> None:
+        while not stop.wait(0.03):
+            for pid in local.spawners():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+    thread = threading.Thread(target=killer)
+    thread.start()
+    submitted = []
+    try:
+        for number in range(25):
+            try:
+                submitted.append(local.run(local.sh(f"echo $TRANSLOAD_APP_ID >> {marks}"), f"hit-{number}", given=True))
+            except SubmitError:
+                continue  # six spawners in a row were killed
+    finally:
+        stop.set()
+        thread.join()
+    assert len(submitted) > 10
+    for app_id in submitted:
+        assert local.wait(app_id).state is AppState.SUCCEEDED
+    assert sorted(marks.read_text().split()) == sorted(row.app_id for row in local.scheduler.list())
+
+
+def test_many_clients_come_and_go(local) -> None:
+    """Clients that end as others begin always find a spawner, or start one."""
+    script = CLIENT.replace("time.sleep(60)", "scheduler.close()")
+    clients = [
+        subprocess.Popen([sys.executable, "-c", script, f"c-{n}", "exit 0"], stdout=subprocess.PIPE, text=True)
+        for n in range(12)
+    ]
+    assert [one.communicate(timeout=60)[0] for one in clients] == ["submitted True\n"] * 12
+    for n in range(12):
+        assert local.wait(f"c-{n}").state is AppState.SUCCEEDED
+
+
+def test_signal_handlers_untouched(local) -> None:
+    """The host program's handlers, wakeup descriptor, working directory and umask stay as they are."""
+    numbers = [n for n in signal.valid_signals() if n not in (signal.SIGKILL, signal.SIGSTOP)]
+    before = [signal.getsignal(n) for n in numbers]
+    wakeup = signal.set_wakeup_fd(-1)
+    cwd, mask = os.getcwd(), os.umask(0o022)
+    os.umask(mask)
+    local.wait(local.run(local.sh("exit 0")))
+    assert [signal.getsignal(n) for n in numbers] == before
+    assert signal.set_wakeup_fd(-1) == wakeup == -1
+    assert os.getcwd() == cwd and os.umask(mask) == mask
+
+
+def test_nothing_left_after_close(transload_home: Path) -> None:
+    """When the last app has ended and its client closes, no process of ours is left, and no thread."""
+    script = f"""
+        from pathlib import Path
+        import os, threading
+        exec(open({str(Path(__file__).with_name("conftest.py"))!r}).read().split('@pytest.fixture')[0])
+        local = Local(Path(os.environ['TRANSLOAD_HOME']))
+        for _ in range(5):
+            assert local.wait(local.run(sh('exit 0'))).state.name == 'SUCCEEDED'
+            pids = local.spawners()
+            local.scheduler.close()
+            assert not [pid for pid in [*pids, *local._named('tl-keeper')] if alive(pid)]
+            assert threading.active_count() == 1
+        print('clean')
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "clean\n", done.stderr
+
+
+def test_zombies_are_dead(local) -> None:
+    """A process that has ended but is not reaped by its parent is not taken for living."""
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert tree.stat_of(zombie.pid) is None
+        assert zombie.pid not in tree.snapshot()
+        script = "import os, time\nif os.fork() == 0: os._exit(0)\nprint('up', flush=True)\ntime.sleep(300)"
+        app_id = local.run(Role("main", "", entrypoint=sys.executable, args=["-c", script]))
+        local.line(app_id, "up")
+        local.scheduler.cancel(app_id)
+        assert local.wait(app_id, timeout=4).state is AppState.CANCELLED
+    finally:
+        zombie.wait()
+
+
+def test_full_disk(transload_home: Path) -> None:
+    """A state folder without room: a clear error, nothing started."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(transload_home)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("not run: no file system of limited size can be mounted here")
+    try:
+        scheduler = LocalScheduler("tests")
+        scheduler._ensure()
+        with open(transload_home / "filler", "wb", buffering=0) as filler, pytest.raises(OSError):
+            while True:
+                filler.write(b"x" * 4096)
+        from transload.schedulers import Submission
+        from transload.specs import AppDef
+
+        ran = transload_home.with_name(transload_home.name + ".ran")
+        app = AppDef("demo", [Role("main", "", entrypoint="touch", args=[str(ran)])])
+        cfg = scheduler.run_opts().resolve({})
+        with pytest.raises(SubmitError, match="No space left"):
+            scheduler.submit(scheduler.convert(app, cfg), "a", Submission(app, app.digest(), "t", cfg))
+        assert scheduler.list() == [] and not ran.exists()
+        scheduler.close()
+    finally:
+        subprocess.run(["umount", "-l", str(transload_home)], check=True)
+
+
+def test_cancel_on_a_full_disk(local, eventually) -> None:
+    """The processes end at once all the same; the state follows as soon as it can be written."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(local.home)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("not run: no file system of limited size can be mounted here")
+    try:
+        app_id = local.run(local.sh("echo $$; exec sleep 300"))
+        pid = int(local.line(app_id, ""))
+        filler = local.home / "filler"
+        with open(filler, "wb", buffering=0) as file, pytest.raises(OSError):
+            while True:
+                file.write(b"x" * 4096)
+        local.scheduler.cancel(app_id)
+        eventually(lambda: not local.alive(pid), timeout=5)
+        assert local.status(app_id).cancel_requested
+        filler.unlink()
+        assert local.wait(app_id).state is AppState.CANCELLED
+        local.scheduler.close()
+    finally:
+        subprocess.run(["umount", "-l", str(local.home)], check=True)
+
+
+def test_folder_removed_under_a_running_app(local, eventually) -> None:
+    """Somebody removes the state of a running app: when it is next looked at, its processes are ended, not orphaned."""
+    import shutil
+
+    app_id = local.run(local.sh("echo $$; sleep 300"))
+    pid = int(local.line(app_id, ""))
+    keeper = local.keeper(app_id)
+    shutil.rmtree(local.folder(app_id))
+    os.kill(keeper, signal.SIGTERM)
+    eventually(lambda: not local.alive(pid) and not local.alive(keeper), timeout=5)
+    assert local.scheduler.describe(app_id) is None
+
+
+def test_keeper_sigterm_is_cancel(local) -> None:
+    """A polite end of the keeper (a shutdown) is a cancel: the true state is written."""
+    app_id = local.run(local.sh("sleep 300"))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    os.kill(local.keeper(app_id), signal.SIGTERM)
+    assert local.wait(app_id).state is AppState.CANCELLED
+
+
+def test_fork_of_the_host_program(local) -> None:
+    """A forked child of the host submits on a connection of its own and does not disturb its parent's."""
+    local.wait(local.run(local.sh("exit 0")))
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            local.run(local.sh("exit 0"), "from-child")
+            local.scheduler.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert local.wait("from-child").state is AppState.SUCCEEDED
+    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED

@@ -1,0 +1,479 @@
+"""An ordinary life: what a job gets, what is seen of it from outside, how it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import stat
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
+from transload.schedulers import Scheduler
+from transload.schedulers.local import LocalScheduler
+from transload.specs import AppDef, AppState, BindMount, Resource, RetryPolicy, Role, Workspace, macros
+
+
+def printed_env(local, app_id: str, k: int = 0) -> dict[str, str]:
+    """Return the environment that ``env`` has printed."""
+    return dict(line.rstrip("\n").split("=", 1) for line in local.log(app_id, k=k) if "=" in line)
+
+
+def test_keeps_the_contract(local) -> None:
+    """The class has all that the Scheduler protocol asks for."""
+    scheduler: Scheduler = local.scheduler
+    for name in vars(Scheduler):
+        if not name.startswith("_"):
+            assert hasattr(scheduler, name), name
+
+
+def test_success_and_failure(local) -> None:
+    """Exit codes, times, host names and signals are told exactly."""
+    begin = time.time()
+    good = local.wait(local.run(local.sh("exit 0")))
+    assert good.state is AppState.SUCCEEDED and good.msg == ""
+    replica = good.roles[0].replicas[0]
+    assert replica.exit_code == 0 and replica.hostname == os.uname().nodename
+    assert begin - 1 <= replica.start_time <= replica.end_time <= time.time() + 1
+    bad = local.wait(local.run(local.sh("kill -9 $$")))
+    assert bad.state is AppState.FAILED and bad.roles[0].replicas[0].exit_code == -9
+    assert "SIGKILL" in bad.msg
+
+
+def test_environment_of_a_replica(local) -> None:
+    """Each replica is told who it is; the macros stand for the same."""
+    role = Role(
+        "main",
+        "",
+        entrypoint="env",
+        env={"MINE": f"{macros.replica_id} ${{other}} $$", "RANK0": macros.rank0_env},
+        num_replicas=2,
+    )
+    app_id = local.run(role)
+    local.wait(app_id)
+    env = printed_env(local, app_id, 1)
+    assert env["TRANSLOAD_APP_ID"] == app_id and env["TRANSLOAD_ROLE"] == "main"
+    assert (env["TRANSLOAD_REPLICA_ID"], env["TRANSLOAD_NUM_REPLICAS"], env["TRANSLOAD_RETRY"]) == ("1", "2", "0")
+    assert env["MINE"] == "1 ${other} $$"
+    assert env[env["RANK0"]] == "localhost"
+
+
+def test_inherited_environment(local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the submitter's environment, or an allow-list; Role.env goes first; odd bytes survive."""
+    monkeypatch.setenv("SUBMITTER_ONLY", "here")
+    monkeypatch.setenv("TZ", "UTC")
+    os.environb[b"ODD"] = b"\xff\xfe"
+    try:
+        role = Role("main", "", entrypoint="env", env={"TZ": "CET"})
+        everything, little = local.run(role), local.run(role, inherit_env=False)
+        local.wait(everything), local.wait(little)
+    finally:
+        del os.environb[b"ODD"]
+    env = printed_env(local, everything)
+    assert env["SUBMITTER_ONLY"] == "here" and env["TZ"] == "CET" and "ODD" in env
+    env = printed_env(local, little)
+    assert "SUBMITTER_ONLY" not in env and env["PATH"] == os.environ["PATH"] and env["TZ"] == "CET"
+
+
+def test_secrets_stay_off_the_disk(local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret and a secret-looking variable reach the replica, and no file of ours."""
+    monkeypatch.setenv("SOURCE", "s3cr3t-by-reference")
+    monkeypatch.setenv("INHERITED_TOKEN", "t0k3n-inherited")
+    script = "test ${#GIVEN} = 19 -a ${#API_KEY} = 10 -a ${#INHERITED_TOKEN} = 15"
+    role = local.sh(script, env={"API_KEY": "k3y-in-env"}, secrets={"GIVEN": "env:SOURCE"})
+    app_id = local.run(role)
+    options = local.scheduler.run_opts().resolve({})
+    assert "k3y-in-env" not in local.scheduler.format_request(local.scheduler.convert(local.app(role), options))
+    assert local.wait(app_id).state is AppState.SUCCEEDED
+    for path in local.home.rglob("*"):
+        if path.is_file():
+            assert b"s3cr3t-by" not in path.read_bytes() and b"k3y-in" not in path.read_bytes(), path
+            assert b"t0k3n" not in path.read_bytes(), path
+    described = local.scheduler.describe(app_id)
+    assert described.app.roles[0].env["API_KEY"] != "k3y-in-env"
+    assert described.app.roles[0].secrets == {"GIVEN": "env:SOURCE"}
+
+
+def test_where_it_runs(local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that is a folder is img_root and working directory; else the current directory is."""
+    image, here = tmp_path / "image", tmp_path / "here"
+    image.mkdir(), here.mkdir()
+    (image / "tool").write_text("#!/bin/sh\necho tool of the image in $PWD, root $1\n")
+    (image / "tool").chmod(0o755)
+    monkeypatch.chdir(here)
+    app_id = local.run(Role("main", str(image), entrypoint="./tool", args=[macros.img_root]))
+    local.wait(app_id)
+    assert local.log(app_id) == [f"tool of the image in {image}, root {image}\n"]
+    app_id = local.run(Role("main", "python:3.11-slim", entrypoint="pwd"))
+    local.wait(app_id)
+    assert local.log(app_id) == [f"{here}\n"]
+
+
+def test_local_cwd(local_cwd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the name local_cwd, replicas run in the current directory whatever the image."""
+    monkeypatch.chdir(tmp_path)
+    app_id = local_cwd.run(Role("main", "/", entrypoint="pwd"))
+    local_cwd.wait(app_id)
+    assert local_cwd.log(app_id) == [f"{tmp_path}\n"]
+
+
+def test_prepend_cwd(local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """prepend_cwd finds programs of the working directory first."""
+    (tmp_path / "ls").write_text("#!/bin/sh\necho mine\n")
+    (tmp_path / "ls").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    app_id = local.run(Role("main", "", entrypoint="ls"), cfg={"prepend_cwd": True})
+    local.wait(app_id)
+    assert local.log(app_id) == ["mine\n"]
+
+
+def test_log_dir(local, tmp_path: Path) -> None:
+    """Logs go where log_dir says; deleting the app leaves them there."""
+    app_id = local.run(local.sh("echo out; echo err >&2"), cfg={"log_dir": str(tmp_path)})
+    local.wait(app_id)
+    folder = tmp_path / app_id / "main" / "0"
+    assert (folder / "stdout.log").read_text() == "out\n" and (folder / "stderr.log").read_text() == "err\n"
+    local.scheduler.delete(app_id)
+    assert (folder / "stdout.log").exists()
+
+
+def test_umask_and_limits_of_the_submitter(local, tmp_path: Path) -> None:
+    """Replicas have the submitter's umask, limits and niceness, not the spawner's; and default signal handling."""
+    script = "umask; ulimit -S -n; trap; grep SigIgn /proc/self/status"
+    local.wait(local.run(local.sh("exit 0")))  # the spawner has the limits of before
+    before, soft_hard = os.umask(0o027), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (777, soft_hard[1]))
+    try:
+        app_id = local.run(local.sh(script))
+    finally:
+        os.umask(before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, soft_hard)
+    local.wait(app_id)
+    lines = local.log(app_id)
+    assert lines[0].strip() in ("027", "0027") and lines[1] == "777\n"
+    assert int(lines[-1].split()[1], 16) & 0x7FFFFFFF == 0
+
+
+def test_workspace_is_copied_once(local, tmp_path: Path) -> None:
+    """The workspace is copied for the submit, ignored files are not, replicas share it, delete removes it."""
+    (tmp_path / "code.sh").write_text("echo from the workspace\n")
+    role = Role("main", "", entrypoint="sh", args=["code.sh"], num_replicas=2, workspace=Workspace({str(tmp_path): ""}))
+    app_id = local.run(role)
+    assert local.wait(app_id).state is AppState.SUCCEEDED
+    assert local.log(app_id, k=1) == ["from the workspace\n"]
+    copies = local.home / "local" / "workspaces"
+    assert len(list(copies.iterdir())) == 1
+    local.scheduler.delete(app_id)
+    assert list(copies.iterdir()) == []
+
+
+def test_everything_is_private(local) -> None:
+    """All folders are 0700 and all files 0600, whatever the umask."""
+    before = os.umask(0)
+    try:
+        app_id = local.run(local.sh("echo x; echo y >&2"))
+    finally:
+        os.umask(before)
+    local.wait(app_id)
+    for path in [local.home / "local", *(local.home / "local").rglob("*")]:
+        assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
+
+
+def test_seen_from_another_process(local) -> None:
+    """Another process of the user describes, lists, reads, cancels."""
+    app_id = local.run(local.sh("echo hello; sleep 300"))
+    local.line(app_id, "hello")
+    script = f"""
+from transload.schedulers.local import LocalScheduler
+s = LocalScheduler("other")
+d = s.describe({app_id!r})
+print(d.status.state, d.session, d.app.roles[0].name, d.digest[:7])
+print([row.app_id for row in s.list()], next(s.log_iter({app_id!r}, "main")), end="")
+s.cancel({app_id!r})
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == f"RUNNING tests main sha256:\n{[app_id]} hello\n"
+    assert local.wait(app_id).state is AppState.CANCELLED
+
+
+def test_unknown_app(local) -> None:
+    """What does not exist is None, cannot be cancelled or deleted, and its log says so; ids cannot leave the folder."""
+    for app_id in ("nothing", "../apps", "..", "a/b", ""):
+        assert local.scheduler.describe(app_id) is None
+        assert not local.scheduler.existed(app_id)
+        local.scheduler.cancel(app_id)
+        local.scheduler.delete(app_id)
+        with pytest.raises(AppNotFound):
+            local.scheduler.log_iter(app_id, "main")
+    with pytest.raises(SpecError, match="app_id="):
+        local.run(local.sh("exit 0"), "../evil")
+
+
+def test_adopt_if_exists(local) -> None:
+    """Same id and definition: adopted; another definition: refused."""
+    role = local.sh("echo once; sleep 300")
+    local.run(role, "mine", given=True)
+    assert local.started is True
+    local.run(role, "mine", given=True)
+    assert local.started is False
+    with pytest.raises(AppExists):
+        local.run(local.sh("echo other"), "mine", given=True)
+    local.line("mine", "once")
+    assert local.log("mine") == ["once\n"]
+
+
+def test_delete_remembers_given_ids(local) -> None:
+    """Delete ends the app and removes it; that a caller-given id existed stays known, and it is not used again."""
+    local.run(local.sh("echo $$; sleep 300"), "mine", given=True)
+    pid = int(local.line("mine", ""))
+    local.scheduler.delete("mine")
+    local.scheduler.delete("mine")
+    assert not local.alive(pid)
+    assert local.scheduler.describe("mine") is None and local.scheduler.existed("mine")
+    with pytest.raises(AppExists, match="deleted"):
+        local.run(local.sh("echo $$; sleep 300"), "mine", given=True)
+    other = local.run(local.sh("exit 0"))
+    local.wait(other)
+    local.scheduler.delete(other)
+    assert not local.scheduler.existed(other)
+
+
+def test_prune(local) -> None:
+    """Ended apps go by age and by size, oldest first; what runs stays."""
+    ended = [local.run(local.sh(f"head -c 200000 /dev/zero; exit {i}"), f"old-{i}", given=i == 0) for i in range(4)]
+    for place, app_id in enumerate(ended):
+        local.wait(app_id)
+        state = local.folder(app_id) / "state.json"
+        os.utime(state, (state.stat().st_atime, time.time() - 1000 * (4 - place)))
+    running = local.run(local.sh("sleep 300"))
+    assert list(local.scheduler.prune(older_than=3500)) == ["old-0"]
+    assert local.scheduler.existed("old-0")
+    assert list(local.scheduler.prune(max_size=500_000)) == ["old-1"]
+    assert list(local.scheduler.prune()) == []
+    assert list(local.scheduler.prune(older_than=0, now=time.time() + 10)) == ["old-2", "old-3"]
+    assert [row.app_id for row in local.scheduler.list()] == [running]
+
+
+def test_list_newest_first(local) -> None:
+    """The list holds id, name, state and time, newest first."""
+    first = local.run(local.sh("exit 0"))
+    second = local.run(local.sh("exit 1"))
+    local.wait(first), local.wait(second)
+    rows = local.scheduler.list()
+    assert [(row.app_id, row.state, row.name) for row in rows] == [
+        (second, AppState.FAILED, "demo"),
+        (first, AppState.SUCCEEDED, "demo"),
+    ]
+    assert all(row.created and datetime.fromtimestamp(row.created) for row in rows)
+
+
+def test_timeout_of_the_app(local) -> None:
+    """AppDef.timeout ends the app, FAILED with that reason."""
+    app_id = local.run(local.app(local.sh("echo $$; sleep 300"), timeout=0.3))
+    status = local.wait(app_id, timeout=5)
+    assert status.state is AppState.FAILED and status.msg == "timed out after 0.3 s"
+    assert not local.alive(int(local.log(app_id)[0]))
+
+
+def test_newer_state_is_refused(local) -> None:
+    """State of a newer schema is refused clearly; unknown fields of this one are passed over."""
+    app_id = local.run(local.sh("exit 0"))
+    local.wait(app_id)
+    path = local.folder(app_id) / "state.json"
+    state = json.loads(path.read_text()) | {"later": {"field": 1}}
+    path.write_text(json.dumps(state))
+    assert local.status(app_id).state is AppState.SUCCEEDED
+    path.write_text(json.dumps(state | {"schema": 99}))
+    with pytest.raises(SchedulerUnavailable, match="newer version"):
+        local.scheduler.describe(app_id)
+    assert [row.state for row in local.scheduler.list()] == [AppState.UNKNOWN]
+    path.write_text(json.dumps(state))
+
+
+def test_damaged_state(local) -> None:
+    """Half-written files of a crash of the machine are no traceback: FAILED, or UNKNOWN at worst."""
+    app_id = local.run(local.sh("exit 0"))
+    local.wait(app_id)
+    (local.folder(app_id) / "state.json").write_bytes(b"")
+    assert local.status(app_id).state in (AppState.FAILED, AppState.UNKNOWN)
+    (local.folder(app_id) / "state.json").unlink(missing_ok=True)
+    assert local.scheduler.describe(app_id) is not None
+
+
+REFUSED = {
+    "roles[0].mounts[0]": {"mounts": [BindMount("/a", "/b")]},
+    "roles[0].retry_policy": {"retry_policy": RetryPolicy.HOT_SPARE},
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_refused_by_field(local, field: str) -> None:
+    """What a local process cannot have is refused in convert, by the field's path."""
+    role = local.sh("exit 0", **REFUSED[field])
+    with pytest.raises(UnsupportedFeature) as caught:
+        local.scheduler.convert(local.app(role), local.scheduler.run_opts().resolve({}))
+    assert caught.value.field == field and field in str(caught.value)
+
+
+@pytest.mark.parametrize("option", [{"grace_period": -1.0}, {"max_log_size": float("nan")}])
+def test_options_out_of_range(local, option: dict[str, float]) -> None:
+    """Options out of range are refused by name."""
+    with pytest.raises(SpecError, match=next(iter(option))):
+        local.run(local.sh("exit 0"), cfg=option)
+
+
+def test_convert_touches_nothing(transload_home: Path) -> None:
+    """A dry-run makes no folder, no file and no process."""
+    scheduler = LocalScheduler("tests")
+    app = AppDef("demo", [Role("main", "", entrypoint="true", port_map={"http": 80}, resource=Resource(1, 1, 10))])
+    request = scheduler.convert(app, scheduler.run_opts().resolve({}))
+    assert "true" in scheduler.format_request(request)
+    assert scheduler.describe("x") is None and scheduler.list() == [] and scheduler.prune() == []
+    assert list(transload_home.iterdir()) == []
+    scheduler.close()
+
+
+def test_bad_home(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state folder that is open to others, somebody else's or no folder: a clear error, nothing started."""
+    app = AppDef("demo", [Role("main", "", entrypoint="true")])
+
+    def submit() -> None:
+        from transload.schedulers import Submission
+
+        scheduler = LocalScheduler("tests")
+        cfg = scheduler.run_opts().resolve({})
+        scheduler.submit(scheduler.convert(app, cfg), "a", Submission(app, app.digest(), "t", cfg))
+
+    from transload.errors import ConfigError
+
+    transload_home.chmod(0o777)
+    with pytest.raises(ConfigError, match="writable for others"):
+        submit()
+    transload_home.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(transload_home, 12345, -1)
+        with pytest.raises(ConfigError, match="belongs to user 12345"):
+            submit()
+        os.chown(transload_home, 0, -1)
+    (transload_home / "file").touch()
+    monkeypatch.setenv("TRANSLOAD_HOME", str(transload_home / "file" / "below"))
+    with pytest.raises(ConfigError, match="Not a directory"):
+        submit()
+    monkeypatch.setenv("TRANSLOAD_HOME", "/proc/transload")
+    with pytest.raises((ConfigError, SubmitError)):
+        submit()
+
+
+def test_unreadable_state_is_not_absence(transload_home: Path) -> None:
+    """A state folder that cannot be read says so: it is not taken for one without apps."""
+    (transload_home / "local").symlink_to("local")
+    scheduler = LocalScheduler("tests")
+    for ask in (scheduler.list, lambda: scheduler.describe("x"), lambda: scheduler.log_iter("x", "main")):
+        with pytest.raises(SchedulerUnavailable, match="cannot read"):
+            ask()
+    scheduler.close()
+
+
+def test_long_state_folder(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state folder whose path is longer than a socket's address may be works."""
+    import importlib.util
+
+    deep = transload_home / ("d" * 120)
+    deep.mkdir(0o700)
+    monkeypatch.setenv("TRANSLOAD_HOME", str(deep))
+    spec = importlib.util.spec_from_file_location("local_conftest", Path(__file__).with_name("conftest.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    wrapped = module.Local(deep)
+    assert wrapped.wait(wrapped.run(wrapped.sh("exit 0"))).state is AppState.SUCCEEDED
+    wrapped.scheduler.close()
+
+
+def test_keeper_is_small(local) -> None:
+    """A keeper's proportional memory is at most 15 MiB, and it loads nothing of the host program."""
+    apps = [local.run(local.sh("sleep 300")) for _ in range(3)]
+    for app_id in apps:
+        local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+        rollup = Path(f"/proc/{local.keeper(app_id)}/smaps_rollup").read_text()
+        pss = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        assert pss < 15 * 1024
+    assert len(local.spawners()) == 1
+
+
+def test_supervisor_imports_nothing_of_ours() -> None:
+    """The spawner runs its folder as a package of its own; heavy modules stay out."""
+    import transload.schedulers.local as package
+
+    parent = os.path.dirname(package.__file__)
+    code = f"import sys; sys.path.insert(0, {parent!r}); import supervisor.spawner; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {
+        "transload",
+        "dataclasses",
+        "typing",
+        "subprocess",
+        "asyncio",
+        "logging",
+        "threading",
+        "inspect",
+    }
+
+
+async def test_watch_in_an_event_loop(local) -> None:
+    """The watch's descriptor serves asyncio: it tells of ends, and of keepers that died with all who could tell."""
+    import asyncio
+
+    app_id = local.run(local.sh("sleep 300"))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    watch = local.scheduler.watch()
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+    watch.update([app_id])
+    watch.drain()
+    loop.add_reader(watch.fileno(), changed.set)
+    spawner, keeper = local.spawners()[0], local.keeper(app_id)
+    os.kill(spawner, 19)
+    os.kill(keeper, 9)
+    os.kill(spawner, 9)
+    seen: set[str] = set()
+    while app_id not in seen:
+        await asyncio.wait_for(changed.wait(), 5)
+        changed.clear()
+        seen = watch.drain()
+    loop.remove_reader(watch.fileno())
+    watch.close()
+    assert local.status(app_id).state is AppState.FAILED
+
+
+def test_watch(local) -> None:
+    """A watch tells of changed apps only, can be woken, and returns nothing when time runs out."""
+    import threading
+
+    watch = local.scheduler.watch()
+    try:
+        assert watch.wait(0.01) == set()
+        fifo = local.home / "go"
+        os.mkfifo(fifo)
+        app_id = local.run(local.sh(f"read x < {fifo}"))
+        other = local.run(local.sh("exit 0"))
+        local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+        local.wait(other)
+        watch.update([app_id])
+        assert watch.wait(1) == {app_id}
+        threading.Timer(0.05, watch.wake).start()
+        begin = time.monotonic()
+        while time.monotonic() - begin < 0.9 and not watch.wait(1):
+            break
+        fifo.write_text("x\n")
+        while not local.status(app_id).is_terminal():
+            assert watch.wait(5) <= {app_id}
+        assert watch.drain() <= {app_id}
+        assert isinstance(watch.fileno(), int)
+    finally:
+        watch.close()

@@ -1,0 +1,115 @@
+"""Retries: what is started again, how often, and what is counted."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from transload.specs import AppState, RetryPolicy
+
+# Replica 1 fails until its third attempt; all note each of their attempts.
+FLAKY = """
+echo attempt $TRANSLOAD_RETRY
+[ "$TRANSLOAD_REPLICA_ID" = 1 ] && [ "$TRANSLOAD_RETRY" -lt 2 ] && exit 3
+[ "$TRANSLOAD_REPLICA_ID" = 1 ] || sleep 0.2
+exit 0
+"""
+
+
+def attempts(local, app_id: str, role: str = "main") -> list[int]:
+    """Return how many attempts each replica of a role has noted."""
+    count = len(next(r for r in local.status(app_id).roles if r.role == role).replicas)
+    return [len(local.log(app_id, role, k)) for k in range(count)]
+
+
+def test_by_replica(local) -> None:
+    """REPLICA starts the failed replica alone."""
+    app_id = local.run(local.sh(FLAKY, num_replicas=3, max_retries=2, retry_policy=RetryPolicy.REPLICA))
+    status = local.wait(app_id)
+    assert status.state is AppState.SUCCEEDED and status.num_restarts == 2
+    assert [replica.restarts for replica in status.roles[0].replicas] == [0, 2, 0]
+    assert attempts(local, app_id) == [1, 3, 1]
+
+
+def test_by_role(local) -> None:
+    """ROLE starts all replicas of the role; other roles go on."""
+    flaky = local.sh(FLAKY, "flaky", num_replicas=2, max_retries=2, retry_policy=RetryPolicy.ROLE)
+    steady = local.sh("echo attempt; sleep 0.5", "steady")
+    app_id = local.run(local.app(flaky, steady))
+    status = local.wait(app_id)
+    assert status.state is AppState.SUCCEEDED and status.num_restarts == 2
+    assert [replica.restarts for replica in status.roles[0].replicas] == [2, 2]
+    assert attempts(local, app_id, "steady") == [1]
+    assert attempts(local, app_id, "flaky")[1] == 3
+
+
+def test_by_application(local) -> None:
+    """APPLICATION starts everything."""
+    flaky = local.sh(FLAKY, "flaky", num_replicas=2, max_retries=2)
+    steady = local.sh("echo attempt; sleep 0.3", "steady")
+    app_id = local.run(local.app(flaky, steady))
+    status = local.wait(app_id)
+    assert status.state is AppState.SUCCEEDED and status.num_restarts == 2
+    assert [replica.restarts for role in status.roles for replica in role.replicas] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
+def test_used_up(local, policy: RetryPolicy) -> None:
+    """When the retries are used up the app is FAILED, after exactly 1 + max_retries attempts."""
+    app_id = local.run(local.sh("echo attempt $TRANSLOAD_RETRY; exit 3", max_retries=2, retry_policy=policy))
+    status = local.wait(app_id)
+    assert status.state is AppState.FAILED and status.num_restarts == 2
+    assert status.roles[0].replicas[0].exit_code == 3
+    assert local.log(app_id) == ["attempt 0\n", "attempt 1\n", "attempt 2\n"]
+
+
+def test_leftovers_of_an_attempt_are_ended_first(local) -> None:
+    """What a failed attempt left running (in another session) is ended before the next one starts."""
+    script = 'if [ "$TRANSLOAD_RETRY" = 0 ]; then setsid sleep 300 & echo $!; exit 3; fi; echo second'
+    role = local.sh(script, max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    other = local.sh("sleep 300", "other")
+    app_id = local.run(local.app(role, other))
+    local.line(app_id, "second")
+    assert not local.alive(int(local.log(app_id)[0]))
+
+
+def test_pending_in_between(local) -> None:
+    """While nothing runs because everything is being started again, the app is PENDING; then RUNNING again."""
+    fifo = local.home / "go"
+    os.mkfifo(fifo)
+    script = f"trap 'sleep 0.4; exit 1' TERM; [ $TRANSLOAD_RETRY = 0 ] && exit 3; read x < {fifo}"
+    app_id = local.run(local.sh(script, max_retries=1))
+    status = local.wait(app_id, lambda status: status.num_restarts == 1 and status.state is AppState.RUNNING)
+    assert "started again" in status.msg
+    fifo.write_text("x\n")
+    assert local.wait(app_id).state is AppState.SUCCEEDED
+
+
+def test_no_pending_at_the_end(local) -> None:
+    """While only leftovers of an app are being ended, it is RUNNING still, never PENDING: nothing will be started."""
+    stubborn = "setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done' & echo $!; sleep 0.2"
+    app_id = local.run(local.sh(stubborn), cfg={"grace_period": 0.5})
+    seen = set()
+    local.wait(app_id, lambda status: seen.add(status.state) or status.is_terminal())
+    assert seen <= {AppState.SUBMITTED, AppState.RUNNING, AppState.SUCCEEDED}
+
+
+def test_cancel_while_restarting(local) -> None:
+    """A cancel in the middle of restarts ends the app: nothing is started again."""
+    app_id = local.run(
+        local.sh("echo attempt; sleep 0.02; exit 3", max_retries=100_000, retry_policy=RetryPolicy.REPLICA)
+    )
+    local.wait(app_id, lambda status: status.num_restarts > 3)
+    local.scheduler.cancel(app_id)
+    status = local.wait(app_id)
+    assert status.state is AppState.CANCELLED
+    count = len(local.log(app_id, regex="attempt"))
+    assert count <= status.num_restarts + 1
+
+
+def test_unfinished_line_of_an_attempt(local) -> None:
+    """The next attempt's first line is a line of its own."""
+    app_id = local.run(local.sh("printf 'no newline %s' $TRANSLOAD_RETRY; exit 3", max_retries=1))
+    local.wait(app_id)
+    assert local.log(app_id) == ["no newline 0\n", "no newline 1"]

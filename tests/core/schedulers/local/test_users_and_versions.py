@@ -1,0 +1,146 @@
+"""State that others left: another user of the same host, an older version."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transload.specs import AppState
+
+NOBODY = 65534
+
+STRANGER = """
+import os, sys
+for entry in reversed(sys.argv[2].split(os.pathsep)):
+    sys.path.insert(0, entry)
+from transload.errors import TransloadError
+from transload.runner import get_runner
+from transload.specs import AppDef, Role
+
+handle = sys.argv[1]
+app = AppDef("mine", [Role("main", "", entrypoint="true")])
+tried = {
+    "status": lambda runner: runner.attach(handle),
+    "list": lambda runner: runner.list("local"),
+    "cancel": lambda runner: runner.cancel(handle),
+    "delete": lambda runner: runner.delete(handle),
+    "log": lambda runner: list(runner.log_lines(handle, "main")),
+    "run": lambda runner: runner.run(app, "local"),
+}
+for name, call in tried.items():
+    try:
+        with get_runner() as runner:
+            call(runner)
+        print(name, "was allowed")
+    except TransloadError as exc:
+        print(name, "refused:", str(exc).count("\\n"))
+"""
+
+
+def _as_nobody(program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code as another user."""
+    return subprocess.run(
+        ["/usr/bin/env", *(f"{name}={value}" for name, value in env.items()), program, "-B", "-c", *arguments],
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        env={"PATH": os.environ["PATH"]},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _python_for_everybody() -> str:
+    """Return a Python that another user may run, and that can import these sources."""
+    code = f"import sys; sys.path[:0] = {sys.path!r}; import fsspec, pluggy, transload.runner"
+    for program in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
+        if os.path.exists(program) and _as_nobody(program, code).returncode == 0:
+            return program
+    pytest.skip("not run: another user has no Python that can import these sources")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become another user")
+def test_another_user_sees_and_touches_nothing(local) -> None:
+    """Another user who names our state folder is refused in one line each time, and our app goes on."""
+    program = _python_for_everybody()
+    app_id = local.run(local.sh("echo secret; sleep 300"))
+    local.line(app_id, "secret")
+    paths = os.pathsep.join(sys.path)
+    done = _as_nobody(program, STRANGER, f"local://tests/{app_id}", paths, TRANSLOAD_HOME=str(local.home))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"{name} refused: 0" for name in ("status", "list", "cancel", "delete", "log", "run")
+    ]
+    assert local.status(app_id).state is AppState.RUNNING
+
+
+RECORD = {
+    "schema": 1,
+    "app_id": "old",
+    "session": "transload",
+    "app": {
+        "schema": 1,
+        "name": "echo",
+        "roles": [{"name": "main", "image": "", "entrypoint": "echo", "args": ["hi"], "num_replicas": 1}],
+    },
+    "cfg": {"grace_period": 5.0},
+    "digest": "sha256:c7828fbeb832c2076452c6a6431ec639e37868a85a63561af5e9a53930fb23cf",
+    "created": 1795245456.859414,
+    "boot_id": "another boot",
+    "id_given": True,
+    "cookie": "40edbf9214eebb8faad9b5482897931a",
+    "token": "75bc11317b935a96",
+    "workspaces": [],
+}
+REPLICA = {"id": 0, "role": "main", "hostname": "vm", "start_time": 1795245457.0, "restarts": 0}
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "RUNNING"])
+def test_state_of_version_0_1(local, state: str) -> None:
+    """What 0.1 wrote can be read for ever: this is a copy of such files, not made by the code that is tested."""
+    folder = Path(local.home) / "local" / "apps" / "old"
+    logs = folder / "logs" / "main" / "0"
+    logs.mkdir(parents=True)
+    for path in (folder.parent.parent, folder.parent, folder):
+        path.chmod(0o700)
+    record = RECORD | {"tracker_base": str(folder / "results"), "logs": str(folder / "logs")}
+    ended = {"exit_code": 0, "end_time": 1795245457.5} if state == "SUCCEEDED" else {}
+    status = {
+        "schema": 1,
+        "state": state,
+        "num_restarts": 0,
+        "msg": "",
+        "roles": [
+            {"role": "main", "replicas": [REPLICA | {"state": state, "exit_code": None, "end_time": None} | ended]}
+        ],
+        "cancel_requested": False,
+        "processes": [] if ended else [[1, 12345]],
+    }
+    (folder / "record.json").write_text(json.dumps(record))
+    (folder / "state.json").write_text(json.dumps(status))
+    (folder / "lock").touch()
+    os.mkfifo(folder / "ctl")
+    (logs / "stdout.log").write_text("hi\n")
+    (logs / "stderr.log").touch()
+    (logs / "index").write_bytes(bytes.fromhex("a99c476451c0da4103000000000000000000000000000000"))
+    found = local.scheduler.describe("old")
+    assert found is not None and found.app is not None
+    assert found.app.roles[0].args == ["hi"]
+    assert found.digest == RECORD["digest"]
+    if ended:
+        assert found.status.state is AppState.SUCCEEDED
+        assert found.status.roles[0].replicas[0].end_time == 1795245457.5
+    else:
+        assert found.status.state is AppState.FAILED and "rebooted" in found.status.msg
+    assert local.log("old") == ["hi\n"]
+    assert [row.app_id for row in local.scheduler.list()] == ["old"]
+    local.scheduler.delete("old")
+    assert local.scheduler.describe("old") is None and local.scheduler.existed("old")

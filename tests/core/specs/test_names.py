@@ -1,0 +1,185 @@
+"""Handles, macros and run options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.errors import AppNotFound, ConfigError
+from transload.specs import (
+    InvalidRunConfigException,
+    MalformedAppHandleException,
+    ParsedAppHandle,
+    Role,
+    SpecError,
+    UnknownAppException,
+    UnknownSchedulerException,
+    get_type_name,
+    macros,
+    make_app_handle,
+    parse_app_handle,
+    runopts,
+)
+from transload.specs._text import split_list, split_pairs
+
+VALUES = macros.Values("/root", "app-1", "3", "RANK0")
+schedulers = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,10}", fullmatch=True).map(lambda name: name.rstrip("\n"))
+anything = st.text(max_size=20)
+
+
+@given(schedulers, anything, anything.filter(bool))
+def test_handle_round_trip(scheduler: str, session: str, app_id: str) -> None:
+    """Whatever session and id hold, slashes, percent signs, newlines, bytes of file names: they come back."""
+    handle = make_app_handle(scheduler, session, app_id)
+    assert parse_app_handle(handle) == ParsedAppHandle(scheduler, session, app_id)
+    assert handle.isascii()
+    assert handle.count("/") == 3
+    assert not any(char.isspace() for char in handle)
+
+
+def test_plain_handles_stay_plain() -> None:
+    """What is safe is not encoded, the colon of a namespace above all."""
+    assert make_app_handle("kubernetes", "transload", "team:job-1") == "kubernetes://transload/team:job-1"
+    assert parse_app_handle("local://s/x") == ("local", "s", "x")
+    assert parse_app_handle("local:///x").session_name == ""
+    assert parse_app_handle("local://s/a%2Fb").app_id == "a/b"
+
+
+@pytest.mark.parametrize(
+    "handle",
+    ["", "x", "local:/s/x", "local://s", "local://s/", "://s/x", "local://s/a/b", "lo cal://s/x", "l://s/%FF", None, 5],
+)
+def test_malformed_handles(handle: Any) -> None:
+    """Anything else is refused, the form told."""
+    with pytest.raises(MalformedAppHandleException, match="SCHEDULER://SESSION/APP_ID"):
+        parse_app_handle(handle)
+
+
+def test_handles_that_cannot_be_made() -> None:
+    """A scheduler's name that is none, and an empty id, are refused."""
+    for scheduler, app_id in (("lo cal", "x"), ("", "x"), ("local", ""), ("a/b", "x")):
+        with pytest.raises(MalformedAppHandleException):
+            make_app_handle(scheduler, "s", app_id)
+    assert UnknownAppException is AppNotFound
+    assert issubclass(MalformedAppHandleException, SpecError)
+
+
+def test_macros_replace_four_tokens() -> None:
+    """In args, env values and metadata, nested too; the role itself stays as it was."""
+    role = Role(
+        "r",
+        "${img_root}",
+        entrypoint="${img_root}/x",
+        args=[macros.img_root + "/bin", "--id=${app_id}/${replica_id}", "${${rank0_env}:=localhost}"],
+        env={"A": "${app_id}", "${app_id}": "x"},
+        metadata={"k": {"n": ["${replica_id}", 5, None]}, "s": "${rank0_env}"},
+    )
+    done = VALUES.apply(role)
+    assert done.args == ["/root/bin", "--id=app-1/3", "${RANK0:=localhost}"]
+    assert done.env == {"A": "app-1", "${app_id}": "x"}
+    assert done.metadata == {"k": {"n": ["3", 5, None]}, "s": "RANK0"}
+    assert (done.entrypoint, done.image) == ("${img_root}/x", "${img_root}")
+    assert role.args[0] == "${img_root}/bin"
+    assert done.env is not role.env
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["$$", "$app_id", "${HOME}", "$${", "${app_id", "${APP_ID}", "$(app_id)", "${ app_id }", "${unknown}", "$", "100%"],
+)
+def test_every_other_dollar_is_the_users(text: str) -> None:
+    """What is not one of the four tokens stays as it was."""
+    assert VALUES.substitute(text) == text
+
+
+def test_macro_values_are_not_replaced_again() -> None:
+    """A value that holds a token is put in as it is."""
+    values = macros.Values("${app_id}", "${img_root}", "0", "X")
+    assert values.substitute("${img_root}|${app_id}|$${app_id}") == "${app_id}|${img_root}|$${img_root}"
+
+
+@given(st.lists(st.sampled_from(["$", "{", "}", "app_id", "replica_id", "x", "${app_id}", "$$", " "]), max_size=10))
+def test_substitution_is_replacing_tokens(parts: list[str]) -> None:
+    """Substitution is exactly the replacement of the four texts."""
+    text = "".join(parts)
+    assert VALUES.substitute(text) == text.replace("${app_id}", "app-1").replace("${replica_id}", "3")
+
+
+def options() -> runopts:
+    """Return options of each type."""
+    opts = runopts()
+    opts.add("queue", type_=str, help="where", required=True)
+    opts.add("size", type_=int, help="how many", default=1)
+    opts.add("rate", type_=float, help="how fast")
+    opts.add("debug", type_=bool, help="whether", default=False)
+    opts.add("hosts", type_=list[str], help="which", default=["a"])
+    opts.add("labels", type_=dict[str, str], help="what")
+    return opts
+
+
+def test_run_options() -> None:
+    """Parsed by type, defaults filled in."""
+    opts = options()
+    cfg = opts.cfg_from_str("queue=q,size=2,debug=yes,hosts=a,b;labels=x:1,y:2")
+    assert cfg == {"queue": "q", "size": 2, "debug": True, "hosts": ["a", "b"], "labels": {"x": "1", "y": "2"}}
+    assert opts.resolve({"queue": "q"}) == {
+        "queue": "q", "size": 1, "rate": None, "debug": False, "hosts": ["a"], "labels": None,
+    }  # fmt: skip
+    assert opts.resolve({"queue": "q", "rate": 1})["rate"] == 1
+    assert opts.cfg_from_str("") == {}
+    assert len(opts) == 6
+    assert dict(opts)["size"].default == 1
+    assert opts.get("nope") is None
+    assert "queue=QUEUE" in repr(opts)
+    assert get_type_name(list[str]) == "list[str]"
+
+
+@pytest.mark.parametrize(
+    ("cfg", "says"),
+    [
+        ({}, "'queue' must be given: where"),
+        ({"queue": 5}, "queue=5: must be of type str"),
+        ({"queue": "q", "siez": 1}, "unknown run option 'siez': did you mean 'size'"),
+        ({"queue": "q", "size": "1"}, "must be of type int"),
+        ({"queue": "q", "size": True}, "must be of type int"),
+        ({"queue": "q", "debug": 1}, "must be of type bool"),
+        ({"queue": "q", "hosts": "a"}, "must be of type list"),
+        ({"queue": "q", "hosts": [1]}, "must be of type list"),
+        ({"queue": "q", "labels": {"a": 1}}, "must be of type dict"),
+    ],
+)
+def test_wrong_run_options(cfg: dict[str, Any], says: str) -> None:
+    """Unknown, missing or of the wrong type: refused by name."""
+    with pytest.raises(InvalidRunConfigException) as caught:
+        options().resolve(cfg)
+    assert says in str(caught.value)
+    assert isinstance(caught.value, ConfigError)
+
+
+@pytest.mark.parametrize("text", ["queue", "size=x", "debug=perhaps", "nope=1", "labels=a", "=1"])
+def test_wrong_option_texts(text: str) -> None:
+    """A text that does not parse is refused."""
+    with pytest.raises(InvalidRunConfigException):
+        options().cfg_from_str(text)
+
+
+def test_wrong_option_definitions() -> None:
+    """A required option has no default, and a default is of the option's type."""
+    with pytest.raises(ValueError, match="has no default"):
+        runopts().add("a", type_=str, help="h", default="x", required=True)
+    with pytest.raises(TypeError, match="not of type int"):
+        runopts().add("a", type_=int, help="h", default="x")
+
+
+def test_unknown_scheduler_is_suggested() -> None:
+    """The nearest name is in the message."""
+    assert "did you mean 'local'" in str(UnknownSchedulerException("locl", ["local", "slurm"]))
+
+
+def test_splitting() -> None:
+    """Pairs and lists as typed."""
+    assert split_pairs("A=1,B=x,y;C='q'") == {"A": "1", "B": "x,y", "C": "q"}
+    assert split_list("a, b;c,,") == ["a", "b", "c"]

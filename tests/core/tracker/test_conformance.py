@@ -1,0 +1,31 @@
+"""The tracker suite on a local folder and in memory; other storages are in ``test_conformance_remote.py``."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from transload.testing.trackers import TrackerConformance
+
+
+class TestFile(TrackerConformance):
+    """On a local folder."""
+
+    @pytest.fixture
+    def tracker_config(self, tmp_path: Path) -> str:
+        """A folder that does not exist yet."""
+        return str(tmp_path / "some" / "runs")
+
+
+class TestMemory(TrackerConformance):
+    """In the memory of one process."""
+
+    processes = False
+    writes = 100
+
+    @pytest.fixture
+    def tracker_config(self) -> str:
+        """A place of its own."""
+        return f"memory://{uuid.uuid4().hex}/runs"

@@ -1,0 +1,99 @@
+"""Both tracking suites on real servers: S3 by moto, and, marked slow, S3 by SeaweedFS and SFTP by sshd."""
+
+from __future__ import annotations
+
+import pytest
+
+from transload.testing.trackers import ResultTrackerConformance, TrackerConformance
+
+
+@pytest.mark.usefixtures("moto_s3")
+class TestMotoResults(ResultTrackerConformance):
+    """Results on S3; fewer writes, since the server is one slow process."""
+
+    writes = 20
+    kills = 4
+    longest = 0.05
+    preload = ("transload.runtime.tracking", "s3fs")
+
+    @pytest.fixture
+    def tracker_base(self, place: str) -> str:
+        """A prefix of its own."""
+        return f"s3://runs/{place}/results"
+
+
+@pytest.mark.usefixtures("moto_s3")
+class TestMotoTracker(TrackerConformance):
+    """Runs on S3; fewer writes, since the server is one slow process."""
+
+    writes = 8
+    kills = 4
+    longest = 0.05
+    preload = ("transload.tracker.backend.fsspec", "s3fs")
+
+    @pytest.fixture
+    def tracker_config(self, place: str) -> str:
+        """A prefix of its own."""
+        return f"s3://runs/{place}/runs"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("seaweed_s3")
+class TestSeaweedResults(ResultTrackerConformance):
+    """Results on another S3."""
+
+    kills = 20
+    longest = 0.05
+    preload = ("transload.runtime.tracking", "s3fs")
+
+    @pytest.fixture
+    def tracker_base(self, place: str) -> str:
+        """A prefix of its own."""
+        return f"s3://runs/{place}/results"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("seaweed_s3")
+class TestSeaweedTracker(TrackerConformance):
+    """Runs on another S3."""
+
+    writes = 100
+    kills = 20
+    longest = 0.05
+    preload = ("transload.tracker.backend.fsspec", "s3fs")
+
+    @pytest.fixture
+    def tracker_config(self, place: str) -> str:
+        """A prefix of its own."""
+        return f"s3://runs/{place}/runs"
+
+
+@pytest.mark.slow
+@pytest.mark.engine("sshd")
+class TestSftpResults(ResultTrackerConformance):
+    """Results over SFTP."""
+
+    kills = 50
+    longest = 0.02
+    preload = ("transload.runtime.tracking", "paramiko")
+
+    @pytest.fixture
+    def tracker_base(self, sftp_url: str, place: str) -> str:
+        """A folder of its own."""
+        return f"{sftp_url}/{place}/results"
+
+
+@pytest.mark.slow
+@pytest.mark.engine("sshd")
+class TestSftpTracker(TrackerConformance):
+    """Runs over SFTP."""
+
+    writes = 100
+    kills = 50
+    longest = 0.02
+    preload = ("transload.tracker.backend.fsspec", "paramiko")
+
+    @pytest.fixture
+    def tracker_config(self, sftp_url: str, place: str) -> str:
+        """A folder of its own."""
+        return f"{sftp_url}/{place}/runs"

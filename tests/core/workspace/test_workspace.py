@@ -1,0 +1,94 @@
+"""Workspaces: what travels, and that it arrives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from transload.errors import SpecError
+from transload.specs import Workspace
+from transload.workspace import IgnoreRules, copy_workspace, workspace_digest, workspace_files
+
+
+def _project(root: Path) -> Path:
+    for name in ("train.py", "data/big.bin", "data/keep.txt", "__pycache__/x.pyc", ".git/HEAD", "pkg/mod.py"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (root / "train.py").chmod(0o755)
+    (root / "link").symlink_to("train.py")
+    return root
+
+
+def test_a_folder_is_copied_without_what_is_ignored(tmp_path: Path) -> None:
+    """Modes and links are kept; caches, .git and what the ignore file names stay at home."""
+    source = _project(tmp_path / "src")
+    (source / ".transloadignore").write_text("# comment\ndata/*\n!data/keep.txt\n")
+    count = copy_workspace(Workspace({str(source): ""}), str(tmp_path / "dst"))
+    found = sorted(str(p.relative_to(tmp_path / "dst")) for p in (tmp_path / "dst").rglob("*") if not p.is_dir())
+    assert found == [".transloadignore", "data/keep.txt", "link", "pkg/mod.py", "train.py"]
+    assert count == len(found)
+    assert os.access(tmp_path / "dst" / "train.py", os.X_OK)
+    assert os.readlink(tmp_path / "dst" / "link") == "train.py"
+
+
+def test_projects_go_to_their_targets(tmp_path: Path) -> None:
+    """Several folders and single files travel to where the mapping says."""
+    one, two = _project(tmp_path / "one"), tmp_path / "two.py"
+    two.write_text("x")
+    files = dict.fromkeys(inner for _, inner in workspace_files(Workspace({str(one): "lib", str(two): ""})))
+    assert "lib/train.py" in files
+    assert "two.py" in files
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    """A workspace that is not there is named."""
+    with pytest.raises(SpecError, match="no such folder"):
+        copy_workspace(Workspace({str(tmp_path / "nope"): ""}), str(tmp_path / "dst"))
+
+
+def test_two_projects_may_not_bring_the_same_file(tmp_path: Path) -> None:
+    """A clash names both sources; neither silently wins."""
+    one, two = _project(tmp_path / "one"), _project(tmp_path / "two")
+    with pytest.raises(SpecError, match="comes from both"):
+        copy_workspace(Workspace({str(one): "", str(two): ""}), str(tmp_path / "dst"))
+
+
+def test_the_digest_follows_content_path_and_mode(tmp_path: Path) -> None:
+    """Any change of what travels changes the digest; a change of what does not travel leaves it."""
+    source = _project(tmp_path / "src")
+    workspace = Workspace({str(source): ""})
+    seen = {workspace_digest(workspace)}
+    (source / "__pycache__" / "x.pyc").write_text("other")
+    assert workspace_digest(workspace) in seen
+    (source / "train.py").write_text("changed")
+    seen.add(workspace_digest(workspace))
+    (source / "train.py").chmod(0o644)
+    seen.add(workspace_digest(workspace))
+    (source / "train.py").rename(source / "train2.py")
+    seen.add(workspace_digest(workspace))
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize(
+    ("rules", "path", "is_folder", "ignored"),
+    [
+        (["*.log"], "a/b/x.log", False, True),
+        (["/x.log"], "a/x.log", False, False),
+        (["/x.log"], "x.log", False, True),
+        (["build/"], "build", True, True),
+        (["build/"], "build", False, False),
+        (["a/**/z"], "a/b/c/z", False, True),
+        (["a/**/z"], "a/z", False, True),
+        (["a/**"], "a/b/c", False, True),
+        (["*", "!keep"], "keep", False, False),
+        (["x?.py"], "x1.py", False, True),
+        (["a+b"], "a+b", False, True),
+        (["a*"], "b/a/c", False, False),
+    ],
+)
+def test_ignore_patterns(rules: list[str], path: str, is_folder: bool, ignored: bool) -> None:
+    """Patterns mean what they mean in a .gitignore; the last that matches decides."""
+    assert IgnoreRules(rules).ignored(path, is_folder) is ignored
