@@ -1,0 +1,81 @@
+"""The invented host: a workflow engine of one screen. In a real adapter this is Airflow, Prefect … and not yours.
+
+It runs steps one after the other, keeps small notes for each of them, and passes a stop on to the step that works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+
+class StepState(Enum):
+    """What a step is doing."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"
+    DONE = "done"
+    BROKEN = "broken"
+    STOPPED = "stopped"
+
+
+class Broken(Exception):
+    """Raised by a step that failed; ``again`` says whether the engine may try it once more."""
+
+    def __init__(self, message: str, again: bool = True) -> None:
+        super().__init__(message)
+        self.again = again
+
+
+class Stopped(Exception):
+    """Raised by a step that was stopped."""
+
+
+class Notes(Protocol):
+    """What the engine keeps for a step, across restarts."""
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None."""
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep ``record``."""
+
+
+@dataclass
+class Context:
+    """What the engine tells a step.
+
+    Args:
+        flow_run: id of the run of the flow.
+        step: name of the step.
+        round: counted up when a person runs the step again.
+        notes: kept for this step.
+        log_notes: kept for this step as well.
+        log: takes a line for the step's log.
+        on_stop: takes what is to be called when the step is stopped.
+    """
+
+    flow_run: str
+    step: str
+    round: int
+    notes: Notes
+    log_notes: Notes
+    log: Callable[[str], None]
+    on_stop: Callable[[Callable[[], None]], None]
+
+
+@dataclass
+class Step:
+    """A unit of work.
+
+    Args:
+        name: its name.
+        work: does it.
+        retries: how often the engine tries it again.
+    """
+
+    name: str
+    work: Callable[[Context], Any]
+    retries: int = 0

@@ -1,0 +1,33 @@
+"""Tinyflow's part in the conformance suite: what its engine would do around one step, in a child process."""
+
+from __future__ import annotations
+
+from transload.pipelines import JsonFileStore
+from transload.testing.adapter_driver import ChildJob
+
+
+def run(child: ChildJob) -> None:
+    """Run one step as the engine would, and report how it ended."""
+    import tinyflow
+
+    from transload_tinyflow import step_from_app
+
+    job = child.job
+    context = tinyflow.Context(
+        flow_run=job.namespace,
+        step=job.name,
+        round=int(job.generation),
+        notes=JsonFileStore(child.store),
+        log_notes=JsonFileStore(f"{child.store}.logs"),
+        log=child.log,
+        on_stop=child.on_kill,
+    )
+    step = step_from_app(child.app, launch={"scheduler": "scripted", "cfg": job.cfg}, **job.options)
+    try:
+        results = step.work(context)
+    except tinyflow.Broken as exc:
+        child.finish(tinyflow.StepState.BROKEN, error=exc, retryable=exc.again)
+    except tinyflow.Stopped as exc:
+        child.finish(tinyflow.StepState.STOPPED, error=exc, retryable=False)
+    else:
+        child.finish(tinyflow.StepState.DONE, results=results.to_dict())
