@@ -1,0 +1,250 @@
+"""``MlflowTracker``: runs of transload as runs of MLflow."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from transload.errors import ConfigError
+from transload.tracker import (
+    Lineage,
+    TrackerArtifact,
+    TrackerBase,
+    TrackerSource,
+    TrackingError,
+    check_run_id,
+    check_text,
+    check_values,
+    trace_lineage,
+)
+from transload_mlflow.convert import PARENT, RUN_ID, RUN_KEY, digest, read, record_tag, shown_metric, shown_tag
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+__all__ = ["MlflowTracker", "create"]
+
+DEFAULT_EXPERIMENT: Final = "transload"
+_TAGS_A_CALL: Final = 100
+_RUNS_A_PAGE: Final = 1000
+_SCHEMES: Final = ("sqlite:", "mysql", "postgresql", "mssql", "http:", "https:", "file:", "databricks", "uc:")
+
+
+class MlflowTracker(TrackerBase):
+    """Keeps runs in an experiment of MLflow; making one calls no server.
+
+    Args:
+        tracking_uri: a database, a server or a folder, as MLflow takes it; None: ``MLFLOW_TRACKING_URI``.
+        experiment_name: the experiment, made at the first write if it does not exist; None:
+            ``MLFLOW_EXPERIMENT_NAME``, else ``transload``.
+    """
+
+    def __init__(self, tracking_uri: str | None = None, experiment_name: str | None = None) -> None:
+        self.tracking_uri = tracking_uri
+        self.experiment_name = experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
+        self._lock = threading.RLock()
+        self._experiment_id: str | None = None
+        self._runs: dict[str, str] = {}
+        self._time = 0
+
+    @functools.cached_property
+    def client(self) -> MlflowClient:
+        """MLflow's own client, for what transload has no word for."""
+        from mlflow import MlflowClient
+
+        return MlflowClient(tracking_uri=self.tracking_uri)
+
+    def _experiment(self) -> str | None:
+        """Return the id of the experiment, or None if there is none yet."""
+        with self._lock:
+            if self._experiment_id is None:
+                found = self.client.get_experiment_by_name(self.experiment_name)
+                self._experiment_id = None if found is None else str(found.experiment_id)
+            return self._experiment_id
+
+    def _experiment_to_write(self) -> str:
+        from mlflow.exceptions import MlflowException
+
+        found = self._experiment()
+        if found is not None:
+            return found
+        try:
+            return str(self.client.create_experiment(self.experiment_name))
+        except MlflowException:
+            # somebody else made it meanwhile; if not, it is no race but an error
+            found = self._experiment()
+            if found is None:
+                raise
+            return found
+
+    def _search(self, condition: str) -> list[Run]:
+        experiment = self._experiment()
+        if experiment is None:
+            return []
+        found: list[Run] = []
+        token = None
+        while True:
+            page = self.client.search_runs([experiment], condition, max_results=_RUNS_A_PAGE, page_token=token)
+            found.extend(page)
+            token = page.token
+            if not token:
+                return found
+
+    def _runs_of(self, run_id: str) -> list[Run]:
+        """Return the MLflow runs of a run: one, unless two processes made it at the very same time."""
+        found = self._search(f"tags.`{RUN_KEY}` = '{digest(check_run_id(run_id))}'")
+        return sorted(found, key=lambda run: (run.info.start_time or 0, run.info.run_id))
+
+    def _run_to_write(self, run_id: str) -> str:
+        with self._lock:
+            uuid = self._runs.get(run_id)
+            if uuid is None:
+                runs = self._runs_of(run_id)
+                uuid = self._runs[run_id] = str(runs[0].info.run_id) if runs else self._made_run(run_id)
+            return uuid
+
+    def _made_run(self, run_id: str) -> str:
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in run_id)[:250]
+        tags = {RUN_KEY: digest(run_id), RUN_ID: json.dumps(run_id)}
+        made = self.client.create_run(self._experiment_to_write(), tags=tags, run_name=shown)
+        first = self._runs_of(run_id)[0]
+        if first.info.run_id != made.info.run_id:  # somebody else was first: theirs it is
+            self.client.delete_run(made.info.run_id)
+        return str(first.info.run_id)
+
+    def _write(self, run_id: str, tags: Mapping[str, str], metrics: Mapping[str, float] | None = None) -> None:
+        from mlflow.entities import Metric, RunTag
+
+        uuid = self._run_to_write(run_id)
+        now = int(time.time() * 1000)
+        points = [Metric(name, value, now, 0) for name, value in (metrics or {}).items()]
+        items = [RunTag(name, value) for name, value in tags.items()]
+        # one call is one transaction; only what is more than a call may hold takes several
+        for start in range(0, max(len(items), 1), _TAGS_A_CALL):
+            batch = items[start : start + _TAGS_A_CALL]
+            self.client.log_batch(uuid, metrics=points if start == 0 else [], tags=batch)
+
+    def _next_time(self) -> int:
+        with self._lock:
+            self._time = max(time.time_ns(), self._time + 1)
+            return self._time
+
+    def _read(self, run_id: str, kind: str) -> list[dict[str, Any]]:
+        runs = self._runs_of(run_id)
+        records = [record for run in runs for record in read(run.data.tags, kind)]
+        return sorted(records, key=lambda record: int(record["t"])) if len(runs) > 1 else records
+
+    def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
+        """Record metadata of a run: as tags, and numbers as metrics too."""
+        check_run_id(run_id)
+        values = check_values(kwargs)
+        now = self._next_time()
+        tags = dict(record_tag("metadata", name, {"t": now, "name": name, "value": v}) for name, v in values.items())
+        tags.update(shown for name, value in values.items() if (shown := shown_tag(name, value)) is not None)
+        metrics = {name: number for name, v in values.items() if (number := shown_metric(name, v)) is not None}
+        self._write(run_id, tags, metrics)
+
+    def metadata(self, run_id: str) -> dict[str, object]:
+        """Return the metadata of a run by name; empty for a run that is not known."""
+        return {record["name"]: record["value"] for record in self._read(run_id, "metadata")}
+
+    def add_artifact(self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
+        """Record an artifact of a run: its name and path; the file is not copied."""
+        check_run_id(run_id)
+        check_text(name, "name")
+        path = check_text(os.fspath(path), "path")
+        values = None if metadata is None else check_values(metadata, f"metadata of artifact {name!r}")
+        record = {"t": self._next_time(), "name": name, "path": path, "metadata": values}
+        shown = shown_tag(f"artifact.{name}", path)
+        self._write(run_id, dict([record_tag("artifact", name, record), *([shown] if shown else [])]))
+
+    def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
+        """Return the artifacts of a run by name; empty for a run that is not known."""
+        records = self._read(run_id, "artifact")
+        return {r["name"]: TrackerArtifact(r["name"], r["path"], r["metadata"]) for r in records}
+
+    def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
+        """Record that a run came from another one."""
+        check_run_id(run_id)
+        check_run_id(source_id, "source_id")
+        name = None if not artifact_name else check_text(artifact_name, "artifact_name")
+        record = {"t": self._next_time(), "run_id": source_id, "artifact_name": name}
+        mark = digest(source_id, name or "")
+        tags = dict([record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1")])
+        shown = shown_tag(f"source.{mark[:6]}", source_id if name is None else f"{source_id} ({name})")
+        self._write(run_id, tags | dict([shown] if shown else []))
+
+    def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
+        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
+        found = {(r["run_id"], r["artifact_name"]): None for r in self._read(run_id, "source")}
+        return [TrackerSource(source, name) for source, name in found if not artifact_name or name == artifact_name]
+
+    def lineage(self, run_id: str) -> Lineage:
+        """Return everything that a run came from and that came from it, with the artifacts of all."""
+        return trace_lineage(self, check_run_id(run_id))
+
+    def run_ids(self, parent_run_id: str | None = None, **kwargs: str) -> list[str]:
+        """Return the ids of all runs of the experiment that transload made, sorted.
+
+        Args:
+            parent_run_id: only runs that have this one as a direct source; MLflow does the search.
+            kwargs: no other filter is known.
+        """
+        if kwargs:
+            raise TrackingError(f"run_ids: unknown filter {', '.join(kwargs)}; known: parent_run_id")
+        condition = f"tags.`{RUN_KEY}` != ''"
+        if parent_run_id:
+            condition = f"tags.`{PARENT}{digest(check_run_id(parent_run_id, 'parent_run_id'))}` = '1'"
+        return sorted({json.loads(run.data.tags[RUN_ID]) for run in self._search(condition) if RUN_ID in run.data.tags})
+
+    def finish(self, run_id: str, status: Literal["FINISHED", "FAILED", "KILLED"] = "FINISHED") -> None:
+        """Set the state that MLflow shows for a run; a run that is not known stays so."""
+        for run in self._runs_of(run_id):
+            self.client.set_terminated(run.info.run_id, status=status)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.tracking_uri, self.experiment_name)
+
+    def __repr__(self) -> str:
+        return f"MlflowTracker({self.tracking_uri!r}, {self.experiment_name!r})"
+
+
+def create(config: str | None) -> MlflowTracker:
+    """Make a tracker of its configuration text; the factory of the tracker named ``mlflow``.
+
+    Args:
+        config: a tracking URI, or a JSON object with ``tracking_uri`` and ``experiment_name``, each optional; None: as
+            MLflow's own environment variables say.
+
+    Raises:
+        ConfigError: it is neither, or MLflow is not installed.
+    """
+    if importlib.util.find_spec("mlflow") is None:
+        raise ConfigError("the package mlflow is not installed")
+    settings: dict[str, Any] = {}
+    if config and config.lstrip().startswith("{"):
+        try:
+            settings = json.loads(config)
+        except ValueError as exc:
+            raise ConfigError(f"the configuration is not a JSON object: {exc}") from exc
+    elif config:
+        settings = {"tracking_uri": config}
+    unknown = sorted(settings.keys() - {"tracking_uri", "experiment_name"})
+    if unknown:
+        raise ConfigError(f"unknown setting {', '.join(unknown)}; known: tracking_uri, experiment_name")
+    wrong = [name for name, value in settings.items() if not isinstance(value, str) or not value]
+    if wrong:
+        raise ConfigError(f"{wrong[0]}={settings[wrong[0]]!r}: must be a text")
+    uri = settings.get("tracking_uri") or os.environ.get("MLFLOW_TRACKING_URI")
+    if not uri:
+        raise ConfigError("no tracking_uri is configured, and MLFLOW_TRACKING_URI is not set")
+    if not uri.startswith(("/", *_SCHEMES)):
+        raise ConfigError(f"tracking_uri={uri.partition(':')[0]}:…: not a database, a server or an absolute path")
+    return MlflowTracker(uri, settings.get("experiment_name"))

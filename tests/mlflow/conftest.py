@@ -1,0 +1,57 @@
+"""A prepared MLflow database: making one takes seconds, copying it none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the warnings of MLflow and of what it is built on be; those of our own code still fail a test."""
+    for item in items:
+        if "mlflow" in item.path.parts:
+            for kind in ("DeprecationWarning", "FutureWarning", "ResourceWarning"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))
+            item.add_marker(pytest.mark.filterwarnings("error:::transload"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet() -> Iterator[None]:
+    """No usage reports from tests, and no settings of an outer MLflow."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("MLFLOW_"):
+                patch.delenv(name)
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        patch.setenv("DO_NOT_TRACK", "true")
+        yield
+
+
+@pytest.fixture(scope="session")
+def database(_quiet: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The content of a fresh SQLite database of MLflow."""
+    path = tmp_path_factory.mktemp("template") / "mlflow.db"
+    mlflow = pytest.importorskip("mlflow")
+    mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    return path.read_bytes()
+
+
+@pytest.fixture
+def sqlite_uri(database: bytes, tmp_path: Path) -> Iterator[str]:
+    """Tracking URI of a database of this test's own."""
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(database)
+    uri = f"sqlite:///{path}"
+    yield uri
+    _dispose(uri)
+
+
+def _dispose(uri: str) -> None:
+    """Close the connections that MLflow keeps for the life of the process."""
+    store = pytest.importorskip("mlflow.store.tracking.sqlalchemy_store")
+    engine = store.SqlAlchemyStore._engine_map.pop(uri, None)
+    if engine is not None:
+        engine.dispose()
