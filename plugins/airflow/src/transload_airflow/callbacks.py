@@ -1,0 +1,28 @@
+"""What a DAG author can hook into while an app runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transload.pipelines import Attached
+    from transload.runner import AppResults
+    from transload.specs import AppStatus
+
+
+class AppCallbacks:
+    """Called by `TransloadOperator` in the task's process; override what you need.
+
+    A deferred task is not called while it waits in the triggerer: `on_status` then gets the final status only, when
+    the task comes back. What a callback raises fails the task, as any code of the task's own would.
+    """
+
+    def on_started(self, attached: Attached, context: Mapping[str, Any]) -> None:
+        """Take note of an app that was submitted or attached to (``attached.action`` says which)."""
+
+    def on_status(self, status: AppStatus, context: Mapping[str, Any]) -> None:
+        """Take note of a changed status."""
+
+    def on_results(self, results: AppResults, context: Mapping[str, Any]) -> None:
+        """Take note of the results of an app that ended well."""

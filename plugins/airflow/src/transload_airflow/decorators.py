@@ -1,0 +1,72 @@
+"""``@task.transload``: a function that says what to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow.providers.common.compat.sdk import (
+    DecoratedOperator,
+    TaskDecorator,
+    context_merge,
+    determine_kwargs,
+    task_decorator_factory,
+)
+
+from transload.errors import SpecError
+from transload.specs import AppDef
+from transload_airflow.operators import TransloadOperator
+from transload_airflow.values import as_values
+
+
+class _TransloadDecoratedOperator(DecoratedOperator, TransloadOperator):  # type: ignore[misc]
+    """Calls the function, then runs what it returned: an AppDef, or the arguments of ``component``."""
+
+    template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *TransloadOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **DecoratedOperator.template_fields_renderers,
+        **TransloadOperator.template_fields_renderers,
+    }
+    custom_operator_name: str = "@task.transload"
+    overwrite_rtif_after_execution: bool = True
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for name in ("app", "component_args"):
+            if kwargs.get(name) is not None:
+                raise SpecError(f"@task.transload: {name} is what the function returns; give it there")
+        super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
+
+    def _launch(self, context: Mapping[str, Any]) -> Any:
+        merged: Any = dict(context)
+        context_merge(merged, self.op_kwargs)
+        given = self.python_callable(*self.op_args, **determine_kwargs(self.python_callable, self.op_args, merged))
+        if self.component is not None:
+            if isinstance(given, (str, AppDef)) or not isinstance(given, (Mapping, Sequence)):
+                raise SpecError(f"@task.transload(component=…): must return arguments, not {type(given).__name__}")
+            self.component_args = given
+        else:
+            if not isinstance(given, (AppDef, Mapping, str)):
+                raise SpecError(f"@task.transload: must return an AppDef, not {type(given).__name__}")
+            self.app, _ = as_values(given)
+        return super()._launch(context)
+
+
+def transload_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+    """Make a task of a function that returns an AppDef, or (with ``component=``) the arguments of a component.
+
+    Available as ``@task.transload``.
+
+    Args:
+        python_callable: the function.
+        kwargs: of `TransloadOperator`.
+    """
+    return task_decorator_factory(
+        python_callable=python_callable, decorated_operator_class=_TransloadDecoratedOperator, **kwargs
+    )

@@ -1,0 +1,83 @@
+"""Which generation of a task this is: whether somebody asked to run it again, or Airflow merely comes back to it.
+
+Nothing in a task instance says so. In Airflow 3.3 a retry, the retry of a killed process and the return from a deferral
+leave ``max_tries`` as it is, while every way of clearing moves it, save when the same clear meets a changed ``retries``
+that makes up for it; then ``clear_number`` and ``retries`` both have moved. (Seen in 3.3.2.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import SpecError
+
+if TYPE_CHECKING:
+    from transload.pipelines import Store
+
+SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What Airflow shows of a task that tells generations apart.
+
+    Args:
+        max_tries: ``ti.max_tries``.
+        retries: ``task.retries``.
+        clear_number: ``dag_run.clear_number``.
+    """
+
+    max_tries: int
+    retries: int
+    clear_number: int
+
+    @staticmethod
+    def of(context: Mapping[str, Any]) -> Marks:
+        """Read the marks from the context of a task."""
+        ti, task = context["ti"], context.get("task")
+        clear_number = getattr(context.get("dag_run"), "clear_number", 0)
+        return Marks(int(ti.max_tries or 0), int(getattr(task, "retries", 0) or 0), int(clear_number or 0))
+
+    def begins_anew(self, kept: Marks) -> bool:
+        """Tell whether a new generation begins with these marks, where ``kept`` were the last ones seen."""
+        if self.max_tries != kept.max_tries:
+            return True
+        return self.clear_number != kept.clear_number and self.retries != kept.retries
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A generation of a task.
+
+    Args:
+        namespace: a word that no other task of any installation has.
+        number: counted up from 0.
+    """
+
+    namespace: str
+    number: int
+
+
+def current_generation(store: Store, marks: Marks) -> Generation:
+    """Return the generation of a task with a store, and keep it there before anything is submitted.
+
+    Raises:
+        SpecError: if the store holds something else.
+    """
+    kept = store.get()
+    try:
+        number = -1 if kept is None else int(kept["number"])
+        namespace = "" if kept is None else str(kept["namespace"])
+        known = None if kept is None else Marks(kept["max_tries"], kept["retries"], kept["clear_number"])
+    except (KeyError, TypeError, ValueError) as exc:
+        raise SpecError(f"task state store: not a generation of ours: {kept!r}") from exc
+    if known is None or marks.begins_anew(known):
+        import uuid
+
+        namespace, number = uuid.uuid4().hex, number + 1
+    if known != marks or number != (kept or {}).get("number"):
+        values = {"max_tries": marks.max_tries, "retries": marks.retries, "clear_number": marks.clear_number}
+        store.put({"schema": SCHEMA, "namespace": namespace, "number": number, **values})
+    return Generation(namespace, number)

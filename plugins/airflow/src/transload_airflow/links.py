@@ -1,0 +1,34 @@
+"""The button in Airflow's interface that leads to the app."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom
+
+LINK_KEY: Final = "transload_link"
+
+
+class AppLink(BaseOperatorLink):  # type: ignore[misc]
+    """Leads to a page about the app (hook ``transload_app_link``, else the scheduler's), or to its logs."""
+
+    @property
+    def name(self) -> str:
+        """The text of the button."""
+        return "transload app"
+
+    @property
+    def xcom_key(self) -> str:
+        """The XCom that holds the link: pushed as soon as the app is there, so that the button works while it runs."""
+        return LINK_KEY
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return the link of a task instance, or an empty text."""
+        known = getattr(operator, "app_link", None)
+        if known is not None:
+            return str(known)
+        try:
+            found = XCom.get_value(key=LINK_KEY, ti_key=ti_key)
+        except Exception:
+            return ""  # no such task, or an Airflow that has no XComs here: there is no link then
+        return str(found or "")

@@ -1,0 +1,377 @@
+"""The operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
+
+from airflow.providers.common.compat.sdk import BaseOperator, conf
+
+from transload.errors import ConfigError
+from transload.specs import AppDef, AppStatus, CfgVal
+from transload_airflow.callbacks import AppCallbacks
+from transload_airflow.links import LINK_KEY, AppLink
+from transload_airflow.run import (
+    identity_of,
+    link_of,
+    log_store_of,
+    make_execution,
+    never,
+    runner_for_tasks,
+    told_to_airflow,
+)
+from transload_airflow.values import as_values, called, exit_codes, plain
+
+if TYPE_CHECKING:
+    from transload.pipelines import Attached, Execution, ExecutionOptions, Launch
+    from transload.runner import AppResults
+    from transload_airflow.stores import LogStore
+
+HANDLE_KEY: Final = "handle"
+"""XCom key of the app's handle; pushed before the task is deferred."""
+
+GRACE: Final = timedelta(seconds=60)
+"""How long after the deadline a trigger may still be silent before Airflow itself ends the wait."""
+
+
+class TransloadOperator(BaseOperator):  # type: ignore[misc]
+    """Runs an app as one task, whatever its roles and replicas, on any scheduler.
+
+    Exactly one of ``app`` and ``component`` is given. The AppDef of a component is built when the task runs, so
+    outputs of upstream tasks can be its launch parameters (image, replicas, resources): put them into
+    ``component_args``; rendered texts are decoded as on the command line.
+
+    Returns (as XCom) the JSON form of ``transload.runner.AppResults``; the handle is the XCom ``handle`` as soon as
+    the app is submitted.
+
+    Args:
+        app: an AppDef, its JSON (text or values), or a callable that returns one and takes any of the context's names.
+        component: name (``utils.echo``, ``package.module:function``, ``file.py:function``) or function.
+        component_args: arguments of the component: name → value, or as on the command line.
+        scheduler: where to run it; None: the connection's, else the configured one, else ``local``.
+        cfg: run options of the scheduler; they go before those of the connection.
+        workspace: local folder that travels with the app.
+        tracker_base: where the app reports results; None: the connection's, else a folder of the app's own.
+        parent_run_id: run that this one derives from.
+        conn_id: a connection of type ``transload`` with defaults.
+        deferrable: wait in the triggerer where that is possible; default: ``[operators] default_deferrable``.
+        durable: False: no store, no attaching; every try submits an app of a fresh id.
+        on_kill: ``cancel``: the app ends with the task; ``detach``: it goes on when the task is killed or marked.
+        patience: seconds for which the scheduler may be unable to say what the app does.
+        poll_interval: longest pause in seconds between questions to a scheduler that does not push changes.
+        logging_interval: longest pause in seconds between looks at the logs.
+        schedule_timeout: seconds in SUBMITTED before the app is cancelled and the task fails.
+        startup_timeout: seconds in PENDING before it first runs, likewise.
+        skip_on_exit_code: exit code, or codes, of the first failed replica that make the task *skipped*.
+        cancelled: ``fail`` (no retry) or ``skip``: what a task is whose app somebody cancelled.
+        retries_by: ``nested`` (each retry of the task is a new attempt, within which the scheduler spends
+            ``max_retries``), ``host`` (only the task retries) or ``scheduler`` (only the scheduler does).
+        max_log_rate: see ``transload.pipelines.LogRate``; None: all lines are handed on.
+        tail_lines: how many last log lines go into the message of a failure.
+        inherit_env: give the job the whole environment of the worker; default: only an allow-list of it.
+        template_app: False: ``{{`` in the app's own texts is left alone.
+        push_results: push each key of the results as an XCom of its own too, ``results.<key>``.
+        callbacks: called while the app runs.
+        kwargs: of ``BaseOperator``.
+
+    Raises:
+        ConfigError: for a value that is not allowed.
+        SpecError: for an AppDef that is not valid, or not exactly one of app and component.
+    """
+
+    template_fields: Sequence[str] = (
+        "app",
+        "component_args",
+        "scheduler",
+        "cfg",
+        "workspace",
+        "tracker_base",
+        "parent_run_id",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"app": "json", "component_args": "json", "cfg": "json"}
+    operator_extra_links = (AppLink(),)
+    ui_color = "#d9e8f5"
+
+    def __init__(
+        self,
+        *,
+        app: AppDef | str | Mapping[str, Any] | Callable[..., AppDef] | None = None,
+        component: str | Callable[..., AppDef] | None = None,
+        component_args: Mapping[str, Any] | Sequence[str] | None = None,
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | None = None,
+        tracker_base: str | None = None,
+        parent_run_id: str | None = None,
+        conn_id: str | None = None,
+        deferrable: bool | None = None,
+        durable: bool = True,
+        on_kill: Literal["cancel", "detach"] = "cancel",
+        patience: float = 300.0,
+        poll_interval: float = 5.0,
+        logging_interval: float = 2.0,
+        schedule_timeout: float | None = None,
+        startup_timeout: float | None = None,
+        skip_on_exit_code: int | Collection[int] | None = None,
+        cancelled: Literal["fail", "skip"] = "fail",
+        retries_by: Literal["nested", "host", "scheduler"] = "nested",
+        max_log_rate: int | str | None = None,
+        tail_lines: int = 20,
+        inherit_env: bool = False,
+        template_app: bool = True,
+        push_results: bool = False,
+        callbacks: AppCallbacks | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.app, self.app_callable = as_values(app)
+        self.component = component
+        self.component_args = component_args
+        self.scheduler = scheduler
+        self.cfg = cfg
+        self.workspace = workspace
+        self.tracker_base = tracker_base
+        self.parent_run_id = parent_run_id
+        self.conn_id = conn_id
+        self.deferrable = (
+            conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
+        )
+        self.options: dict[str, Any] = {
+            "durable": durable,
+            "on_kill": on_kill,
+            "patience": patience,
+            "poll_interval": poll_interval,
+            "logging_interval": logging_interval,
+            "schedule_timeout": schedule_timeout,
+            "startup_timeout": startup_timeout,
+            "retries_by": retries_by,
+            "max_log_rate": max_log_rate,
+            "tail_lines": tail_lines,
+        }
+        self.skip_on_exit_code = exit_codes(skip_on_exit_code)
+        self.cancelled = cancelled
+        self.inherit_env = inherit_env
+        self.template_app = template_app
+        self.push_results = push_results
+        self.callbacks = callbacks or AppCallbacks()
+        self.app_link: str | None = None
+        self.handle: str | None = None
+        self.results: AppResults | None = None
+        self._execution: Execution | None = None
+        self._log_store: LogStore | None = None
+        self._asked_to_end = False
+        if not template_app:
+            self.template_fields = tuple(name for name in type(self).template_fields if name != "app")
+        self._check()
+
+    def _check(self) -> None:
+        self._options()
+        if self.cancelled not in ("fail", "skip"):
+            raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
+
+    # -- the life of the task
+
+    def execute(self, context: Any) -> Any:
+        """Submit the app, or attach to it; wait here or in the triggerer; return its results."""
+        return self._begin(context, self.deferrable)
+
+    def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
+        """Go on after the triggerer has waited.
+
+        Args:
+            context: of the task.
+            event: of `AppStateTrigger`.
+        """
+        if event is None:
+            return self._begin(context, False)
+        from transload.pipelines import ExecutionOptions, Launch
+        from transload.specs import parse_app_handle
+
+        event = dict(event)
+        state = event["state"]
+        options = ExecutionOptions.from_dict(state["options"])
+        parsed = parse_app_handle(state["handle"])
+        launch = Launch(app=never, scheduler=parsed.scheduler_backend)
+        execution = self._make(context, launch, options)
+        execution.identity = identity_of(state)
+        if event["kind"] in ("elsewhere", "error"):
+            self.log.warning(
+                f"the triggerer cannot wait for {state['handle']} ({event.get('message', '')}): this task waits in "
+                "place, and holds its slot"
+            )
+            event["kind"] = "elsewhere"
+        self._take(execution)
+        return self._end(context, execution, lambda: execution.settle(event), options)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """Go on after a deferral; a trigger that failed or ran out of time is no failure of the app."""
+        if next_method != "__fail__":
+            return super().resume_execution(next_method, next_kwargs, context)
+        error = str((next_kwargs or {}).get("error", "Unknown"))
+        self.log.warning(f"{error}: attaching to the app again, and waiting in place")
+        return self._begin(context, False)
+
+    def on_kill(self) -> None:
+        """Do what ``on_kill`` says; called by Airflow in the task's process, in a signal handler perhaps."""
+        self._asked_to_end = True
+        if self._execution is not None:
+            self._execution.kill()
+
+    def dry_run(self) -> str:
+        """Log and return what would be submitted; nothing outside of this process is touched."""
+        from transload.pipelines import Execution, Identity
+
+        execution = Execution(runner_for_tasks(), self._launch({}), Identity("airflow", "dry-run", (self.task_id,)))
+        text = execution.dry_run()
+        self.log.info(text)
+        return text
+
+    # -- parts
+
+    def _begin(self, context: Any, deferrable: bool) -> Any:
+        options = self._options()
+        with self._told(options):
+            launch = self._launch(context)
+            execution = self._make(context, launch, options)
+        self._take(execution)
+        options = execution.options
+        with self._told(options), _killed_by_anything(execution):
+            attached = execution.start()
+            self._announce(context, execution, attached)
+            if execution.status is None:
+                execution.poll()  # a short app may have ended by now: no need to defer
+            defer = deferrable and not _ended(execution.status) and self._may_defer(execution)
+        if defer:
+            self._defer(execution)
+        return self._end(context, execution, lambda: execution.collect(execution.follow()), options)
+
+    def _end(
+        self, context: Any, execution: Execution, wait: Callable[[], AppResults], options: ExecutionOptions
+    ) -> dict[str, Any]:
+        try:
+            with self._told(options), _killed_by_anything(execution):
+                self.results = wait()
+        finally:
+            self.handle = execution.handle
+            if self._log_store is not None and not self._asked_to_end:
+                self._log_store.flush()
+        self.callbacks.on_results(self.results, context)
+        if self.push_results:
+            for key, values in self.results.results.items():
+                context["ti"].xcom_push(key=f"results.{key}", value=plain(values))
+        values = plain(self.results.to_dict())
+        assert isinstance(values, dict)
+        return values
+
+    def _make(self, context: Any, launch: Launch, options: ExecutionOptions) -> Execution:
+        self._log_store = log_store_of(context, options)
+        return make_execution(
+            context,
+            launch,
+            options,
+            self.inherit_env,
+            log_store=self._log_store,
+            on_change=lambda status: self.callbacks.on_status(status, context),
+        )
+
+    def _take(self, execution: Execution) -> None:
+        """Make an execution the one that a kill ends, also a kill that came before it was there."""
+        self._execution = execution
+        if self._asked_to_end:
+            execution.kill()
+
+    def _announce(self, context: Any, execution: Execution, attached: Attached) -> None:
+        self.handle = attached.handle
+        ti = context["ti"]
+        ti.xcom_push(key=HANDLE_KEY, value=attached.handle)
+        self.app_link = link_of(attached.handle, execution.runner) or ""
+        ti.xcom_push(key=LINK_KEY, value=self.app_link)
+        self.log.info(f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt})")
+        self.callbacks.on_started(attached, context)
+
+    def _may_defer(self, execution: Execution) -> bool:
+        from transload.pipelines import may_wait_elsewhere
+        from transload.specs import parse_app_handle
+        from transload_airflow.settings import triggerer_on_same_machine
+
+        assert execution.handle is not None
+        scheduler = execution.runner.scheduler(parse_app_handle(execution.handle).scheduler_backend)
+        reach = scheduler.capabilities.reachable_from
+        if may_wait_elsewhere(reach, triggerer_on_same_machine()):
+            return True
+        self.log.warning(
+            f"apps of scheduler {scheduler.name!r} are reachable from this {reach} only: this task waits in place, and "
+            "holds its slot ([transload] triggerer_on_same_machine says where triggerers run)"
+        )
+        return False
+
+    def _defer(self, execution: Execution) -> NoReturn:
+        from transload_airflow.settling import departure
+        from transload_airflow.triggers import AppStateTrigger
+
+        if self._log_store is not None:
+            self._log_store.flush()
+        left = None
+        if execution.options.deadline is not None:
+            import time
+
+            left = timedelta(seconds=max(0.0, execution.options.deadline - time.time())) + GRACE
+        self.defer(trigger=AppStateTrigger(execution.state(), left=departure()), method_name="resume", timeout=left)
+        raise AssertionError("defer() raises")
+
+    def _options(self) -> ExecutionOptions:
+        from transload.pipelines import ExecutionOptions
+
+        return ExecutionOptions(**self.options)
+
+    def _launch(self, context: Mapping[str, Any]) -> Launch:
+        from transload.pipelines import Launch
+        from transload_airflow.hooks import Defaults, defaults_of
+
+        known = defaults_of(self.conn_id) if self.conn_id else Defaults()
+        app = self.app if self.app_callable is None else called(self.app_callable, context)
+        return Launch(
+            app=app,
+            component=self.component,
+            args=self.component_args or {},
+            scheduler=self.scheduler or known.scheduler,
+            cfg={**known.cfg, **(self.cfg or {})},
+            workspace=self.workspace,
+            parent_run_id=self.parent_run_id,
+            tracker_base=self.tracker_base or known.tracker_base,
+        )
+
+    def _told(self, options: ExecutionOptions) -> Any:
+        return told_to_airflow(
+            options, skip_on=self.skip_on_exit_code, cancelled=self.cancelled, killed=lambda: self._asked_to_end
+        )
+
+    # -- OpenLineage, found by name
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return inputs, outputs and run facets of the app, from its trackers."""
+        from transload_airflow.lineage import operator_lineage
+
+        return operator_lineage(self.handle, self.results)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Return what is known of an app that failed."""
+        return self.get_openlineage_facets_on_complete(task_instance)
+
+
+@contextmanager
+def _killed_by_anything(execution: Execution) -> Iterator[None]:
+    """Kill the app when what ends the task is no ordinary error (a timeout of Airflow's is none)."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        execution.kill()
+        raise
+
+
+def _ended(status: AppStatus | None) -> bool:
+    return status is not None and status.is_terminal()

@@ -1,0 +1,60 @@
+"""What Airflow is told about this package. Loaded by every ``import airflow``: it imports nothing."""
+
+
+def get_provider_info():  # type: ignore[no-untyped-def]
+    """Return the provider metadata, as Airflow's provider schema wants it."""
+    return {
+        "package-name": "transload-airflow",
+        "name": "transload",
+        "description": "Runs transload apps (distributed jobs on any scheduler) as Airflow tasks.",
+        "versions": ["0.1.0"],
+        "operators": [{"integration-name": "transload", "python-modules": ["transload_airflow.operators"]}],
+        "sensors": [{"integration-name": "transload", "python-modules": ["transload_airflow.sensors"]}],
+        "triggers": [{"integration-name": "transload", "python-modules": ["transload_airflow.triggers"]}],
+        "hooks": [{"integration-name": "transload", "python-modules": ["transload_airflow.hooks"]}],
+        "integrations": [
+            {
+                "integration-name": "transload",
+                "external-doc-url": "https://pypi.org/project/transload/",
+                "tags": ["software"],
+            }
+        ],
+        "connection-types": [
+            {
+                "connection-type": "transload",
+                "hook-class-name": "transload_airflow.hooks.TransloadHook",
+                "hook-name": "transload",
+            }
+        ],
+        "extra-links": ["transload_airflow.links.AppLink"],
+        "task-decorators": [{"name": "transload", "class-name": "transload_airflow.decorators.transload_task"}],
+        "config": {
+            "transload": {
+                "description": "Settings of TransloadOperator and AppSensor.",
+                "options": {
+                    "deployment_id": {
+                        "description": (
+                            "Names this Airflow installation in the ids of its apps. Only for Airflow before 3.3, "
+                            "which has no task state store: two installations that share a scheduler, and have a DAG "
+                            "of the same name, would take each other's apps for their own."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "production",
+                        "default": "",
+                    },
+                    "triggerer_on_same_machine": {
+                        "description": (
+                            "Whether triggerers see the machine of the workers: 'auto' (if LocalExecutor is the only "
+                            "executor), 'true' or 'false'. Apps of the local scheduler are waited for in the triggerer "
+                            "only then; a trigger that finds itself elsewhere hands back, and the task waits in place."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "true",
+                        "default": "auto",
+                    },
+                },
+            }
+        },
+    }

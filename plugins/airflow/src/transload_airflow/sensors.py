@@ -1,0 +1,114 @@
+"""Waiting for an app that something else has started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseSensorOperator, conf
+
+from transload_airflow.run import HOST, runner_for_tasks, told_to_airflow
+
+if TYPE_CHECKING:
+    from transload.pipelines import Execution, ExecutionOptions
+
+
+class AppSensor(BaseSensorOperator):  # type: ignore[misc]
+    """Waits until an app has ended; succeeds with its results if it ended well.
+
+    It never cancels the app: that is its starter's.
+
+    Args:
+        handle: the app, for example ``{{ ti.xcom_pull(task_ids='train', key='handle') }}``.
+        deferrable: wait in the triggerer; default: ``[operators] default_deferrable``.
+        patience: seconds for which the scheduler may be unable to say what the app does.
+        cancelled: ``fail`` or ``skip``: what the sensor is if somebody cancelled the app.
+        forward_logs: put the app's lines into the log of the sensor too (deferrable only).
+        kwargs: of ``BaseSensorOperator`` (``timeout``, ``poke_interval``, ``mode`` …).
+    """
+
+    template_fields: Sequence[str] = ("handle",)
+    ui_color = "#e8eef5"
+
+    def __init__(
+        self,
+        *,
+        handle: str,
+        deferrable: bool | None = None,
+        patience: float = 300.0,
+        cancelled: str = "fail",
+        forward_logs: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.handle = handle
+        self.deferrable = (
+            conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
+        )
+        self.patience = patience
+        self.cancelled = cancelled
+        self.forward_logs = forward_logs
+
+    def execute(self, context: Any) -> Any:
+        """Wait in the triggerer, or poke."""
+        if not self.deferrable:
+            return super().execute(context)
+        with told_to_airflow(self._options(), cancelled=self.cancelled):
+            execution = self._execution()
+            self._must_exist(execution)
+        if execution.status is not None and execution.status.is_terminal():
+            return self._results(execution)
+        from datetime import timedelta
+
+        from transload_airflow.settling import departure
+        from transload_airflow.triggers import AppStateTrigger
+
+        trigger = AppStateTrigger(execution.state(), self.forward_logs, departure())
+        return self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
+
+    def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
+        """Go on after the triggerer has waited."""
+        if event is None or event["kind"] in ("elsewhere", "error"):
+            self.log.warning("the triggerer cannot wait for %s: poking in place", self.handle)
+            return super().execute(context)
+        execution = self._execution()
+        with told_to_airflow(self._options(), cancelled=self.cancelled):
+            return _values(execution.settle(event))
+
+    def poke(self, context: Any) -> Any:
+        """Look once."""
+        from airflow.providers.common.compat.sdk import PokeReturnValue
+
+        with told_to_airflow(self._options(), cancelled=self.cancelled):
+            execution = self._execution()
+            self._must_exist(execution)
+        if execution.status is None or not execution.status.is_terminal():
+            return False
+        return PokeReturnValue(True, self._results(execution))
+
+    def _results(self, execution: Execution) -> Any:
+        with told_to_airflow(self._options(), cancelled=self.cancelled):
+            return _values(execution.collect())
+
+    def _must_exist(self, execution: Execution) -> None:
+        seen = execution.poll()
+        if seen.status is None:
+            raise AirflowFailException(f"{self.handle} does not exist")
+
+    def _options(self) -> ExecutionOptions:
+        from transload.pipelines import ExecutionOptions
+
+        return ExecutionOptions(patience=self.patience, on_kill="detach")
+
+    def _execution(self) -> Execution:
+        from transload.pipelines import Execution, Identity
+
+        execution = Execution(runner_for_tasks(), None, Identity(HOST, "sensor", (self.task_id,)), self._options())
+        execution.handle = self.handle
+        return execution
+
+
+def _values(results: Any) -> Any:
+    from transload_airflow.values import plain
+
+    return plain(results.to_dict())

@@ -1,0 +1,37 @@
+"""The settings of this provider in airflow.cfg, section ``[transload]``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from transload.errors import ConfigError
+
+SECTION: Final = "transload"
+
+
+def setting(name: str, default: str) -> str:
+    """Return a setting as text."""
+    from airflow.providers.common.compat.sdk import conf
+
+    return str(conf.get(SECTION, name, fallback=default) or default)
+
+
+def triggerer_on_same_machine() -> bool:
+    """Tell whether triggers run where the workers run; ``auto``: if LocalExecutor is the only executor.
+
+    Raises:
+        ConfigError: for a setting that is none of auto, true, false.
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    value = setting("triggerer_on_same_machine", "auto").strip().lower()
+    if value in ("true", "yes", "on", "1"):
+        return True
+    if value in ("false", "no", "off", "0"):
+        return False
+    if value != "auto":
+        raise ConfigError(f"[transload] triggerer_on_same_machine={value!r}: must be 'auto', 'true' or 'false'")
+    executors = {
+        each.strip().rsplit(".", 1)[-1].split(":")[-1] for each in str(conf.get("core", "executor")).split(",")
+    }
+    return executors <= {"LocalExecutor", "SequentialExecutor"}

@@ -1,0 +1,64 @@
+"""The state table: AppState → name of an Airflow task state, and back. Total both ways; imports no Airflow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from transload.pipelines import StateMap
+from transload.specs import AppState
+
+TASK_STATES: Final = (
+    "removed",
+    "scheduled",
+    "queued",
+    "running",
+    "success",
+    "restarting",
+    "failed",
+    "up_for_retry",
+    "up_for_reschedule",
+    "upstream_failed",
+    "skipped",
+    "deferred",
+    "awaiting_input",
+)
+"""The values of ``TaskInstanceState`` in Airflow 3.3."""
+
+STATES: Final = StateMap(
+    "Airflow",
+    {
+        AppState.UNSUBMITTED: "scheduled",
+        AppState.SUBMITTED: "queued",
+        AppState.PENDING: "running",
+        AppState.RUNNING: "running",
+        AppState.SUCCEEDED: "success",
+        AppState.FAILED: "failed",
+        AppState.CANCELLED: "failed",
+        AppState.UNKNOWN: "failed",
+    },
+    reverse={
+        "removed": AppState.UNKNOWN,
+        "scheduled": AppState.UNSUBMITTED,
+        "queued": AppState.SUBMITTED,
+        "running": AppState.RUNNING,
+        "success": AppState.SUCCEEDED,
+        "restarting": AppState.RUNNING,
+        "failed": AppState.FAILED,
+        "up_for_retry": AppState.PENDING,
+        "up_for_reschedule": AppState.PENDING,
+        "upstream_failed": AppState.UNSUBMITTED,
+        "skipped": AppState.CANCELLED,
+        "deferred": AppState.RUNNING,
+        "awaiting_input": AppState.PENDING,
+    },
+    host_values=TASK_STATES,
+    notes={
+        AppState.SUBMITTED: "shown as running, or deferred: the task itself has started",
+        AppState.PENDING: "or deferred",
+        AppState.RUNNING: "or deferred",
+        AppState.FAILED: "up_for_retry while retries are left",
+        AppState.CANCELLED: 'without a retry; skipped with `cancelled="skip"`',
+        AppState.UNKNOWN: "once patience is exhausted; up_for_retry while retries are left",
+    },
+)
+"""AppState → value of ``airflow.sdk.TaskInstanceState``."""

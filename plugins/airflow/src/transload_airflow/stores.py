@@ -1,0 +1,115 @@
+"""Where Airflow keeps the few facts that re-attaching and log forwarding need."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+KEY: Final = "transload"
+"""Prefix of the keys in Airflow's task state store."""
+
+LOG_INTERVAL: Final = 1.0
+"""Seconds between two notes of how far the logs came: each is a request to Airflow's API server."""
+
+
+def state_store(context: Mapping[str, Any]) -> Any | None:
+    """Return the task state store (Airflow 3.3), or None where there is none."""
+    try:
+        return context["task_state_store"]
+    except KeyError:
+        return None
+
+
+class TaskStore:
+    """A ``transload.pipelines.Store`` in Airflow's task state store: it survives retries, and never expires.
+
+    Args:
+        accessor: ``context["task_state_store"]``; only the task's own process may use it, a trigger would hang.
+        key: which entry.
+    """
+
+    def __init__(self, accessor: Any, key: str) -> None:
+        self._accessor = accessor
+        self._key = f"{KEY}.{key}"
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None."""
+        found = self._accessor.get(self._key)
+        return dict(found) if isinstance(found, Mapping) else None
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep ``record``."""
+        self._accessor.set(self._key, record, retention=_never())
+
+
+def _never() -> Any:
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    return NEVER_EXPIRE
+
+
+class LogStore(TaskStore):
+    """A `TaskStore` for log positions: not every one of them is sent; `flush` sends the latest."""
+
+    def __init__(self, accessor: Any, key: str) -> None:
+        super().__init__(accessor, key)
+        self._pending: dict[str, Any] | None = None
+        self._next = 0.0
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep ``record``, at once or at the next `flush`."""
+        self._pending = record
+        if time.monotonic() >= self._next:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what was held back."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._next = time.monotonic() + LOG_INTERVAL
+            super().put(pending)
+
+
+class CursorFile:
+    """A store for how far a trigger has handed on the logs of an app: a file on the triggerer's machine.
+
+    A triggerer that is started again goes on there; on another machine, lines since the deferral come once more. The
+    task state store cannot be used in a trigger.
+
+    Args:
+        handle: the app.
+    """
+
+    def __init__(self, handle: str) -> None:
+        from transload.schedulers.local.home import state_home
+
+        name = sha256(handle.encode()).hexdigest()[:32]
+        self.path = os.path.join(state_home(), "airflow", f"{name}.json")
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None."""
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                found = json.load(file)
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep ``record``. Without fsync: what a power cut takes is only a repeated line."""
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        aside = f"{self.path}.{os.getpid()}.tmp"
+        with open(aside, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(aside, self.path)
+
+    def delete(self) -> None:
+        """Forget it."""
+        try:
+            os.unlink(self.path)
+        except OSError:
+            return

@@ -1,0 +1,117 @@
+"""Waiting in the triggerer: no worker slot is held, one thread watches all apps of the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from transload_airflow.run import log_line, runner_for_tasks
+from transload_airflow.settling import settled
+from transload_airflow.stores import CursorFile
+
+
+class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
+    """Fires once an app has ended, or cannot be waited for here; hands on its log lines meanwhile.
+
+    The event is what ``transload.pipelines.Execution.outcome_async`` returns. Stopping the triggerer leaves the app
+    alone; a person who marks or clears the deferred task ends it, if the operator said ``on_kill="cancel"``.
+
+    Args:
+        state: from ``transload.pipelines.Execution.state``.
+        forward_logs: put the app's lines into the log of the task.
+        left: from ``transload_airflow.settling.departure``, of the process that defers; None: none.
+    """
+
+    def __init__(self, state: dict[str, Any], forward_logs: bool = True, left: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self.state = dict(state)
+        self.forward_logs = forward_logs
+        self.left = dict(left or {})
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the import path and the arguments, JSON values all."""
+        return (
+            "transload_airflow.triggers.AppStateTrigger",
+            {"state": self.state, "forward_logs": self.forward_logs, "left": self.left},
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait, and yield the one event."""
+        settling = asyncio.create_task(settled(self.left))
+        try:
+            outcome, store = await self._wait()
+            await settling
+        except asyncio.CancelledError:
+            await self._left_alone()
+            raise
+        finally:
+            settling.cancel()
+        yield TriggerEvent(outcome)
+        store.delete()
+
+    async def _wait(self) -> tuple[dict[str, Any], CursorFile]:
+        from transload.pipelines import execution_from_state
+
+        store = CursorFile(self.state["handle"])
+        state = dict(self.state)
+        if store.get() is not None:
+            state["cursor"] = None  # an earlier triggerer came further than the task that deferred
+        execution = execution_from_state(
+            state,
+            runner_for_tasks(),
+            sink=log_line if self.forward_logs else None,
+            log_store=store if self.forward_logs else None,
+            log=self.log.info,
+        )
+        return await execution.outcome_async(), store
+
+    async def on_kill(self) -> None:
+        """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow 3.3)."""
+        if self.state["options"].get("on_kill") != "cancel":
+            return
+        await asyncio.to_thread(self._cancel)
+
+    def _cancel(self) -> None:
+        from transload.errors import AppNotFound, SchedulerUnavailable
+
+        handle = self.state["handle"]
+        try:
+            runner_for_tasks().cancel(handle)
+            self.log.info("the task was ended: %s is being cancelled", handle)
+        except AppNotFound:
+            self.log.info("the task was ended: %s does not exist any more", handle)
+        except SchedulerUnavailable as exc:
+            self.log.error("the task was ended, but %s could not be cancelled: %s", handle, exc)
+        CursorFile(handle).delete()
+
+    async def _left_alone(self) -> None:
+        """Do what `on_kill` does where Airflow is older and does not call it, if the task is not deferred any more."""
+        if hasattr(BaseTrigger, "on_kill"):
+            return
+        try:
+            state = await _task_state(self.task_instance)
+        except Exception as exc:
+            self.log.warning("the state of the task cannot be found out, its app goes on: %s", exc)
+            return
+        if state is not None and state != "deferred":
+            await self.on_kill()
+
+
+async def _task_state(ti: Any) -> str | None:
+    """Ask Airflow (3.0 to 3.2) for the state of a task instance, from within a trigger."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    found: Mapping[str, Any] = await asyncio.to_thread(
+        RuntimeTaskInstance.get_task_states,
+        dag_id=ti.dag_id,
+        task_ids=[ti.task_id],
+        run_ids=[ti.run_id],
+        map_index=ti.map_index,
+    )
+    states = found.get(ti.run_id, {})
+    index = getattr(ti, "map_index", -1)
+    state = states.get(ti.task_id if index in (None, -1) else f"{ti.task_id}_{index}")
+    return None if state is None else str(state)

@@ -1,0 +1,191 @@
+"""Airflow's part in the conformance suite: what its task runner and triggerer would do around one task.
+
+Each task runs in a process of its own, forked from a server that has imported Airflow once. The context is made here
+(the daemons have tests of their own); the operator and the trigger are the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from transload.pipelines import JsonFileStore
+from transload.testing import ChildDriver
+from transload.testing.adapter_driver import ChildJob, HostJob
+
+FORKS = multiprocessing.get_context("forkserver")
+PRELOAD = ["transload_airflow.operators", "transload_airflow.triggers", "transload.pipelines._execution"]
+
+
+class Stored:
+    """What ``context["task_state_store"]`` is, in a file per key."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value."""
+        return JsonFileStore(f"{self._prefix}.{key}").get() or default
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        """Keep a value."""
+        JsonFileStore(f"{self._prefix}.{key}").put(value)
+
+
+class TaskInstance(SimpleNamespace):
+    """What the operator needs of a task instance."""
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        """Check that Airflow could keep the value."""
+        json.dumps(value, allow_nan=False)
+
+
+class Lines(logging.Handler):
+    """Reports each log record as a line of the host's log."""
+
+    def __init__(self, child: ChildJob) -> None:
+        super().__init__(logging.INFO)
+        self._child = child
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Report a record."""
+        self._child.log(record.getMessage())
+
+
+def run_task(child: ChildJob, deferrable: bool) -> None:
+    """Run one task as Airflow would, and report how it ended."""
+    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+
+    from transload_airflow import TransloadOperator
+
+    app_log = logging.getLogger("transload.app")
+    app_log.setLevel(logging.INFO)
+    app_log.addHandler(Lines(child))
+    job = child.job
+    task = TransloadOperator(
+        task_id="job", app=child.app, scheduler="scripted", cfg=job.cfg, deferrable=deferrable, **job.options
+    )
+    now = dt.datetime.now(dt.UTC)
+    ti = TaskInstance(
+        dag_id=job.namespace,
+        run_id="run",
+        task_id=job.name,
+        map_index=-1,
+        max_tries=int(job.generation),
+        try_number=1,
+        start_date=now,
+    )
+    context = {
+        "ti": ti,
+        "task": task,
+        "dag_run": SimpleNamespace(clear_number=0),
+        "task_state_store": Stored(child.store),
+    }
+    child.on_kill(task.on_kill)
+    try:
+        try:
+            results = type(task).execute.__wrapped__(task, context)  # its guard wants the real task runner
+        except TaskDeferred as deferral:
+            event = _wait(child, deferral.trigger, task)
+            results = task.resume(context, event)
+    except AirflowFailException as exc:
+        child.finish("failed", error=exc, retryable=False)
+    except AirflowSkipException as exc:
+        child.finish("skipped", error=exc)
+    except (Exception, AirflowTaskTimeout) as exc:
+        child.finish("failed", error=exc, retryable=True)
+    else:
+        child.finish("success", results=results)
+
+
+def _wait(child: ChildJob, trigger: Any, task: Any) -> Any:
+    """Do what the triggerer does with a trigger; a kill is what a person's mark is there."""
+    from transload.plugins import load_attribute
+
+    path, values = trigger.serialize()
+    values["left"] = {}  # here the task's process does not end before its trigger
+    made = load_attribute(":".join(path.rsplit(".", 1)))(**json.loads(json.dumps(values)))
+
+    async def fires() -> Any:
+        loop = asyncio.get_running_loop()
+        this = asyncio.current_task()
+        assert this is not None
+        loop.add_signal_handler(signal.SIGTERM, lambda: this.cancel("user-action"))
+        if task._asked_to_end:  # between the task and its trigger: Airflow never runs the trigger then
+            os._exit(0)
+        try:
+            async for event in made.run():
+                return event.payload
+        except asyncio.CancelledError:
+            await made.on_kill()
+            os._exit(0)  # Airflow has set the state of the task already; nobody comes back for it
+
+    payload = asyncio.run(fires())
+    child.on_kill(task.on_kill)
+    return json.loads(json.dumps(payload))
+
+
+def _child(environment: Mapping[str, str], request: dict[str, Any], deferrable: bool) -> None:
+    os.environ.update(environment)
+    os.setsid()
+    job = HostJob(**request.pop("job"))
+    run_task(ChildJob(job=job, **request), deferrable)
+
+
+class Forked:
+    """A process of the fork server, with the face of ``subprocess.Popen``."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None."""
+        code: int | None = self._process.exitcode
+        return code
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until it is gone."""
+        self._process.join(timeout)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+        try:
+            os.kill(self._process.pid, number)
+        except ProcessLookupError:
+            return  # it has just ended by itself
+
+
+class AirflowDriver(ChildDriver):
+    """Runs one task in a forked process.
+
+    Args:
+        folder: where reports and the store are kept.
+        environment: environment variables that the suite wants.
+        deferrable: wait in a trigger.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], deferrable: bool) -> None:
+        super().__init__(folder, environment)
+        self._deferrable = deferrable
+
+    def restart(self) -> None:
+        """Start another process for the same task."""
+        self.close()
+        self._run += 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # the store is Airflow's database: one for all processes, a believed-dead twin's too
+        store = self.folder.parent / Path(self._request["store"]).name
+        request = {**self._request, "store": str(store), "report": str(self._report(self._run))}
+        FORKS.set_forkserver_preload(PRELOAD)
+        process = FORKS.Process(target=_child, args=(self._environment, request, self._deferrable), daemon=False)
+        process.start()
+        self._process = Forked(process)

@@ -1,0 +1,353 @@
+"""A real Airflow for the tests: scheduler with LocalExecutor, triggerer, DAG processor and API server, on SQLite."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+T = TypeVar("T")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PARTS = ("api-server", "dag-processor", "scheduler", "triggerer")
+READY_S = 240.0
+WAIT_S = 90.0
+ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback interface that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class AirflowServer:
+    """Starts and stops Airflow in a folder of its own, and talks to its REST API.
+
+    Args:
+        home: AIRFLOW_HOME, a folder of the test's.
+        dags: folder of DAGs.
+        environment: more variables for all of its processes.
+    """
+
+    def __init__(self, home: Path, dags: Path, environment: Mapping[str, str]) -> None:
+        self.home = home
+        self.port = free_port()
+        self.token = ""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.environment = {**os.environ, **_settings(home, dags, self.port), **environment}
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    # -- its processes
+
+    def start(self) -> None:
+        """Make the database, start all parts, wait until they answer."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        made = subprocess.run([*_airflow(), "db", "migrate"], env=self.environment, capture_output=True, text=True)
+        if made.returncode:
+            raise RuntimeError(f"airflow db migrate: {made.stderr[-3000:]}")
+        for part in PARTS:
+            self.start_part(part)
+        self.until(self._healthy, "Airflow is healthy", READY_S)
+        self.token = self._get_token()
+        self.until(self._has_dags, "the DAGs are parsed", READY_S)
+
+    def start_part(self, part: str) -> None:
+        """Start one part, in a session of its own."""
+        more = ["--port", str(self.port), "--host", "127.0.0.1", "--workers", "1"] if part == "api-server" else []
+        with open(self.home / f"{part}.log", "ab") as log:
+            self._processes[part] = subprocess.Popen(
+                [*_airflow(), part, *more], env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def end_part(self, part: str, number: int = signal.SIGTERM) -> None:
+        """End one part and all of its processes."""
+        process = self._processes.pop(part)
+        _signal_group(process.pid, number)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            pass
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait(20)
+
+    def stop(self) -> None:
+        """End everything, whatever state it is in."""
+        for part in list(self._processes):
+            _signal_group(self._processes[part].pid, signal.SIGTERM)
+        end = time.monotonic() + 5
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+        for process in self._processes.values():
+            _signal_group(process.pid, signal.SIGKILL)
+            process.wait(20)
+        for pid in self.own_processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._processes.clear()
+
+    def pid_of(self, part: str) -> int:
+        """Return the process id of a part."""
+        return self._processes[part].pid
+
+    def own_processes(self) -> list[int]:
+        """Return all processes of this Airflow, whatever their session: those with its home in their environment."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    title = (entry / "cmdline").read_bytes()
+                    ours = f"AIRFLOW_HOME={self.home}\0".encode() in (entry / "environ").read_bytes()
+                except OSError:
+                    continue
+                if ours and b"transload" not in title:
+                    found.append(int(entry.name))
+        return found
+
+    # -- its REST API
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the JSON answer to a request; SQLite under load sometimes wants a second one."""
+        for _ in range(5):
+            try:
+                return self._call(method, path, body)
+            except RuntimeError as exc:
+                if ": 500 " not in str(exc) or "Database error" not in str(exc):
+                    raise
+                time.sleep(0.3)
+        return self._call(method, path, body)
+
+    def _call(self, method: str, path: str, body: Any) -> Any:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://127.0.0.1:{self.port}{path}"
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as exc:
+            raise RuntimeError(f"{method} {path}: {exc.code} {exc.read().decode()[:500]}") from exc
+
+    def _get_token(self) -> str:
+        return str(self.call("GET", "/auth/token")["access_token"])
+
+    def _healthy(self) -> bool:
+        try:
+            health = self.call("GET", "/api/v2/monitor/health")
+        except (OSError, RuntimeError, ValueError):
+            self._check_alive()
+            return False
+        return all(
+            health.get(part, {}).get("status") == "healthy" for part in ("scheduler", "triggerer", "dag_processor")
+        )
+
+    def _check_alive(self) -> None:
+        for part, process in self._processes.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"{part} ended: {(self.home / f'{part}.log').read_text()[-3000:]}")
+
+    def _has_dags(self) -> bool:
+        errors = self.call("GET", "/api/v2/importErrors")["import_errors"]
+        if errors:
+            raise RuntimeError(f"the DAGs cannot be imported: {errors[0]['stack_trace']}")
+        return bool(self.call("GET", "/api/v2/dags?limit=1")["total_entries"])
+
+    # -- runs and tasks
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> Run:
+        """Start a run of a DAG."""
+        self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
+        body = {"logical_date": None, "conf": dict(conf or {})}
+        return Run(self, dag_id, self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)["dag_run_id"])
+
+    def until(self, condition: Callable[[], T], what: str, timeout: float = WAIT_S) -> T:
+        """Return the first truthy value of a condition, or raise."""
+        end = time.monotonic() + timeout
+        while True:
+            value = condition()
+            if value:
+                return value
+            if time.monotonic() > end:
+                raise AssertionError(f"{what}: not within {timeout} s (last: {value!r})")
+            time.sleep(0.15)
+
+
+class Run:
+    """A run of a DAG.
+
+    Args:
+        server: its Airflow.
+        dag_id: its DAG.
+        run_id: its id.
+    """
+
+    def __init__(self, server: AirflowServer, dag_id: str, run_id: str) -> None:
+        self.server = server
+        self.dag_id = dag_id
+        self.run_id = run_id
+        self._path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
+
+    def task(self, task_id: str = "job", index: int = -1) -> dict[str, Any]:
+        """Return what the API says of a task instance."""
+        return dict(self.server.call("GET", f"{self._path}/taskInstances/{task_id}{_mapped(index)}"))
+
+    def state(self, task_id: str = "job", index: int = -1) -> str | None:
+        """Return the state of a task instance."""
+        found: str | None = self.task(task_id, index)["state"]
+        return found
+
+    def wait(self, *states: str, task_id: str = "job", index: int = -1, timeout: float = WAIT_S) -> str:
+        """Wait for one of the states; default: the task has ended."""
+        wanted = states or ENDED
+        seen: list[str | None] = []
+
+        def reached() -> str | None:
+            seen.append(self.state(task_id, index))
+            if seen[-1] in ENDED and seen[-1] not in wanted:
+                raise AssertionError(
+                    f"{self.dag_id}.{task_id} is {seen[-1]}, not {wanted}: {self.log(task_id, index=index)[-3000:]}"
+                )
+            return seen[-1] if seen[-1] in wanted else None
+
+        try:
+            return str(self.server.until(reached, f"{self.dag_id}.{task_id} is {wanted}", timeout))
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}; log: {self.log(task_id, index=index)[-3000:]}") from None
+
+    def xcom(self, key: str = "return_value", task_id: str = "job", index: int = -1) -> Any:
+        """Return an XCom; None if there is none."""
+        try:
+            entry = self.server.call(
+                "GET",
+                f"{self._path}/taskInstances/{task_id}/xcomEntries/{quote(key)}?map_index={index}&deserialize=true",
+            )
+        except RuntimeError as exc:
+            if " 404 " in str(exc):
+                return None
+            raise
+        return entry["value"]
+
+    def log(self, task_id: str = "job", attempt: int | None = None, index: int = -1) -> str:
+        """Return the log of a try, as the interface shows it; default: the latest try."""
+        attempt = attempt or max(1, self.task(task_id, index)["try_number"])
+        path = f"{self._path}/taskInstances/{task_id}/logs/{attempt}?map_index={index}&full_content=true"
+        try:
+            content = self.server.call("GET", path)["content"]
+        except RuntimeError as exc:
+            if " 404 " in str(exc):
+                return ""
+            raise
+        return "\n".join(_text(each) for each in content) if isinstance(content, list) else str(content)
+
+    def mark(self, state: str, task_id: str = "job") -> None:
+        """Mark a task as a person would."""
+        self.server.call("PATCH", f"{self._path}/taskInstances/{task_id}", {"new_state": state})
+
+    def clear(self, *task_ids: str) -> None:
+        """Clear tasks as a person would."""
+        body = {
+            "dry_run": False,
+            "dag_run_id": self.run_id,
+            "task_ids": list(task_ids or ("job",)),
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
+        self.server.call("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", body)
+
+    def accounted(self, task_id: str, attempt: int, processes: int = 1) -> None:
+        """Wait until the scheduler has heard that so many processes of a try have ended.
+
+        Airflow fails a task that is cleared, and queued again, before that.
+        """
+        key = f"task_id='{task_id}', run_id='{self.run_id}', try_number={attempt},"
+
+        def heard() -> bool:
+            lines = (self.server.home / "scheduler.log").read_text(errors="replace").splitlines()
+            return (
+                sum("Received executor event with state success" in each and key in each for each in lines) >= processes
+            )
+
+        self.server.until(heard, f"the scheduler knows that {task_id} has ended")
+
+    def links(self, task_id: str = "job") -> dict[str, Any]:
+        """Return the extra links of a task."""
+        return dict(self.server.call("GET", f"{self._path}/taskInstances/{task_id}/links")["extra_links"])
+
+
+def _mapped(index: int) -> str:
+    return "" if index < 0 else f"/{index}"
+
+
+def _text(entry: Any) -> str:
+    if not isinstance(entry, dict):
+        return str(entry)
+    details = entry.get("error_detail") or []
+    causes = [f"{each.get('exc_type')}: {each.get('exc_value')}" for each in details if isinstance(each, dict)]
+    return "\n".join([str(entry.get("event", "")), *causes])
+
+
+def _airflow() -> list[str]:
+    return [sys.executable, "-m", "airflow"]
+
+
+def _signal_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
+    folder = home / "dags"
+    if not folder.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(dags, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for example in (EXAMPLES / "airflow").glob("*.py"):
+            shutil.copy(example, folder)
+        shutil.copytree(EXAMPLES / "digits", home / "digits", ignore=shutil.ignore_patterns("__pycache__"))
+    values = {
+        "CORE__DAGS_FOLDER": str(folder),
+        "CORE__LOAD_EXAMPLES": "False",
+        "CORE__EXECUTOR": "LocalExecutor",
+        "CORE__PARALLELISM": "6",
+        "CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
+        "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "CORE__FERNET_KEY": "",
+        "API__BASE_URL": f"http://127.0.0.1:{port}",
+        "API_AUTH__JWT_SECRET": "only-for-these-tests-0123456789abcdef0123456789abcdef0123456789abcdef",
+        "API__SECRET_KEY": "only-for-these-tests",
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+        "LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
+        "LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
+        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        "WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+        "TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+        "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
+        "USAGE_DATA_COLLECTION__ENABLED": "False",
+        "TRACES__OTEL_ON": "False",
+    }
+    return {"AIRFLOW_HOME": str(home), "NO_PROXY": "*", **{f"AIRFLOW__{key}": value for key, value in values.items()}}

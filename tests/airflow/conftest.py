@@ -1,0 +1,56 @@
+"""One real Airflow for all tests of a worker that want one; one fork server for the others."""
+
+from __future__ import annotations
+
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from airflow_server import AirflowServer
+from scripts import Stage
+
+from transload.testing import ScriptedControl
+
+# before anything imports Airflow: it reads its settings, and makes its home, when it is imported
+_HOME = tempfile.mkdtemp(prefix="transload-airflow-")
+os.environ["AIRFLOW_HOME"] = _HOME
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{_HOME}/airflow.db"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fork_server(_no_real_home: None) -> Iterator[None]:
+    """End the fork server of the conformance suite, and remove Airflow's home."""
+    yield
+    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    multiprocessing.resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow(_fork_server: None) -> Iterator[AirflowServer]:
+    """A real Airflow, with the DAGs of these tests; whatever happens, nothing of it is left behind."""
+    home = Path(tempfile.mkdtemp(prefix="tl-af-"))
+    environment = {"TRANSLOAD_HOME": str(home / "tl"), **ScriptedControl(home / "scripted").environment()}
+    server = AirflowServer(home / "airflow", Path(__file__).parent / "dags", environment)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def stage(airflow: AirflowServer) -> Stage:
+    """Scripted apps on the real Airflow."""
+    return Stage(airflow, ScriptedControl(airflow.environment["TRANSLOAD_SCRIPTED_DIR"]))

@@ -1,0 +1,142 @@
+"""The DAGs of the tests: what an app does comes with each run (``conf``), how it is run is one DAG each."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+
+from airflow.sdk import DAG, task, task_group
+
+from transload_airflow import AppSensor, TransloadOperator
+
+START = dt.datetime(2024, 1, 1)
+SHORT = dt.timedelta(seconds=0.1)
+HERE = os.path.dirname(os.path.abspath(__file__))
+QUICK = {"poll_interval": 0.5, "logging_interval": 0.3, "scheduler": "{{ dag_run.conf.get('scheduler', 'scripted') }}"}
+
+
+def app_of(dag_run):
+    """Return the app that the run brings along."""
+    return dag_run.conf["app"]
+
+
+VARIANTS = {
+    "plain": {},
+    "retry": {"retries": 1, "retry_delay": SHORT},
+    "retry_patience": {"retries": 1, "retry_delay": SHORT, "patience": 1.5},
+    "detach": {"on_kill": "detach"},
+    "detach_retry": {"on_kill": "detach", "retries": 1, "retry_delay": SHORT},
+    "timeout": {"execution_timeout": dt.timedelta(seconds=4)},
+    "startup": {"startup_timeout": 1.0, "schedule_timeout": 1.0},
+    "skipping": {"skip_on_exit_code": 99, "cancelled": "skip"},
+    "by_scheduler": {"retries": 2, "retry_delay": SHORT, "retries_by": "scheduler"},
+    "not_durable": {"durable": False, "retries": 1, "retry_delay": SHORT},
+}
+
+for mode, deferrable in (("sync", False), ("deferrable", True)):
+    for variant, options in VARIANTS.items():
+        with DAG(f"{mode}_{variant}", schedule=None, start_date=START, max_active_runs=100) as made:
+            first = TransloadOperator(task_id="job", app=app_of, deferrable=deferrable, **QUICK, **options)
+            after = TransloadOperator(
+                task_id="after", component="utils.echo", component_args={"msg": "after"}, deferrable=deferrable
+            )
+            first >> after
+        globals()[made.dag_id] = made
+
+with DAG("mapped", schedule=None, start_date=START) as mapped:
+    TransloadOperator.partial(
+        task_id="job", component=f"{HERE}/parts.py:held", deferrable=True, scheduler="scripted", poll_interval=0.5
+    ).expand(component_args=[{"number": number} for number in range(5)])
+
+with DAG("launch_parameters", schedule=None, start_date=START) as launch_parameters:
+
+    @task(multiple_outputs=True)
+    def choose():
+        """Decide upstream how large the next job is."""
+        return {"replicas": 3, "word": "chosen"}
+
+    chosen = choose()
+    TransloadOperator(
+        task_id="job",
+        component=f"{HERE}/parts.py:shout",
+        component_args={
+            "replicas": "{{ ti.xcom_pull(task_ids='choose')['replicas'] }}",
+            "word": chosen["word"],
+        },
+        deferrable=True,
+        push_results=True,
+    )
+
+with DAG("decorated", schedule=None, start_date=START) as decorated:
+
+    @task.transload(deferrable=True)
+    def whole_app(word: str):
+        """Return an app."""
+        from transload.specs import AppDef, Role
+
+        script = f"print('said {word}')"
+        return AppDef("said", [Role("main", image=HERE, entrypoint=sys.executable, args=["-c", script])])
+
+    @task.transload(component=f"{HERE}/parts.py:shout")
+    def arguments(word: str):
+        """Return the arguments of a component."""
+        return {"word": word, "replicas": 2}
+
+    whole_app("hello") >> arguments("loud")
+
+with DAG("templated", schedule=None, start_date=START) as templated:
+    script = "import os, sys; print('args', sys.argv[1:]); print('env', os.environ['WORD'])"
+    app = {
+        "schema": 1,
+        "name": "templated",
+        "roles": [
+            {
+                "name": "main",
+                "image": HERE,
+                "entrypoint": sys.executable,
+                "args": ["-c", script, "{{ run_id }}"],
+                "env": {"WORD": "{{ dag.dag_id }}"},
+            }
+        ],
+    }
+    TransloadOperator(task_id="job", app=app)
+    TransloadOperator(task_id="literal", app=app, template_app=False)
+
+with DAG("sensing", schedule=None, start_date=START) as sensing:
+    handle = "{{ dag_run.conf['handle'] }}"
+    AppSensor(task_id="deferred", handle=handle, deferrable=True, timeout=120)
+    AppSensor(task_id="poking", handle=handle, deferrable=False, poke_interval=0.5, timeout=120)
+
+with DAG("mistakes", schedule=None, start_date=START) as mistakes:
+    often = {"retries": 2, "retry_delay": SHORT}
+    echo = {"component": "utils.echo", "component_args": {"msg": "hello"}}
+    TransloadOperator(task_id="scheduler", **echo, scheduler="slurn", **often)
+    TransloadOperator(task_id="option", **echo, cfg={"log_dirr": "x"}, **often)
+    TransloadOperator(task_id="spec", app='{"schema": 1, "name": "x", "roles": []}', **often)
+    TransloadOperator(task_id="component", component="utils.ecco", **often)
+
+with DAG("handover", schedule=None, start_date=START) as handover:
+
+    def here_only(dag_run):
+        """Return the app, on a scheduler that only this process can reach."""
+        os.environ["TRANSLOAD_SCRIPTED_REACH"] = "process"
+        return app_of(dag_run)
+
+    TransloadOperator(task_id="job", app=here_only, deferrable=True, **QUICK)
+
+with DAG("many", schedule=None, start_date=START, max_active_tasks=100) as many:
+    TransloadOperator.partial(
+        task_id="job", component=f"{HERE}/parts.py:held", deferrable=True, scheduler="scripted", poll_interval=5
+    ).expand(component_args=[{"number": number} for number in range(50)])
+
+with DAG("grouped", schedule=None, start_date=START) as grouped:
+
+    @task_group
+    def stage(word):
+        """Hold one app in a group of tasks."""
+        TransloadOperator(
+            task_id="job", component=f"{HERE}/parts.py:shout", component_args={"word": word, "replicas": 1}
+        )
+
+    stage.expand(word=["one", "two"])

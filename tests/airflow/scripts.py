@@ -1,0 +1,79 @@
+"""Scripted apps for the tests on a real Airflow."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_server import AirflowServer, Run
+
+from transload.specs import AppDef, parse_app_handle
+from transload.testing import ScriptedControl, scripted_app
+
+
+def held(*after: Any, lines: Any = (), **more: Any) -> dict[str, Any]:
+    """Return a script that runs until its gate is opened."""
+    return {"steps": [{"state": "RUNNING", "until": "go", "lines": list(lines)}, *(after or ("SUCCEEDED",))], **more}
+
+
+class Stage:
+    """Runs of scripted apps, told apart by the name of the app.
+
+    Args:
+        server: a real Airflow.
+        control: directs the scripted apps.
+    """
+
+    def __init__(self, server: AirflowServer, control: ScriptedControl) -> None:
+        self.server = server
+        self.control = control
+        self._names: dict[str, str] = {}
+
+    def run(self, dag_id: str, script: Mapping[str, Any] | AppDef, roles: Mapping[str, int] | None = None) -> Run:
+        """Start a run of a DAG with an app."""
+        name = f"app-{uuid.uuid4().hex}"
+        app = script if isinstance(script, AppDef) else scripted_app(name, script, roles=roles)
+        run = self.server.trigger(dag_id, {"app": json.loads(app.to_json()), "scheduler": "scripted"})
+        self._names[f"{dag_id} {run.run_id}"] = app.name
+        return run
+
+    def started(self, run: Run) -> list[str]:
+        """Return the ids of all apps that a run has started, oldest first."""
+        name = self._names[f"{run.dag_id} {run.run_id}"]
+        found = []
+        for app_id in self.control.started():
+            record = self.control.folder.record(app_id)
+            if record is not None and json.loads(record["app"])["name"] == name:
+                found.append(app_id)
+        return found
+
+    def handle(self, run: Run, index: int = -1) -> str:
+        """Wait for the handle of a run's app."""
+        found: str = self.server.until(lambda: run.xcom("handle", index=index), "a handle as XCom")
+        return found
+
+    def app_id(self, run: Run, count: int = 1) -> str:
+        """Wait until a run has started so many apps; return the id of the last one."""
+        found = self.server.until(lambda: len(self.started(run)) >= count and self.started(run), f"{count} apps")
+        assert len(found) == count
+        return str(found[-1])
+
+    def go(self, run: Run, index: int = -1, gate: str = "go") -> None:
+        """Open the gate of a run's latest app."""
+        self.control.open(gate, parse_app_handle(self.handle(run, index)).app_id)
+
+    def watched(self, app_id: str) -> None:
+        """Wait until Airflow has asked about an app, once from now on."""
+        before = len(self.control.calls("describe_many", None)) + len(self.control.calls("describe", app_id))
+        self.server.until(
+            lambda: (
+                len(self.control.calls("describe_many", None)) + len(self.control.calls("describe", app_id)) > before
+            ),
+            f"a question about {app_id}",
+        )
+
+    def cancelled(self, app_id: str) -> bool:
+        """Tell whether the end of an app was asked for."""
+        return bool(self.control.calls("cancel", app_id))

@@ -1,0 +1,92 @@
+"""Crashes and restarts of a real Airflow: one job, and its results arrive."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from airflow_server import AirflowServer, Run
+from scripts import Stage, held
+
+pytestmark = pytest.mark.timeout(280)
+
+
+def kill_task(stage: Stage, run: Run) -> str:
+    """Kill the process of a task that waits in place, as an out-of-memory killer would; return the app's id."""
+    app_id = stage.app_id(run)
+    stage.handle(run)
+    os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGKILL)
+    return app_id
+
+
+def test_killed_task_attaches_again(stage: Stage) -> None:
+    """Kill -9 of the task's process: the retry attaches to the same app, and delivers its results."""
+    run = stage.run("sync_retry", held(results={"0": {"x": 1}}, lines=[{"text": "said once"}]))
+    kill_task(stage, run)
+    stage.server.until(lambda: run.task()["try_number"] == 2 and "attached to" in run.log(), "the retry attaches")
+    stage.go(run)
+    run.wait("success")
+    assert run.xcom()["results"] == {"0": {"x": 1}}
+    assert len(stage.started(run)) == 1
+
+
+def test_killed_between_submit_and_store(stage: Stage) -> None:
+    """The process dies before it learns that the app was taken: the retry finds it."""
+    runs = [stage.run(f"{mode}_retry", held(crash="after", results={"0": {"x": 1}})) for mode in ("sync", "deferrable")]
+    for run in runs:
+        stage.go(run)
+        run.wait("success")
+        assert run.task()["try_number"] == 2
+        assert run.xcom()["results"] == {"0": {"x": 1}}
+        assert len(stage.started(run)) == 1
+
+
+def test_triggerer_restarts(airflow: AirflowServer, stage: Stage) -> None:
+    """A triggerer that is killed leaves the app alone; the next one takes over, and no line comes twice."""
+    run = stage.run("deferrable_plain", held(lines=[{"text": "before the restart"}], results={"0": {"x": 1}}))
+    run.wait("deferred")
+    app_id = stage.app_id(run)
+    airflow.until(lambda: "before the restart" in run.log(), "a line while it is deferred")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        airflow.end_part("triggerer", number)
+        assert not stage.cancelled(app_id)
+        airflow.start_part("triggerer")
+        count = run.log().count("starting")
+        airflow.until(lambda count=count: run.log().count("starting") > count, "another triggerer has it", 150)
+        stage.watched(app_id)
+    stage.go(run)
+    run.wait("success")
+    assert not stage.cancelled(app_id)
+    assert run.xcom()["results"] == {"0": {"x": 1}}
+    assert run.log().count("before the restart") == 1
+    assert len(stage.started(run)) == 1
+
+
+def test_unreachable_scheduler_is_no_failed_app(stage: Stage) -> None:
+    """A scheduler that cannot answer for longer than patience: up_for_retry, then the same app is attached to."""
+    gap = [{"state": "RUNNING", "seconds": 0.5}, {"state": "UNAVAILABLE", "until": "back"}, "SUCCEEDED"]
+    runs = [stage.run(f"{mode}_retry_patience", {"steps": gap}) for mode in ("sync", "deferrable")]
+    short = stage.run("deferrable_plain", {"steps": [gap[0], {"state": "UNAVAILABLE", "seconds": 2}, "SUCCEEDED"]})
+    for run in runs:
+        stage.server.until(lambda run=run: run.task()["try_number"] == 2, "patience is exhausted, and a retry begins")
+        assert "is unknown for" in run.log(attempt=1)
+        app_id = stage.app_id(run)
+        stage.control.open("back", app_id)
+        run.wait("success")
+        assert not stage.cancelled(app_id)
+        assert len(stage.started(run)) == 1
+    short.wait("success")
+    assert short.task()["try_number"] == 1
+
+
+def test_not_durable(stage: Stage) -> None:
+    """durable=False: a killed task's retry knows nothing of the first app, and starts another one."""
+    run = stage.run("sync_not_durable", held())
+    kill_task(stage, run)
+    stage.app_id(run, 2)
+    stage.control.open("go")
+    try:
+        run.wait("success")
+    finally:
+        stage.control.folder.unmark("go")

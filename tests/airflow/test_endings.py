@@ -1,0 +1,153 @@
+"""How tasks end on a real Airflow: success, failure, skip, cancellation, retries, mistakes."""
+
+from __future__ import annotations
+
+import pytest
+from airflow_server import AirflowServer
+from scripts import Stage, held
+
+pytestmark = pytest.mark.timeout(280)
+MODES = ("sync", "deferrable")
+
+
+def test_endings(stage: Stage) -> None:
+    """An app's end is the task's: success, failed, skipped by exit code, failed or skipped when cancelled."""
+    wrong = {"steps": [{"state": "RUNNING", "lines": [{"text": "it broke", "stream": "stderr"}]}, "FAILED"]}
+    cancelled = {"steps": [{"state": "RUNNING", "seconds": 0.5}, "CANCELLED"]}
+    for mode in MODES:
+        good = stage.run(f"{mode}_plain", {"results": {"0": {"x": 1.5}}})
+        bad = stage.run(f"{mode}_plain", {**wrong, "exit_code": 3})
+        skip = stage.run(f"{mode}_skipping", {**wrong, "exit_code": 99})
+        gone = stage.run(f"{mode}_retry", cancelled)
+        skipped = stage.run(f"{mode}_skipping", cancelled)
+        good.wait("success")
+        handle = good.xcom("handle")
+        value = good.xcom()
+        assert value["results"] == {"0": {"x": 1.5}}
+        assert (value["handle"], value["state"]) == (handle, "SUCCEEDED")
+        assert good.links()["transload app"]
+        bad.wait("failed")
+        for words in ("main/0", "exit code 3", "it broke"):
+            assert words in bad.log()
+        bad.wait("upstream_failed", task_id="after")
+        skip.wait("skipped")
+        gone.wait("failed")
+        assert gone.task()["try_number"] == 1, "a cancelled app is not retried"
+        skipped.wait("skipped")
+        good.wait("success", task_id="after")
+
+
+def test_retry_is_a_new_attempt(stage: Stage) -> None:
+    """A failed app is answered by a second one, under another id; retries_by="scheduler" leaves it at one."""
+    runs = [stage.run(f"{mode}_retry", {"steps": ["FAILED"]}) for mode in MODES]
+    final = [stage.run(f"{mode}_by_scheduler", {"steps": ["FAILED"]}) for mode in MODES]
+    for run in runs:
+        run.wait("failed")
+        assert run.task()["try_number"] == 2
+        assert len(stage.started(run)) == 2
+    for run in final:
+        run.wait("failed")
+        assert run.task()["try_number"] == 1
+        assert len(stage.started(run)) == 1
+
+
+def test_logs_of_roles_and_replicas_live_and_once(stage: Stage) -> None:
+    """Two roles of three replicas are one task; its log has each line once, and while the app runs."""
+    lines = [
+        {"text": f"{role}-{k}-{stream}", "role": role, "replica": k, "stream": stream}
+        for role in ("main", "other")
+        for k in range(3)
+        for stream in ("stdout", "stderr")
+    ]
+    runs = [stage.run(f"{mode}_plain", held(lines=lines), roles={"main": 3, "other": 3}) for mode in MODES]
+    for run in runs:
+        stage.server.until(lambda run=run: "other-2-stderr" in run.log(), "lines while it runs")
+        stage.go(run)
+        run.wait("success")
+        log = run.log()
+        for line in lines:
+            assert log.count(str(line["text"])) == 1, (line, log)
+        assert len(stage.started(run)) == 1
+
+
+def test_mapped_tasks_wait_side_by_side(airflow: AirflowServer, stage: Stage) -> None:
+    """Five mapped tasks are all deferred at the same time, each with an app of its own."""
+    run = airflow.trigger("mapped")
+    airflow.until(lambda: [run.state(index=k) for k in range(5)] == ["deferred"] * 5, "all five are deferred")
+    for k in range(5):
+        stage.go(run, index=k)
+    for k in range(5):
+        run.wait("success", index=k)
+        assert run.xcom(index=k)["results"] == {"0": {"number": k}}
+        assert f"line of {k}" in run.log(index=k)
+    assert len({run.xcom("handle", index=k) for k in range(5)}) == 5
+
+
+def test_mistakes_are_one_clear_line_and_no_retry(airflow: AirflowServer) -> None:
+    """An unknown scheduler, option or component and a bad spec fail at once, saying what is wrong."""
+    run = airflow.trigger("mistakes")
+    for task, words in (
+        ("scheduler", "slurn"),
+        ("option", "log_dirr"),
+        ("spec", "roles"),
+        ("component", "utils.ecco"),
+    ):
+        run.wait("failed", task_id=task)
+        assert run.task(task)["try_number"] == 1
+        said = [line for line in run.log(task).splitlines() if line.startswith("AirflowFailException: ")]
+        assert said and all(words in line for line in said), run.log(task)
+        assert run.xcom("handle", task) is None
+
+
+def test_launch_parameters_from_upstream(airflow: AirflowServer) -> None:
+    """An upstream's output decides the replicas of a real local app; results come back, as separate keys too."""
+    run = airflow.trigger("launch_parameters")
+    run.wait("success")
+    assert run.xcom()["results"] == {str(k): {"word": "chosen"} for k in range(3)}
+    assert run.xcom("results.2") == {"word": "chosen"}
+    assert "main/2 CHOSEN 2" in run.log()
+
+
+def test_decorator_templates_groups(airflow: AirflowServer) -> None:
+    """Functions say what to run; templates reach into an app, unless told not to; groups can be mapped."""
+    decorated, templated, grouped = (airflow.trigger(dag) for dag in ("decorated", "templated", "grouped"))
+    decorated.wait("success", task_id="arguments")
+    assert "main/0 said hello" in decorated.log("whole_app")
+    assert decorated.xcom(task_id="arguments")["results"] == {"0": {"word": "loud"}, "1": {"word": "loud"}}
+    templated.wait("success")
+    templated.wait("success", task_id="literal")
+    assert f"args ['{templated.run_id}']" in templated.log()
+    assert "env templated" in templated.log()
+    assert "args ['{{ run_id }}']" in templated.log("literal")
+    for index, word in enumerate(("one", "two")):
+        grouped.wait("success", task_id="stage.job", index=index)
+        assert grouped.xcom(task_id="stage.job", index=index)["results"] == {"0": {"word": word}}
+
+
+def test_sensors_wait_for_what_others_started(airflow: AirflowServer, stage: Stage) -> None:
+    """A sensor succeeds with the results of an app that it did not start, deferred or poking."""
+    run = stage.run("deferrable_plain", held(results={"0": {"x": 2}}))
+    handle = stage.handle(run)
+    sensing = airflow.trigger("sensing", {"handle": handle})
+    sensing.wait("deferred", task_id="deferred")
+    sensing.wait("running", task_id="poking")
+    stage.go(run)
+    for task in ("deferred", "poking"):
+        sensing.wait("success", task_id=task)
+        assert sensing.xcom(task_id=task)["results"] == {"0": {"x": 2}}
+    missing = airflow.trigger("sensing", {"handle": "scripted://airflow/nothing"})
+    for task in ("deferred", "poking"):
+        missing.wait("failed", task_id=task)
+        assert "does not exist" in missing.log(task)
+
+
+def test_example(airflow: AirflowServer) -> None:
+    """The example trains at three learning rates, picks the best, and trains it again with three replicas."""
+    run = airflow.trigger("digits")
+    run.wait("success", task_id="retrain", timeout=200)
+    first = [run.xcom(task_id="train", index=k)["results"]["final"]["accuracy"] for k in range(3)]
+    chosen = run.xcom(task_id="pick")
+    assert chosen == {"lr": [0.01, 0.1, 0.5][first.index(max(first))], "replicas": 3, "epochs": 15}
+    final = run.xcom(task_id="retrain")["results"]["final"]["accuracy"]
+    assert final > 0.9
+    assert "trainer/2" in run.log("retrain") or "trainer/0" in run.log("retrain")

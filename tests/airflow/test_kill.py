@@ -1,0 +1,84 @@
+"""What people do to tasks in the interface: mark failed, clear; while running, while deferred, afterwards."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from scripts import Stage, held
+
+pytestmark = pytest.mark.timeout(280)
+MODES = ("sync", "deferrable")
+WAITING = {"sync": "running", "deferrable": "deferred"}
+CANCEL_S = {"sync": 15.0, "deferrable": 5.0}
+"""Seconds from a person's click to the cancel: a heartbeat (5 s and the API's time) or a turn of the triggerer."""
+
+
+def ended(stage: Stage, app_id: str) -> bool:
+    """Tell whether an app has ended."""
+    from transload.pipelines import host_runner
+
+    runner = host_runner("test", scripted_dir=str(stage.control.folder.root))
+    status = runner.status(f"scripted://test/{app_id}")
+    return status is not None and status.is_terminal()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_mark_failed_cancels(stage: Stage, mode: str) -> None:
+    """Marking a waiting task as failed cancels its app at once; with on_kill="detach" the app goes on."""
+    run, detached = stage.run(f"{mode}_plain", held()), stage.run(f"{mode}_detach", held())
+    for each in (run, detached):
+        each.wait(WAITING[mode])
+        stage.handle(each)
+    app_id, other = stage.app_id(run), stage.app_id(detached)
+    if mode == "deferrable":
+        stage.server.until(lambda: all("starting" in each.log() for each in (run, detached)), "the triggers run")
+    began = time.monotonic()
+    detached.mark("failed")
+    run.mark("failed")
+    stage.server.until(lambda: stage.cancelled(app_id), "the app is cancelled")
+    assert time.monotonic() - began < CANCEL_S[mode]
+    stage.server.until(lambda: ended(stage, app_id), "the app has ended")
+    assert run.state() == "failed"
+    assert detached.state() == "failed"
+    assert not stage.cancelled(other)
+    assert not ended(stage, other)
+    stage.control.open("go", other)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_clear_runs_again(stage: Stage, mode: str) -> None:
+    """Clearing a waiting task ends its app first, then starts another; clearing a success runs it again."""
+    slow_end = [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]
+    run = stage.run(f"{mode}_plain", held(on_cancel=slow_end))
+    run.wait(WAITING[mode])
+    stage.handle(run)
+    first = stage.app_id(run)
+    if mode == "deferrable":
+        stage.server.until(lambda: "starting" in run.log(), "the trigger runs")
+    run.clear("job")
+    stage.server.until(lambda: stage.cancelled(first), "the app is cancelled")
+    stage.server.until(lambda: "waiting for its end" in run.log(), "the next try waits for its end")
+    assert stage.started(run) == [first]
+    stage.control.open("ended", first)
+    second = stage.app_id(run, 2)
+    stage.control.open("go", second)
+    run.wait("success")
+    run.accounted("job", 2, 1 + run.log().count("Pausing task as DEFERRED"))
+    run.clear("job")
+    third = stage.app_id(run, 3)
+    stage.control.open("go", third)
+    run.wait("success")
+    assert len({first, second, third}) == 3
+    assert run.xcom("handle").endswith(third)
+
+
+def test_clear_another_task_keeps_the_app(stage: Stage) -> None:
+    """Clearing a neighbour does not make a finished task's app run again."""
+    run = stage.run("sync_plain", {})
+    run.wait("success", task_id="after")
+    run.accounted("after", 1)
+    run.clear("after")
+    stage.server.until(lambda: run.task("after")["try_number"] == 2, "the neighbour runs again")
+    run.wait("success", task_id="after")
+    assert len(stage.started(run)) == 1

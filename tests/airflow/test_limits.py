@@ -1,0 +1,119 @@
+"""Time limits, and schedulers that cannot be reached from everywhere."""
+
+from __future__ import annotations
+
+import pytest
+from airflow_server import AirflowServer
+from scripts import Stage, held
+
+pytestmark = pytest.mark.timeout(280)
+MODES = ("sync", "deferrable")
+
+
+def test_execution_timeout_cancels(stage: Stage) -> None:
+    """execution_timeout ends the app, also while the task is deferred."""
+    runs = [stage.run(f"{mode}_timeout", held()) for mode in MODES]
+    for run in runs:
+        run.wait("failed")
+        assert stage.cancelled(stage.app_id(run))
+        assert "AirflowTaskTimeout" in run.log()
+
+
+def test_startup_and_schedule_timeout_cancel(stage: Stage) -> None:
+    """An app that does not leave SUBMITTED, or PENDING, in time is cancelled; one that ran once is not."""
+    cases = {
+        "schedule_timeout": {"steps": ["SUBMITTED"]},
+        "startup_timeout": {"steps": ["PENDING"]},
+    }
+    runs = [(words, stage.run(f"{mode}_startup", script)) for mode in MODES for words, script in cases.items()]
+    restarted = [{"state": "RUNNING", "until": "seen"}, {"state": "PENDING", "seconds": 2}, "SUCCEEDED"]
+    fine = stage.run("deferrable_startup", {"steps": restarted})
+    fine.wait("deferred")
+    stage.go(fine, gate="seen")
+    for words, run in runs:
+        run.wait("failed")
+        assert stage.cancelled(stage.app_id(run))
+        assert words in run.log()
+    fine.wait("success")
+
+
+def test_reachable_from_the_worker_only(airflow: AirflowServer, stage: Stage) -> None:
+    """A scheduler that only the submitting process can reach: the task waits in place, with one warning."""
+    run = stage.run("handover", held(results={"0": {"x": 1}}))
+    stage.handle(run)
+    airflow.until(lambda: "waits in place" in run.log(), "the warning")
+    assert run.state() == "running"
+    stage.go(run)
+    run.wait("success")
+    assert run.log().count("waits in place") == 1
+    assert run.xcom()["results"] == {"0": {"x": 1}}
+
+
+@pytest.mark.slow
+def test_triggerer_that_cannot_see_the_app(airflow: AirflowServer, stage: Stage) -> None:
+    """A trigger that finds itself elsewhere hands back at once; the task waits in place, and ends right."""
+    airflow.end_part("triggerer")
+    airflow.environment["TRANSLOAD_SCRIPTED_REACH"] = "process"
+    try:
+        airflow.start_part("triggerer")
+        run = stage.run("deferrable_plain", held(results={"0": {"x": 1}}))
+        airflow.until(lambda: "cannot wait for" in run.log(), "the warning", 150)
+        stage.go(run)
+        run.wait("success")
+        assert run.log().count("cannot wait for") == 1
+        assert run.xcom()["results"] == {"0": {"x": 1}}
+    finally:
+        del airflow.environment["TRANSLOAD_SCRIPTED_REACH"]
+        airflow.end_part("triggerer")
+        airflow.start_part("triggerer")
+
+
+@pytest.mark.slow
+def test_cost_of_fifty_deferred_apps(airflow: AirflowServer, stage: Stage) -> None:
+    """Fifty deferred apps cost the triggerer less than a tenth of a core over what it costs idle."""
+    import time
+
+    def spent() -> float:
+        return sum(_cpu_seconds(pid) for pid in _tree(airflow.pid_of("triggerer")))
+
+    def share(seconds: float) -> float:
+        before, began = spent(), time.monotonic()
+        time.sleep(seconds)  # the length of the measurement
+        return (spent() - before) / (time.monotonic() - began)
+
+    idle = share(10)
+    run = airflow.trigger("many")
+    airflow.until(lambda: all(run.state(index=k) == "deferred" for k in (0, 25, 49)), "the apps are deferred", 200)
+    airflow.until(lambda: [run.state(index=k) for k in range(50)] == ["deferred"] * 50, "all are deferred", 200)
+    busy = share(20)
+    stage.control.open("go")
+    try:
+        for k in range(50):
+            run.wait("success", index=k, timeout=200)
+    finally:
+        stage.control.folder.unmark("go")
+    assert busy - idle < 0.10, f"{busy:.3f} of a core, idle {idle:.3f}"
+
+
+def _tree(pid: int) -> list[int]:
+    found, level = [pid], [pid]
+    while level:
+        level = [child for each in level for child in _children(each)]
+        found += level
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(each) for each in file.read().split()]
+    except OSError:
+        return []
+
+
+def _cpu_seconds(pid: int) -> float:
+    import os
+
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,294 @@
+"""The operator by itself: arguments, failures, what it asks of Airflow and tells it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
+from contexts import execute, make_context
+
+from transload.errors import (
+    AppFailed,
+    ConfigError,
+    SchedulerUnavailable,
+    SpecError,
+    SubmitError,
+    TransloadError,
+    TransloadTimeout,
+    UnsupportedFeature,
+)
+from transload.pipelines import (
+    AppCancelled,
+    AppLost,
+    Detached,
+    ExecutionOptions,
+    Launch,
+    Search,
+    StateUnknown,
+    get_adapter,
+)
+from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
+from transload.testing import ScriptedControl, scripted_app
+from transload_airflow import AppCallbacks, TransloadOperator, operator_from_app
+from transload_airflow.hooks import Defaults
+from transload_airflow.run import failure
+from transload_airflow.values import plain
+
+APP = AppDef("app", [Role("main", "none", entrypoint="none")])
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
+    """Scripted apps of a test's own."""
+    control = ScriptedControl(tmp_path / "scripted")
+    for name, value in control.environment().items():
+        monkeypatch.setenv(name, value)
+    import transload.pipelines._host_runner as shared
+
+    monkeypatch.setattr(shared, "_runners", {})
+    return control
+
+
+def scripted(script: Mapping[str, Any] | None = None, **options: Any) -> TransloadOperator:
+    """Return an operator of a scripted app."""
+    app = options.pop("app", None) or scripted_app("app", script)
+    return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=False, **options)
+
+
+def failed(exit_code: int) -> AppStatus:
+    """Return the status of an app that failed."""
+    replica = ReplicaStatus(0, AppState.FAILED, "main", "", exit_code=exit_code)
+    return AppStatus(AppState.FAILED, roles=[RoleStatus("main", [replica])])
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "more", "kind"),
+    [
+        (AppFailed(failed(1), "x"), {}, {}, AirflowException),
+        (AppFailed(failed(9), "x"), {}, {"skip_on": (9,)}, AirflowSkipException),
+        (AppFailed(failed(1), "x"), {"retries_by": "scheduler"}, {}, AirflowFailException),
+        (AppCancelled(AppStatus(AppState.CANCELLED), "x"), {}, {}, AirflowFailException),
+        (AppCancelled(AppStatus(AppState.CANCELLED), "x"), {}, {"cancelled": "skip"}, AirflowSkipException),
+        (AppLost("local://x/y"), {}, {}, AirflowException),
+        (StateUnknown("local://x/y", 3.0), {}, {}, AirflowException),
+        (SchedulerUnavailable("x"), {}, {}, AirflowException),
+        (Detached("local://x/y"), {}, {}, AirflowException),
+        (SubmitError("x", transient=True), {}, {}, AirflowException),
+        (SubmitError("x", transient=False), {}, {}, AirflowFailException),
+        (SpecError("x"), {}, {}, AirflowFailException),
+        (ConfigError("x"), {}, {}, AirflowFailException),
+        (TransloadTimeout("the host's time limit has passed"), {}, {}, AirflowTaskTimeout),
+        (TransloadTimeout("within startup_timeout=1 s"), {}, {}, AirflowException),
+    ],
+)
+def test_failures(error: TransloadError, options: dict[str, Any], more: dict[str, Any], kind: type) -> None:
+    """Each error is what Airflow acts on rightly: skip, fail for good, or fail and perhaps retry."""
+    assert type(failure(error, ExecutionOptions(**options), **more)) is kind
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"on_kill": "leave"}, "on_kill='leave'"),
+        ({"cancelled": "ignore"}, "cancelled='ignore'"),
+        ({"retries_by": "nobody"}, "retries_by='nobody'"),
+        ({"patience": -1}, "patience=-1"),
+        ({"skip_on_exit_code": "9"}, "skip_on_exit_code='9'"),
+        ({"max_log_rate": "much"}, "max_log_rate='much'"),
+    ],
+)
+def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], words: str) -> None:
+    """A setting that is not allowed is an import error of the DAG, with name, value and what is allowed."""
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        TransloadOperator(task_id="job", app=APP, **arguments)
+
+
+def test_app_becomes_values() -> None:
+    """An AppDef is kept as JSON values, for templates to reach into, and comes back the same."""
+    operator = TransloadOperator(task_id="job", app=APP)
+    assert operator.app["roles"][0]["image"] == "none"
+    assert AppDef.from_json(json.dumps(operator.app)).digest() == APP.digest()
+    assert "app" not in TransloadOperator(task_id="job", app=APP, template_app=False).template_fields
+
+
+def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:
+    """A callable takes any names of the context, and its app is run."""
+    seen = []
+
+    def make(params: dict[str, Any], ti: Any) -> AppDef:
+        seen.append((params["word"], ti.run_id))
+        return scripted_app("app", {"results": {"0": {"x": 1}}})
+
+    operator = scripted(app=make)
+    assert execute(operator, make_context(operator))["results"] == {"0": {"x": 1}}
+    assert seen == [("there", "run")]
+
+
+def test_results_that_json_has_not(control: ScriptedControl) -> None:
+    """NaN and infinities reach Airflow as texts, which its API can take."""
+    results = {"0": {"nan": math.nan, "inf": math.inf, "minus": -math.inf, "x": 1.5}}
+    operator = scripted({"results": results}, push_results=True)
+    context = make_context(operator)
+    found = execute(operator, context)
+    assert found["results"] == {"0": {"nan": "NaN", "inf": "Infinity", "minus": "-Infinity", "x": 1.5}}
+    assert context["ti"].xcoms["results.0"]["nan"] == "NaN"
+    json.dumps(found, allow_nan=False)
+    assert plain({1: (True, None, Path("x"))}) == {"1": [True, None, "x"]}
+
+
+def test_callbacks(control: ScriptedControl) -> None:
+    """A DAG's author is told of the start, of each status, and of the results."""
+    seen: list[str] = []
+
+    class Mine(AppCallbacks):
+        def on_started(self, attached: Any, context: Any) -> None:
+            seen.append(attached.action.value)
+
+        def on_status(self, status: Any, context: Any) -> None:
+            seen.append(status.state.name)
+
+        def on_results(self, results: Any, context: Any) -> None:
+            seen.append(str(results.value("x")))
+
+    steps = [{"state": "RUNNING", "seconds": 0.2}, "SUCCEEDED"]
+    operator = scripted({"steps": steps, "results": {"0": {"x": 1}}}, callbacks=Mine())
+    execute(operator, make_context(operator))
+    assert seen == ["submit", "RUNNING", "SUCCEEDED", "1"]
+
+
+def test_app_that_has_ended_is_not_deferred(control: ScriptedControl) -> None:
+    """A task whose app has ended already does not take the way through the triggerer; one that runs does."""
+    operator = TransloadOperator(task_id="job", app=scripted_app("a"), scheduler="scripted", deferrable=True)
+    context = make_context(operator)
+    assert execute(operator, context)["state"] == "SUCCEEDED"
+    running = scripted_app("b", {"steps": [{"state": "RUNNING", "until": "go"}]})
+    operator = TransloadOperator(task_id="other", app=running, scheduler="scripted", deferrable=True)
+    context = make_context(operator)
+    with pytest.raises(TaskDeferred) as deferral:
+        execute(operator, context)
+    assert context["ti"].xcoms["handle"] == deferral.value.trigger.state["handle"]
+    json.dumps(deferral.value.trigger.serialize(), allow_nan=False)
+
+
+def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
+    """A trigger that broke, or a lost event: the task attaches to its app again, and waits in place."""
+    app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"]})
+    operator = TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True)
+    context = make_context(operator)
+    with pytest.raises(TaskDeferred):
+        execute(operator, context)
+    found = operator.resume_execution("__fail__", {"error": "Trigger failure", "traceback": None}, context)
+    assert found["state"] == "SUCCEEDED"
+    assert len(control.started()) == 1
+    assert operator.resume(context, None)["state"] == "SUCCEEDED"
+
+
+def test_kill_before_the_submit_starts_nothing(control: ScriptedControl) -> None:
+    """A task that is ended before it came to submit does not submit any more."""
+    operator = scripted()
+    operator.on_kill()
+    with pytest.raises(AirflowException, match="before the app was submitted"):
+        execute(operator, make_context(operator))
+    assert control.started() == []
+
+
+def test_without_a_task_state_store(control: ScriptedControl, caplog: pytest.LogCaptureFixture) -> None:
+    """Before Airflow 3.3 the id alone re-attaches; a cleared task is a new app; a missing name is a loud warning."""
+    operator = scripted()
+    for max_tries in (0, 0, 1):
+        execute(operator, make_context(operator, with_store=False, max_tries=max_tries))
+    assert len(control.started()) == 2
+
+
+def test_loss_is_told_once_without_a_store(control: ScriptedControl) -> None:
+    """Without a store a vanished app is a failure first, and the retry starts another."""
+    operator = scripted({"steps": [{"state": "RUNNING", "seconds": 0.3}, {"state": "GONE"}]})
+    with pytest.raises(AirflowException, match="is lost"):
+        execute(operator, make_context(operator, with_store=False))
+    control.vanish(control.started()[0])
+    with pytest.raises(AirflowException, match="is lost"):
+        execute(operator, make_context(operator, with_store=False, try_number=2))
+    assert len(control.started()) == 2
+
+
+def test_dry_run_touches_nothing(control: ScriptedControl) -> None:
+    """A dry run shows what would be submitted, and submits nothing."""
+    operator = TransloadOperator(task_id="job", component="utils.echo", component_args={"msg": "hello"})
+    assert "hello" in operator.dry_run()
+    assert "hello" in get_adapter("airflow").dry_run("utils.echo", args={"msg": "hello"})
+    assert control.started() == []
+
+
+def test_adapter_makes_the_same_operators() -> None:
+    """``convert`` takes every kind of source, and comes to the operator that users write."""
+    adapter = get_adapter("airflow")
+    made = [
+        adapter.convert(APP, deferrable=True),
+        adapter.convert(APP.to_json(), task_id="app"),
+        adapter.convert("utils.echo", args={"msg": "x"}, scheduler="local"),
+        adapter.convert(Launch(component="utils.echo", args={"msg": "x"}), cfg={"log_dir": "/x"}),
+    ]
+    assert [operator.task_id for operator in made] == ["app", "app", "utils.echo", "utils.echo"]
+    assert made[0].deferrable is True
+    assert made[2].component_args == {"msg": "x"}
+    assert made[3].cfg == {"log_dir": "/x"}
+    assert type(operator_from_app(APP)) is TransloadOperator
+
+
+def test_search_is_refused_by_name() -> None:
+    """A Search, which needs a group of tasks, is refused, not run as something else."""
+    search = Search.__new__(Search)
+    with pytest.raises(UnsupportedFeature, match="Search") as refusal:
+        operator_from_app(search)
+    assert refusal.value.field == "source"
+
+
+def test_connection_holds_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection gives scheduler, cfg and tracker base; what the task says goes before it; mistakes are named."""
+    extra = {"scheduler": "scripted", "cfg": {"a": 1, "b": 2}, "tracker_base": "/tracked"}
+    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "transload", "extra": extra}))
+    operator = TransloadOperator(task_id="job", app=APP, conn_id="mine", cfg={"b": 3})
+    launch = operator._launch({})
+    assert (launch.scheduler, launch.cfg, launch.tracker_base) == ("scripted", {"a": 1, "b": 3}, "/tracked")
+    with pytest.raises(ConfigError, match=r"extra\.schedular"):
+        Defaults.of({"schedular": "x"}, "mine")
+    with pytest.raises(ConfigError, match=r"extra\.cfg"):
+        Defaults.of({"cfg": "[1]"}, "mine")
+
+
+def test_lineage_of_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """OpenLineage gets artifacts as outputs, sources as inputs, and the results as a facet."""
+    pytest.importorskip("airflow.providers.openlineage")
+    from transload.runner import AppResults
+    from transload_airflow import lineage
+
+    monkeypatch.setattr(lineage, "sources_of", lambda handle: ["s3://bucket/data/train.csv"])
+    artifacts = {"model": {"path": "/models/1.pt", "metadata": {}}}
+    results = AppResults("local://airflow/x", AppState.SUCCEEDED, {"0": {"x": math.nan}}, {}, artifacts)
+    found = lineage.operator_lineage("local://airflow/x", results)
+    assert [(each.namespace, each.name) for each in found.inputs] == [("s3://bucket", "data/train.csv")]
+    assert [(each.namespace, each.name) for each in found.outputs] == [("file", "/models/1.pt")]
+    assert found.run_facets["transload"].results == {"0": {"x": "NaN"}}
+
+
+def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The inputs of a run are what its trackers know as sources."""
+    from transload.tracker import build_trackers
+    from transload_airflow import lineage, run
+
+    trackers = {"fsspec": str(tmp_path)}
+    build_trackers(trackers)[0].add_source("local://airflow/x", "local://airflow/parent")
+    settings = type("Settings", (), {"trackers": staticmethod(lambda: trackers)})
+    monkeypatch.setattr(run, "runner_for_tasks", lambda: type("R", (), {"settings": settings}))
+    assert lineage.sources_of("local://airflow/x") == ["local://airflow/parent"]

@@ -1,0 +1,145 @@
+"""What Airflow learns of the package, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+import transload_airflow
+from transload.pipelines import get_adapter
+from transload.specs import AppState
+from transload_airflow.provider import get_provider_info
+from transload_airflow.states import STATES, TASK_STATES
+
+
+def fresh(code: str, **environment: str) -> Any:
+    """Run code in an interpreter of its own; return what it prints as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_provider_metadata_imports_nothing() -> None:
+    """Airflow loads the metadata on every start: it brings no module but its own package."""
+    code = (
+        "import sys; before = set(sys.modules);"
+        "from transload_airflow.provider import get_provider_info; get_provider_info();"
+        "import json; print(json.dumps(sorted(set(sys.modules) - before - {'json'})))"
+    )
+    assert [name for name in fresh(code) if name.partition(".")[0] not in sys.stdlib_module_names] == [
+        "transload_airflow",
+        "transload_airflow.provider",
+    ]
+
+
+def test_provider_metadata_is_valid() -> None:
+    """The metadata follows the schema that Airflow checks it with."""
+    import airflow
+
+    schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_everything_that_the_metadata_names_exists() -> None:
+    """Airflow finds the hook, the decorator, the link and the settings by the names in the metadata."""
+    code = """
+import json
+from airflow.providers_manager import ProvidersManager
+from airflow.configuration import conf
+from airflow.sdk import task
+manager = ProvidersManager()
+hook = manager.hooks["transload"]
+print(json.dumps({
+    "hook": hook.hook_class_name,
+    "link": "transload_airflow.links.AppLink" in manager.extra_links_class_names,
+    "task": callable(task.transload),
+    "same_machine": conf.get("transload", "triggerer_on_same_machine"),
+}))
+"""
+    assert fresh(code) == {
+        "hook": "transload_airflow.hooks.TransloadHook",
+        "link": True,
+        "task": True,
+        "same_machine": "auto",
+    }
+
+
+def test_plugin_imports_no_airflow() -> None:
+    """The adapter is listed, with its state table, without importing Airflow."""
+    code = (
+        "import json, sys; from transload.pipelines import get_adapter; adapter = get_adapter('airflow');"
+        "adapter.state_map.markdown(); adapter.dry_run('utils.echo');"
+        "print(json.dumps([name for name in sys.modules if name == 'airflow']))"
+    )
+    assert fresh(code) == []
+
+
+def test_operators_import_little_besides_airflow() -> None:
+    """A DAG file with an operator loads no scheduler, no runner and no fsspec."""
+    code = (
+        "import json, sys; import airflow.sdk; before = set(sys.modules);"
+        "from transload_airflow import TransloadOperator;"
+        "TransloadOperator(task_id='x', component='utils.echo', component_args={'msg': 'x'});"
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    loaded = fresh(code)
+    heavy = ("transload.schedulers.local", "transload.runner", "transload.cli", "pluggy", "fsspec")
+    assert [name for name in loaded if name.startswith(heavy)] == []
+
+
+def test_dag_file_is_read_without_io(tmp_path: Path) -> None:
+    """Reading a DAG with 100 operators opens no file, starts no process, and makes no state folder."""
+    code = """
+import json, sys
+from airflow.sdk import DAG
+from transload.specs import AppDef, Role
+from transload_airflow import TransloadOperator
+with DAG("warm", schedule=None):
+    TransloadOperator(task_id="warm", app=AppDef("a", [Role("r", "i")]), deferrable=True)
+seen = []
+def look(event, arguments):
+    if event in ("open", "subprocess.Popen", "os.mkdir", "socket.connect", "os.fork", "os.posix_spawn"):
+        if event == "open" and str(arguments[0]).endswith((".py", ".pyc")):
+            return  # a traceback or a late import
+        seen.append([event, str(arguments[:1])])
+sys.addaudithook(look)
+with DAG("d", schedule=None):
+    for number in range(100):
+        TransloadOperator(task_id=f"t{number}", app=AppDef("a", [Role("r", "i")]), deferrable=True)
+print(json.dumps(seen))
+"""
+    assert fresh(code, TRANSLOAD_HOME=str(tmp_path / "home")) == []
+    assert not (tmp_path / "home").exists()
+
+
+def test_public_names() -> None:
+    """Every public name is there, and says what it is for."""
+    for name in transload_airflow.__all__:
+        thing = getattr(transload_airflow, name)
+        assert name.isupper() or name.startswith("__") or thing.__doc__, name
+
+
+def test_state_map_is_total_both_ways() -> None:
+    """Every AppState has a state of Airflow's, and every state of Airflow's is read back."""
+    from airflow.sdk import TaskInstanceState
+
+    assert set(TASK_STATES) == {state.value for state in TaskInstanceState}
+    assert set(STATES) == set(AppState)
+    assert all(STATES.to_app(state) in AppState for state in TASK_STATES)
+    assert get_adapter("airflow").state_map is STATES
+
+
+def test_documentation_has_the_tables() -> None:
+    """The state table in the documentation is the one in the code."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "airflow.md").read_text(encoding="utf-8")
+    assert STATES.markdown() in text
+    for option in get_provider_info()["config"]["transload"]["options"]:
+        assert option in text

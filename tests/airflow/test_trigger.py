@@ -1,0 +1,160 @@
+"""The trigger by itself: what it does when it is stopped, ended by a person, or in the wrong place."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+from contexts import execute, make_context
+
+from transload.testing import ScriptedControl, scripted_app
+from transload_airflow import AppStateTrigger, TransloadOperator, settling
+from transload_airflow.stores import CursorFile
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
+    """Scripted apps of a test's own."""
+    control = ScriptedControl(tmp_path / "scripted")
+    monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "home"))
+    for name, value in control.environment().items():
+        monkeypatch.setenv(name, value)
+    return control
+
+
+def deferred(operator: TransloadOperator, context: dict[str, Any]) -> AppStateTrigger:
+    """Run a task until it defers; return its trigger, as the triggerer makes it."""
+    with pytest.raises(TaskDeferred) as deferral:
+        execute(operator, context)
+    path, values = deferral.value.trigger.serialize()
+    assert path == "transload_airflow.triggers.AppStateTrigger"
+    values["left"] = {}  # this process stays
+    return AppStateTrigger(**values)
+
+
+def held(**options: Any) -> tuple[TransloadOperator, dict[str, Any]]:
+    """Return a task whose app runs until its gate is opened."""
+    lines = [{"text": f"line {number}"} for number in range(3)]
+    app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go", "lines": lines}, "SUCCEEDED"]})
+    operator = TransloadOperator(
+        task_id="job", app=app, scheduler="scripted", deferrable=True, logging_interval=0.05, **options
+    )
+    return operator, make_context(operator)
+
+
+async def first(trigger: AppStateTrigger) -> Any:
+    """Return the payload of the trigger's event."""
+    async for event in trigger.run():
+        return event.payload
+    raise AssertionError("no event")
+
+
+async def stopped(trigger: AppStateTrigger, seen: asyncio.Event) -> None:
+    """Run a trigger until something was seen, then stop it as a triggerer that shuts down does."""
+    task = asyncio.create_task(first(trigger))
+    await asyncio.wait_for(seen.wait(), 20)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=10)
+    assert done, "the triggerer's stop was swallowed"
+    assert task.cancelled()
+
+
+async def test_shutdown_leaves_the_app_and_repeats_no_line(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A triggerer that ends leaves the app alone; the next one goes on with the logs where it was."""
+    operator, context = held()
+    trigger = deferred(operator, context)
+    lines: list[str] = []
+    seen = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def note(role: str, replica: int, stream: object, line: str) -> None:
+        lines.append(line)
+        if line.startswith("line 2"):
+            loop.call_soon_threadsafe(seen.set)
+
+    monkeypatch.setattr("transload_airflow.triggers.log_line", note)
+    # what the task itself has logged before it deferred does not count
+    trigger.state["cursor"] = None
+    await stopped(trigger, seen)
+    for _ in range(200):
+        if CursorFile(trigger.state["handle"]).get():
+            break
+        await asyncio.sleep(0.01)
+    again = AppStateTrigger(**trigger.serialize()[1])
+    control.open("go")
+    outcome = await asyncio.wait_for(first(again), 20)
+    assert outcome["kind"] == "ended"
+    assert sorted(lines) == ["line 0\n", "line 1\n", "line 2\n"]
+    assert control.calls("cancel") == []
+    assert operator.resume(context, outcome)["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(("on_kill", "cancels"), [("cancel", 1), ("detach", 0)])
+async def test_person_ends_a_deferred_task(control: ScriptedControl, on_kill: str, cancels: int) -> None:
+    """Airflow calls on_kill for a marked or cleared task: the app is cancelled, or left."""
+    trigger = deferred(*held(on_kill=on_kill))
+    await trigger.on_kill()
+    assert len(control.calls("cancel")) == cancels
+    control.open("go")
+
+
+async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event is held back until the process has gone and its supervisor does something else, and a little longer."""
+    monkeypatch.setattr(settling, "SETTLE_S", 0.05)
+    doing = ["the task"]
+    monkeypatch.setattr(settling, "_doing", lambda pid: doing[0])
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    left = {**settling.departure(), "pid": process.pid, "started": settling._started(process.pid)}
+    waiting = asyncio.create_task(settling.settled(left))
+    done, _ = await asyncio.wait([waiting], timeout=0.5)
+    assert not done
+    process.kill()
+    await process.wait()
+    done, _ = await asyncio.wait([waiting], timeout=0.5)
+    assert not done
+    doing[0] = "<idle>"
+    await asyncio.wait_for(waiting, 10)
+    monkeypatch.setattr(settling, "_heartbeat", lambda: -0.95)
+    await asyncio.wait_for(settling.settled({**left, "place": "elsewhere"}), 5)
+    await asyncio.wait_for(settling.settled({}), 5)
+
+
+async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger that is on another machine than the app says so at once, and the task waits in place."""
+    monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
+    import transload.pipelines._host_runner as shared
+
+    monkeypatch.setattr(shared, "_runners", {})
+    monkeypatch.setenv("AIRFLOW__TRANSLOAD__TRIGGERER_ON_SAME_MACHINE", "true")
+    operator, context = held()
+    trigger = deferred(operator, context)
+    trigger.state["place"] = "another-boot/pid:[1]"
+    outcome = await asyncio.wait_for(first(trigger), 20)
+    assert outcome["kind"] == "elsewhere"
+    control.open("go")
+    found = await asyncio.to_thread(operator.resume, context, outcome)
+    assert found["state"] == "SUCCEEDED"
+
+
+async def test_before_3_3_the_state_of_the_task_decides(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older Airflow only stops the trigger: the app is cancelled if the task is not deferred any more."""
+    from airflow.triggers.base import BaseTrigger
+
+    monkeypatch.delattr(BaseTrigger, "on_kill")
+    trigger = deferred(*held())
+    for state, cancels in (("deferred", 0), (None, 0), ("failed", 1)):
+
+        async def state_of(ti: object, state: str | None = state) -> str | None:
+            return state
+
+        monkeypatch.setattr("transload_airflow.triggers._task_state", state_of)
+        await trigger._left_alone()
+        assert len(control.calls("cancel")) == cancels
+    control.open("go")
