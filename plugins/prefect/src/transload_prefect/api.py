@@ -1,0 +1,77 @@
+"""One client of Prefect's API for each process and server, for what is done beside the flow's own work."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import Any, Final
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.client.schemas.sorting import ArtifactSort
+from prefect.settings import PREFECT_API_URL
+
+PAGE: Final = 200
+
+_lock = threading.Lock()
+_clients: dict[tuple[int, str | None], SyncPrefectClient] = {}
+
+
+def client() -> SyncPrefectClient:
+    """Return the client; it is closed when the process ends."""
+    key = (os.getpid(), PREFECT_API_URL.value())
+    with _lock:
+        found = _clients.get(key)
+        if found is None:
+            found = _clients[key] = get_client(sync_client=True)
+            found.__enter__()
+        return found
+
+
+@atexit.register
+def _close() -> None:
+    with _lock:
+        for (pid, _), found in _clients.items():
+            if pid == os.getpid():
+                found.__exit__(None, None, None)
+        _clients.clear()
+
+
+def create_note(flow_run_id: Any, task_run_id: Any, key: str, text: str, notes: dict[str, str]) -> Any:
+    """Create an artifact that shows a text and carries notes; return its id."""
+    made = ArtifactCreate(key=key, type="markdown", data=text, metadata_=notes, flow_run_id=flow_run_id)
+    if task_run_id is not None:
+        made.task_run_id = task_run_id
+    return client().create_artifact(made).id
+
+
+def update_note(artifact_id: Any, notes: dict[str, str]) -> bool:
+    """Replace the notes of an artifact, without an event for each; return False if it is gone."""
+    try:
+        client().request("PATCH", "/artifacts/{id}", json={"metadata_": notes}, path_params={"id": artifact_id})
+    except httpx.HTTPStatusError as exc:
+        if exc.response.status_code == 404:
+            return False
+        raise
+    return True
+
+
+def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]]]:
+    """Return the notes of a flow run's artifacts that have ``mark`` among them: mark's value → artifact id, notes."""
+    found: dict[str, tuple[Any, dict[str, str]]] = {}
+    chosen = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
+    offset = 0
+    while True:
+        page = client().read_artifacts(
+            artifact_filter=chosen, limit=PAGE, offset=offset, sort=ArtifactSort.CREATED_DESC
+        )
+        for each in page:
+            notes = each.metadata_ or {}
+            if mark in notes:
+                found.setdefault(notes[mark], (each.id, dict(notes)))
+        offset += PAGE
+        if len(page) < PAGE:
+            return found

@@ -1,0 +1,81 @@
+"""What a person sees of an app in Prefect's interface: tables of replicas and results, progress, where the logs are."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from transload.plugins import get_plugins
+from transload.specs import AppStatus, exit_text, is_terminal
+
+if TYPE_CHECKING:
+    from transload.runner import AppResults
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+
+
+def artifact_key(name: str, what: str) -> str:
+    """Return a key as Prefect allows them: lower-case letters, digits and dashes."""
+    return f"{_OTHER.sub('-', name.lower()).strip('-')[:180] or 'app'}-{what}"
+
+
+def replica_rows(status: AppStatus) -> list[dict[str, Any]]:
+    """Return a row for each replica: role, number, state, exit, seconds, host, restarts."""
+    return [
+        {
+            "role": replica.role,
+            "replica": replica.id,
+            "state": replica.state.name,
+            "exit": "" if replica.exit_code is None else exit_text(replica.exit_code),
+            "seconds": _seconds(replica.start_time, replica.end_time),
+            "host": replica.hostname,
+            "restarts": replica.restarts,
+        }
+        for role in status.roles
+        for replica in role.replicas
+    ]
+
+
+def _seconds(start: float | None, end: float | None) -> float | None:
+    return round(end - start, 3) if start is not None and end is not None else None
+
+
+def result_rows(results: AppResults) -> list[dict[str, Any]]:
+    """Return a row for each result: key, name, value."""
+    return [
+        {"key": key, "name": name, "value": value}
+        for key, values in results.results.items()
+        for name, value in values.items()
+    ]
+
+
+def progress(status: AppStatus) -> float:
+    """Return how many of the replicas have ended, in percent."""
+    replicas = [replica for role in status.roles for replica in role.replicas]
+    if is_terminal(status.state):
+        return 100.0
+    return round(100.0 * sum(is_terminal(each.state) for each in replicas) / len(replicas), 1) if replicas else 0.0
+
+
+def log_note(handle: str) -> str:
+    """Return Markdown that says where all of an app's logs are."""
+    link = get_plugins().app_link(handle) if handle else None
+    lines = [f"`{handle}`", "", f"All of its logs: `transload log {handle}`"]
+    if link and "://" in link:
+        lines.append(f"\nIts page: [{link}]({link})")
+    elif link:
+        lines.append(f"\nIts folder: `{link}`")
+    return "\n".join(lines)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return rows as the data of a table artifact."""
+    return json.dumps([{name: _shown(value) for name, value in row.items()} for row in rows])
+
+
+def _shown(value: Any) -> Any:
+    # Prefect's tables are JSON without NaN
+    return (
+        str(value) if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))) else value
+    )

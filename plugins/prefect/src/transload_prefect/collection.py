@@ -1,0 +1,8 @@
+"""What Prefect loads of this collection: the block types and the worker type."""
+
+from __future__ import annotations
+
+from transload_prefect.blocks import AppJob
+from transload_prefect.worker import TransloadWorker
+
+__all__ = ["AppJob", "TransloadWorker"]

@@ -1,0 +1,146 @@
+"""From an app to a Prefect task. Pure: nothing runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from transload.errors import ConfigError
+from transload.pipelines import AdapterCapabilities, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload_prefect.run import HOST
+from transload_prefect.states import STATES
+
+if TYPE_CHECKING:
+    from transload_prefect.task import AppSpec, AppTask
+
+_OWN = ("inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
+
+
+def app_task(
+    source: Any,
+    *,
+    args: Mapping[str, Any] | None = None,
+    scheduler: str | None = None,
+    cfg: Mapping[str, Any] | None = None,
+    workspace: str | None = None,
+    tracker_base: str | None = None,
+    parent_run_id: str | None = None,
+    launch: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> AppTask:
+    """Return a Prefect task that runs an app and returns its `transload.runner.AppResults`.
+
+    The task's arguments are the component's; ``launch={"scheduler": …, "cfg": …}`` at the call sets where it goes.
+
+    Args:
+        source: an AppDef, its JSON, or a component (name or function).
+        args: arguments of the component that every call has, unless it gives them itself.
+        scheduler: where to run it; None: the configured one, else ``local``.
+        cfg: run options of the scheduler.
+        workspace: local folder that travels with the app.
+        tracker_base: where the app reports results; None: a folder of its own.
+        parent_run_id: run that this one derives from.
+        launch: the same arguments, as every adapter takes them.
+        settings: those of ``prefect.task`` (``name``, ``retries``, ``tags``, ``timeout_seconds`` …), of
+            `transload.pipelines.ExecutionOptions` (``patience``, ``on_kill`` …), of `AppSpec` (``key``, ``artifacts``,
+            ``events``, ``assets``, ``inherit_env``, ``stderr_level``), and ``asynchronous``.
+
+    Raises:
+        SpecError: if it is none of these.
+        ConfigError: for a wrong or unknown setting.
+
+    Example:
+        >>> train = app_task("train.py:digits", retries=2, tags=["training"])  # doctest: +SKIP
+        >>> best = max(train.map(lr=[0.1, 0.5]).result(), key=lambda r: r.value("accuracy"))  # doctest: +SKIP
+    """
+    from transload_prefect.task import AppSpec, AppTask
+
+    given_here = {
+        "args": args,
+        "scheduler": scheduler,
+        "cfg": cfg,
+        "workspace": workspace,
+        "tracker_base": tracker_base,
+        "parent_run_id": parent_run_id,
+    }
+    more = {**(launch or {}), **{name: value for name, value in given_here.items() if value is not None}}
+    unknown = set(more) - {each.name for each in fields(Launch)}
+    if unknown:
+        raise ConfigError(f"launch={launch!r}: {sorted(unknown)[0]!r} is no argument of transload.pipelines.Launch")
+    made = Launch.of(source, **more)
+    changes, given = split_settings(AppSpec(made), settings)
+    asynchronous = given.pop("asynchronous", None)
+    return AppTask(replace(AppSpec(made), **changes), asynchronous, **given)
+
+
+def split_settings(spec: AppSpec, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the changes of a spec, and what is left for Prefect.
+
+    Raises:
+        ConfigError: for a wrong or unknown setting.
+    """
+    import inspect
+
+    from prefect import Task
+
+    options = {each.name for each in fields(ExecutionOptions)}
+    prefect = set(inspect.signature(Task.__init__).parameters) - {"self", "fn"} | {"asynchronous"}
+    launch = {each.name for each in fields(Launch)} - {"app", "component"}
+    unknown = next((name for name in settings if name not in options | prefect | launch | set(_OWN)), None)
+    if unknown is not None:
+        import difflib
+
+        near = difflib.get_close_matches(unknown, [*options, *prefect, *launch, *_OWN], 1)
+        hint = f"did you mean {near[0]!r}?" if near else "see app_task"
+        raise ConfigError(f"{unknown}={settings[unknown]!r}: no setting of a task or of an app; {hint}")
+    changes: dict[str, Any] = {name: settings[name] for name in _OWN if name in settings}
+    if any(name in options for name in settings):
+        changes["options"] = replace(spec.options, **{k: v for k, v in settings.items() if k in options})
+    if any(name in launch for name in settings):
+        changes["launch"] = replace(spec.launch, **{k: v for k, v in settings.items() if k in launch})
+    return changes, {name: value for name, value in settings.items() if name in prefect}
+
+
+def run_app(source: Any, **settings: Any) -> Any:
+    """Run an app in a flow, as a task run of its own; return its results. Arguments as of `app_task`.
+
+    ``args`` and everything else may come from upstream results. Where an event loop runs, use `run_app_async`.
+
+    Raises:
+        AppFailed: if the app failed, retries used up.
+        SpecError: if the app is wrong.
+        ConfigError: for a wrong setting.
+    """
+    return app_task(source, **{**settings, "asynchronous": False})()
+
+
+def run_app_async(source: Any, **settings: Any) -> Any:
+    """Return an awaitable that does what `run_app` does; the app is counted when this is called, not when awaited."""
+    return app_task(source, **{**settings, "asynchronous": True})()
+
+
+class PrefectAdapter:
+    """The adapter that ``transload.pipelines.get_adapter("prefect")`` returns."""
+
+    name = "prefect"
+    state_map = STATES
+    capabilities = AdapterCapabilities(
+        deferred=True,
+        searches=False,
+        notes={
+            "deferred": "one thread watches all apps; async tasks and AppTaskRunner hold no thread of their own",
+            "retries": "a retry of the task is a new attempt",
+        },
+    )
+
+    def convert(self, source: Any, **host_options: Any) -> AppTask:
+        """Return a task; see `app_task`."""
+        return app_task(source, **host_options)
+
+    def dry_run(self, source: Any, **host_options: Any) -> str:
+        """Return what the task would submit; see `app_task`."""
+        task = app_task(source, **host_options)
+        identity = Identity(HOST, "dry-run", ("", task.name))
+        request = Execution(host_runner(HOST), task.spec.launch, identity, task.spec.options).dry_run()
+        return f"Prefect task {task.name!r} (retries: {task.retries}, tags: {sorted(task.tags)})\n{request}"

@@ -1,0 +1,12 @@
+"""The hook implementations; named by the entry point, imports no host."""
+
+from __future__ import annotations
+
+from transload.hookspecs import Register
+from transload.plugins import hookimpl
+
+
+@hookimpl
+def transload_adapters(register: Register) -> None:
+    """Register the adapter."""
+    register("prefect", "transload_prefect.convert:PrefectAdapter")

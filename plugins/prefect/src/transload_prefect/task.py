@@ -1,0 +1,384 @@
+"""`AppTask`: a Prefect task that runs an app."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from hashlib import sha256
+from typing import Any, Final
+
+from prefect import Task, unmapped
+from prefect.cache_policies import NO_CACHE, CachePolicy
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext, TaskRunContext
+from prefect.exceptions import CancelledRun
+from prefect.futures import PrefectFuture
+from prefect.logging import get_run_logger
+from prefect.states import Cancelled, Crashed
+from prefect.utilities.annotations import allow_failure, opaque, quote
+from prefect.utilities.collections import isiterable
+
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import ExecutionOptions, Identity, Launch
+from transload.runner import AppResults
+from transload_prefect.cache import AppCachePolicy
+from transload_prefect.journal import AppStore, CursorStore, journal_of
+from transload_prefect.run import HOST, Ending, Surroundings, make_execution, run_unit, run_unit_async
+from transload_prefect.traces import Traces
+from transload_prefect.units import next_unit
+from transload_prefect.watch import told_to_stop, watch_of
+
+UNIT: Final = "transload_unit"
+LAUNCH: Final = "launch"
+
+
+@dataclass(frozen=True)
+class AppSpec:
+    """What an app task runs, and how.
+
+    Args:
+        launch: the app or component, and where it goes.
+        options: of `transload.pipelines.ExecutionOptions`.
+        inherit_env: give the job the whole environment of the flow's process.
+        key: what tells the app from others of its flow run, instead of the task's name.
+        artifacts: write artifacts.
+        events: emit an event at each change of state.
+        assets: True: each artifact that the app's tracker knows is an asset that the task made; or their URIs.
+        stderr_level: name of the level that lines of stderr are logged with.
+    """
+
+    launch: Launch
+    options: ExecutionOptions = field(default_factory=ExecutionOptions)
+    inherit_env: bool = False
+    key: str | None = None
+    artifacts: bool = True
+    events: bool = True
+    assets: bool | list[str] = False
+    stderr_level: str = "WARNING"
+
+    def __post_init__(self) -> None:
+        if self.stderr_level not in logging.getLevelNamesMapping():
+            allowed = ", ".join(sorted(logging.getLevelNamesMapping()))
+            raise ConfigError(f"stderr_level={self.stderr_level!r}: must be one of {allowed}")
+
+    @property
+    def digest(self) -> str:
+        """A text that differs between apps, for cache keys."""
+        try:
+            return sha256(repr(self.launch.to_dict()).encode()).hexdigest()[:16]
+        except SpecError:
+            return f"{self.launch.name}:{inspect.getsource(self.launch.component)}"  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class LeftOpen:
+    """Stands for an argument that the caller left to the component, its settings, or the adapter.
+
+    Args:
+        default: the component's default as text; ``""`` if it has none.
+    """
+
+    default: str = ""
+
+    def __str__(self) -> str:
+        return self.default
+
+
+class AppTask(Task[..., Any]):
+    """A Prefect task that runs an app: call it, ``submit`` it, ``map`` it; made by `transload_prefect.app_task`.
+
+    Called where an event loop runs (in an ``async`` flow), it returns an awaitable.
+
+    Args:
+        spec: what to run.
+        asynchronous: True: always a coroutine; False: never; None: by where it is called.
+        settings: arguments of ``prefect.Task``.
+    """
+
+    cache_policy: Any
+
+    def __init__(self, spec: AppSpec, asynchronous: bool | None = None, **settings: Any) -> None:
+        self.spec = spec
+        self.asynchronous = asynchronous
+        self._settings = settings
+        name = settings.get("name") or spec.launch.name
+        function = _function(spec, name, bool(asynchronous))
+        super().__init__(function, **{**settings, "name": name, **_retry_condition(spec, settings)})
+        self.task_key = f"{name}-{sha256(f'{name}:{spec.digest}'.encode()).hexdigest()[:8]}"
+        theirs = self.cache_policy
+        if isinstance(theirs, CachePolicy) and theirs != NO_CACHE:
+            self.cache_policy = AppCachePolicy(inner=theirs, app=spec.digest, leave_out=(UNIT,))
+
+    @cached_property
+    def aio(self) -> AppTask:
+        """The same task as a coroutine function."""
+        return self if self.asynchronous else AppTask(self.spec, True, **self._current())
+
+    def with_options(self, **options: Any) -> AppTask:
+        """Return a task with other settings: those of ``prefect.Task.with_options``, and those of `app_task`.
+
+        Raises:
+            ConfigError: for a wrong setting.
+        """
+        from transload_prefect.convert import split_settings
+
+        changes, given = split_settings(self.spec, options)
+        settings = {**self._current(), **given}
+        return AppTask(replace(self.spec, **changes), settings.pop("asynchronous", self.asynchronous), **settings)
+
+    def _current(self) -> dict[str, Any]:
+        hooks = {
+            "on_completion": self.on_completion_hooks,
+            "on_failure": self.on_failure_hooks,
+            "on_running": self.on_running_hooks,
+        }
+        return {**self._settings, **{name: list(value) for name, value in hooks.items() if value}}
+
+    # -- the four ways to run it
+
+    def __call__(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
+        """Run the app; return its results (an awaitable of them where an event loop runs)."""
+        if self.asynchronous is None and _in_event_loop():
+            return self.aio(*args, return_state=return_state, wait_for=wait_for, **kwargs)
+        given = self._with_unit(args, kwargs)
+        value = super().__call__(*given.args, return_state=return_state, wait_for=wait_for, **given.kwargs)
+        if inspect.isawaitable(value):
+            return _checked(value, return_state)
+        return _check(value, return_state)
+
+    def submit(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
+        """Hand the app to the flow's task runner; return a future of its results."""
+        given = self._with_unit(args, kwargs)
+        return super().submit(*given.args, return_state=return_state, wait_for=wait_for, **given.kwargs)
+
+    def map(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
+        """Run the app once for each element of its iterable arguments; return their futures."""
+        bound = self._bind(args, kwargs)
+        if isinstance(bound.arguments.get(LAUNCH), Mapping):
+            bound.arguments[LAUNCH] = unmapped(bound.arguments[LAUNCH])
+        for name, value in bound.arguments.items():
+            if inspect.isgenerator(value):
+                bound.arguments[name] = list(value)
+        length = _length(bound.arguments.values())
+        if length:
+            name = self.spec.key or self.name
+            bound.arguments[UNIT] = [next_unit(name) for _ in range(length)]
+        return super().map(*bound.args, return_state=return_state, wait_for=wait_for, **bound.kwargs)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        signature = inspect.signature(self.fn)
+        try:
+            return signature.bind_partial(*args, **kwargs)
+        except TypeError as exc:
+            wrong = next((name for name in kwargs if name not in signature.parameters), None)
+            near = difflib.get_close_matches(wrong or "", signature.parameters, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            shown = [name for name in signature.parameters if name != UNIT]
+            raise SpecError(f"task {self.name!r}: {exc}{hint} (arguments: {', '.join(shown)})") from exc
+
+    def _with_unit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        bound = self._bind(args, kwargs)
+        bound.arguments.setdefault(UNIT, next_unit(self.spec.key or self.name))
+        return bound
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _check(value: Any, return_state: bool) -> Any:
+    """Let a flow that is being cancelled end here, instead of going on with a state in place of results."""
+    context = FlowRunContext.get()
+    if return_state or not isinstance(value, State) or context is None or context.flow_run is None:
+        return value
+    if watch_of(context).cancelled:
+        raise CancelledRun(value.message or "the flow run is being cancelled")
+    return value
+
+
+async def _checked(value: Any, return_state: bool) -> Any:
+    return _check(await value, return_state)
+
+
+def _length(values: Iterable[Any]) -> int | None:
+    """Return how many elements ``map`` will find; None if that cannot be said."""
+    for value in values:
+        each = value
+        if isinstance(each, (allow_failure, opaque, quote)):
+            each = each.unwrap()
+        if isinstance(each, unmapped):
+            continue
+        if isinstance(each, PrefectFuture):
+            each.wait()
+            if not each.state.is_completed():
+                return None  # Prefect says so itself
+            each = each.result()
+        if isiterable(each):
+            return len(list(each))
+    return None
+
+
+def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the setting that has Prefect retry only what a retry may help."""
+    theirs = settings.get("retry_condition_fn")
+    rule = spec.options.rule
+
+    def may(state: State[Any]) -> bool:
+        return not isinstance(state.data, BaseException) or rule.host_may_retry(state.data)
+
+    if inspect.iscoroutinefunction(theirs):
+
+        async def ask(task: Any, task_run: Any, state: State[Any]) -> bool:
+            return may(state) and bool(await theirs(task, task_run, state))
+
+        return {"retry_condition_fn": ask}
+
+    def condition(task: Any, task_run: Any, state: State[Any]) -> bool:
+        return may(state) and (theirs is None or bool(theirs(task, task_run, state)))
+
+    return {"retry_condition_fn": condition}
+
+
+# -- the function inside
+
+
+def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
+    signature = _signature(spec.launch)
+
+    def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Any, str | None]:
+        values = dict(signature.bind(*args, **kwargs).arguments)
+        unit, more = values.pop(UNIT, None), values.pop(LAUNCH, None)
+        given = {key: value for key, value in values.items() if not isinstance(value, LeftOpen)}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}, more, unit
+
+    if asynchronous:
+
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            execution, around = _prepare(spec, *bind(args, kwargs))
+            return _returned(await run_unit_async(execution, around))
+
+        function: Any = run
+    else:
+
+        def run_blocking(*args: Any, **kwargs: Any) -> Any:
+            execution, around = _prepare(spec, *bind(args, kwargs))
+            return _returned(run_unit(execution, around))
+
+        function = run_blocking
+    function.__signature__ = signature
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _description(spec.launch)
+    return function  # type: ignore[no-any-return]
+
+
+def _description(launch: Launch) -> str:
+    if launch.component is None:
+        return f"Runs the app {launch.name}."
+    from transload.components import as_component
+
+    return as_component(launch.component).description
+
+
+def _signature(launch: Launch) -> inspect.Signature:
+    """Return the component's signature, with everything left open, and the adapter's own arguments."""
+    parameters: list[inspect.Parameter] = []
+    last: list[inspect.Parameter] = []
+    if launch.component is not None:
+        from transload.components import as_component
+
+        for each in as_component(launch.component).parameters:
+            if each.kind == "varargs":
+                last.append(inspect.Parameter(each.name, inspect.Parameter.VAR_POSITIONAL))
+                continue
+            only = each.kind == "keyword" or bool(last)
+            kind = inspect.Parameter.KEYWORD_ONLY if only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            default = LeftOpen("" if each.required else str(each.default))
+            parameter = inspect.Parameter(each.name, kind, default=default)
+            (last if only else parameters).append(parameter)
+    taken = {each.name for each in parameters + last}
+    last += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+        for name in (LAUNCH, UNIT)
+        if name not in taken
+    ]
+    return inspect.Signature(parameters + last)
+
+
+def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None) -> tuple[Any, Surroundings]:
+    """Return the execution of this task run, and its surroundings."""
+    launch = spec.launch
+    if values and isinstance(launch.args, Mapping):
+        launch = replace(launch, args={**launch.args, **values})
+    elif values:
+        raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
+    if more:
+        try:
+            launch = replace(launch, **dict(more))
+        except (TypeError, ValueError) as exc:
+            raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
+    around = _surroundings(spec, unit)
+    options = spec.options
+    task = TaskRunContext.get()
+    seconds = task.task.timeout_seconds if task is not None else None
+    if seconds:
+        # in a thread of a task runner, Prefect's own time limit cannot interrupt anything
+        deadline = time.time() + seconds
+        options = replace(options, deadline=min(deadline, options.deadline or deadline))
+    return make_execution(launch, options, around, inherit_env=spec.inherit_env), around
+
+
+def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
+    flow, task = FlowRunContext.get(), TaskRunContext.get()
+    if task is None:
+        raise ConfigError("an app task runs inside a task run: call the task, not its function")
+    run = task.task_run
+    name = spec.key or task.task.name
+    in_flow = flow is not None and flow.flow_run is not None and unit is not None
+    namespace = str(flow.flow_run.id) if in_flow and flow is not None and flow.flow_run else str(run.id)
+    journal = journal_of(flow.flow_run) if in_flow and flow is not None else None
+    notes = journal.notes(unit, task.task.name, run.id) if journal is not None and unit is not None else None
+    traces = Traces(
+        task.task.name,
+        run.flow_run_id,
+        run.id,
+        get_run_logger(),
+        journal,
+        artifacts=spec.artifacts,
+        events=spec.events,
+        stderr_level=logging.getLevelNamesMapping()[spec.stderr_level],
+    )
+    around = Surroundings(
+        identity=Identity(HOST, namespace, (unit or "", name)),
+        store=AppStore(journal, notes) if journal is not None and notes is not None else None,
+        log_store=CursorStore(journal, notes) if journal is not None and notes is not None else None,
+        sink=traces.sink,
+        log=traces.log,
+        on_change=traces.changed,
+        host_retries=task.task.retries,
+        done=partial(_done, traces, spec),
+    )
+    if flow is not None and flow.flow_run is not None:
+        watch, stop = watch_of(flow), told_to_stop(flow, run.id)
+        around.watch = lambda execution: watch.around(execution, stop)
+    return around
+
+
+def _done(traces: Traces, spec: AppSpec, execution: Any, results: AppResults | None) -> None:
+    traces.done(execution, results, spec.assets)
+
+
+def _returned(outcome: AppResults | Ending) -> Any:
+    if isinstance(outcome, Ending):
+        make = Crashed if outcome.type == "CRASHED" else Cancelled
+        return make(name=outcome.name, message=outcome.message)
+    return outcome

@@ -1,0 +1,108 @@
+"""A task runner that holds no thread for an app that is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Iterable
+from contextvars import copy_context
+from typing import Any
+
+from prefect.context import AsyncClientContext
+from prefect.futures import PrefectConcurrentFuture
+from prefect.task_engine import run_task_async
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from transload_prefect.task import AppTask
+
+
+class AppTaskRunner(ThreadPoolTaskRunner[Any]):
+    """Runs app tasks in one event loop in one thread; other tasks as ``ThreadPoolTaskRunner`` does.
+
+    Args:
+        max_workers: threads for tasks that are not app tasks.
+    """
+
+    def __init__(self, max_workers: int | None = None) -> None:
+        super().__init__(max_workers=max_workers)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._tasks: set[Any] = set()
+        self._opening: asyncio.Future[AsyncClientContext] | None = None
+
+    def submit(
+        self,
+        task: Any,
+        parameters: dict[str, Any],
+        wait_for: Iterable[Any] | None = None,
+        dependencies: dict[str, set[Any]] | None = None,
+    ) -> PrefectConcurrentFuture[Any]:
+        """Submit a task; return its future."""
+        if not isinstance(task, AppTask):
+            return super().submit(task, parameters, wait_for, dependencies)
+        task_run_id = uuid.uuid4()
+        context = copy_context()
+
+        async def run() -> Any:
+            # one client for all tasks of the loop: each of its own is ten milliseconds and a megabyte
+            shared = await self._client()
+            context.run(AsyncClientContext.__var__.set, shared)
+            # a task takes over the context of whoever makes it: here, the flow's at the time of the submit
+            return await context.run(
+                asyncio.ensure_future,
+                run_task_async(
+                    task=task.aio,
+                    task_run_id=task_run_id,
+                    parameters=parameters,
+                    wait_for=wait_for,
+                    return_type="state",
+                    dependencies=dependencies,
+                    context={},
+                ),
+            )
+
+        future = asyncio.run_coroutine_threadsafe(run(), self._event_loop())
+        self._tasks.add(future)
+        future.add_done_callback(self._tasks.discard)
+        return PrefectConcurrentFuture(task_run_id=task_run_id, wrapped_future=future)
+
+    async def _client(self) -> AsyncClientContext:
+        if self._opening is None:
+            shared = AsyncClientContext()
+            self._opening = asyncio.ensure_future(shared.__aenter__())
+        opened: AsyncClientContext = await asyncio.shield(self._opening)
+        return opened
+
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="transload-tasks", daemon=True)
+            self._thread.start()
+        return self._loop
+
+    def cancel_all(self) -> None:
+        """Cancel all tasks, and wait for their end: their apps are cancelled with them."""
+        for future in list(self._tasks):
+            future.cancel()
+        super().cancel_all()
+
+    def __exit__(self, *exc_info: Any) -> None:
+        if exc_info[0] is not None:
+            for future in list(self._tasks):
+                future.cancel()
+        loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(self._all_done(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+        self._loop = self._thread = self._opening = None
+        super().__exit__(*exc_info)
+
+    async def _all_done(self) -> None:
+        me = asyncio.current_task()
+        await asyncio.gather(*(each for each in asyncio.all_tasks() if each is not me), return_exceptions=True)
+        if self._opening is not None:
+            await self._opening.result().client.__aexit__(None, None, None)
+        await asyncio.get_running_loop().shutdown_default_executor()

@@ -1,0 +1,169 @@
+"""Reasons to stop an app that Prefect does not pass on: a flow run cancelled through the API, an ending task runner."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from prefect.client.schemas.objects import StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled
+
+from transload_prefect import api
+from transload_prefect.background import background
+
+if TYPE_CHECKING:
+    from transload.pipelines import Execution
+
+ASK_INTERVAL: Final = 3.0
+"""Seconds between two questions about a flow run's own state, however many apps it has."""
+
+CALLERS_END: Final = 2.0
+"""Seconds after the end of a cancelled subflow when those that called it are taken to have ended as well."""
+
+_STOPPING: Final = (StateType.CANCELLING, StateType.CANCELLED)
+
+
+class FlowRunWatch:
+    """Watches one flow run while apps of it run in this process, and kills them once it is being cancelled.
+
+    Args:
+        flow_run_id: the flow run.
+        running: tells whether the flow's own code still runs.
+    """
+
+    def __init__(self, flow_run_id: Any, running: Callable[[], bool]) -> None:
+        self.flow_run_id = flow_run_id
+        self.cancelled = False
+        self._running = running
+        self._lock = threading.Lock()
+        self._watched: dict[Execution, Callable[[], bool]] = {}
+        self._line: list[Any] | None = None
+        self._asked = time.monotonic()
+        self._looking = False
+        self._settled = False
+        self._ended_at: float | None = None
+
+    @contextmanager
+    def around(self, execution: Execution, stop: Callable[[], bool]) -> Iterator[None]:
+        """Watch for the time of a ``with``.
+
+        Args:
+            execution: to be killed.
+            stop: tells whether the task itself was told to stop.
+        """
+        with self._lock:
+            self._watched[execution] = stop
+            if not self._looking:
+                self._looking = True
+                background().watch(self._look)
+        if self.cancelled:
+            execution.kill()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watched.pop(execution, None)
+
+    def _look(self, last: bool) -> bool:
+        with self._lock:
+            watched = dict(self._watched)
+        for execution, stop in watched.items():
+            if stop():
+                execution.kill()
+        if not self.cancelled and watched and time.monotonic() - self._asked >= ASK_INTERVAL:
+            self._ask()
+            self._asked = time.monotonic()
+        if self.cancelled:
+            for execution in watched:
+                execution.kill()
+        with self._lock:
+            if self._watched or (self.cancelled and not self._settle(last)):
+                return True
+            self._looking = False
+            return False
+
+    def _ask(self) -> None:
+        client = api.client()
+        try:
+            for flow_run_id in self._ancestry():
+                run = client.read_flow_run(flow_run_id)
+                if run.state is not None and run.state.type in _STOPPING:
+                    self.cancelled = True
+                    return
+        except ObjectNotFound:
+            self.cancelled = True  # somebody deleted it: nobody waits for its apps any more
+
+    def _ancestry(self) -> list[Any]:
+        """Return the flow run and those that called it: cancelling a flow cancels what it called."""
+        if self._line is None:
+            client = api.client()
+            line = [self.flow_run_id]
+            parent = client.read_flow_run(self.flow_run_id).parent_task_run_id
+            while parent is not None and len(line) < 16:
+                above = client.read_task_run(parent).flow_run_id
+                if above is None:
+                    break
+                line.append(above)
+                parent = client.read_flow_run(above).parent_task_run_id
+            self._line = line
+        return self._line
+
+    def _settle(self, last: bool) -> bool:
+        """Once its code has ended, say what nobody else would say of a plain process: the flow run is cancelled."""
+        if self._settled:
+            return True
+        if self._running() and not last:
+            return False
+        now = time.monotonic()
+        if self._ended_at is None:
+            self._ended_at = now
+            background().post(lambda: _mark_cancelled([self.flow_run_id]))
+        if not last and now - self._ended_at < CALLERS_END:
+            return False
+        self._settled = True
+        callers = (self._line or [])[1:]
+        if callers:
+            background().post(lambda: _mark_cancelled(callers))
+        return True
+
+
+def _mark_cancelled(flow_run_ids: list[Any]) -> None:
+    client = api.client()
+    for flow_run_id in flow_run_ids:
+        run = client.read_flow_run(flow_run_id)
+        if run.state is not None and run.state.type is StateType.CANCELLING:
+            message = "The flow run was cancelled; its apps were cancelled with it."
+            client.set_flow_run_state(flow_run_id, Cancelled(message=message), force=True)
+
+
+_watches: dict[str, FlowRunWatch] = {}
+_watches_lock = threading.Lock()
+
+
+def watch_of(flow_context: Any) -> FlowRunWatch:
+    """Return the watch of the flow run of a context."""
+    key = f"{flow_context.flow_run.id}"
+    runner = flow_context.task_runner
+
+    def running() -> bool:
+        return bool(getattr(runner, "_started", False))
+
+    with _watches_lock:
+        found = _watches.get(key)
+        if found is None or found._settled:
+            if len(_watches) > 256:
+                _watches.pop(next(iter(_watches)))
+            found = _watches[key] = FlowRunWatch(flow_context.flow_run.id, running)
+        found._running = running
+        return found
+
+
+def told_to_stop(flow_context: Any, task_run_id: Any) -> Callable[[], bool]:
+    """Return what tells whether the task runner wants a task's end (SIGTERM and SIGINT reach only the main thread)."""
+    events = getattr(flow_context.task_runner, "_cancel_events", None) or {}
+    event = events.get(task_run_id)
+    return event.is_set if event is not None else lambda: False

@@ -1,0 +1,227 @@
+"""A real Prefect server for all tests of a session, read back through its REST API."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+QUIET = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "INFO",
+    "PREFECT_CLI_COLORS": "false",
+    "PREFECT_CLI_PROMPT": "false",
+}
+
+
+_HOME = tempfile.mkdtemp(prefix="tl-prefect-")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+PORT = _free_port()
+# Prefect reads its settings once, when it is imported: a test may do so before any wants the server
+os.environ.update(QUIET, PREFECT_HOME=_HOME, PREFECT_API_URL=f"http://127.0.0.1:{PORT}/api")
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+
+
+class Api:
+    """Reads back what the server knows.
+
+    Args:
+        url: of the API.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str) -> Any:
+        """Return an object."""
+        answer = httpx.get(self.url + path, timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
+    def post(self, path: str, **body: Any) -> Any:
+        """Return what a filter finds, or what an action answers."""
+        answer = httpx.post(self.url + path, json=body, timeout=30)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def flow_run(self, flow_run_id: Any) -> dict[str, Any]:
+        """Return a flow run."""
+        found: dict[str, Any] = self.get(f"/flow_runs/{flow_run_id}")
+        return found
+
+    def task_runs(self, flow_run_id: Any) -> list[dict[str, Any]]:
+        """Return the task runs of a flow run."""
+        found: list[dict[str, Any]] = self.post("/task_runs/filter", flow_runs={"id": {"any_": [str(flow_run_id)]}})
+        return found
+
+    def logs(self, flow_run_id: Any) -> list[dict[str, Any]]:
+        """Return the log lines of a flow run, oldest first."""
+        found: list[dict[str, Any]] = self.post(
+            "/logs/filter", logs={"flow_run_id": {"any_": [str(flow_run_id)]}}, sort="TIMESTAMP_ASC", limit=200
+        )
+        return found
+
+    def artifacts(self, flow_run_id: Any) -> list[dict[str, Any]]:
+        """Return the artifacts of a flow run."""
+        found: list[dict[str, Any]] = self.post(
+            "/artifacts/filter", artifacts={"flow_run_id": {"any_": [str(flow_run_id)]}}
+        )
+        return found
+
+    def events(self, resource: str) -> list[dict[str, Any]]:
+        """Return the events about a resource."""
+        found = self.post("/events/filter", filter={"resource": {"id": [resource]}}, limit=50)
+        return list(found["events"])
+
+    def cancel(self, flow_run_id: Any) -> None:
+        """Cancel a flow run, as the interface does."""
+        self.post(f"/flow_runs/{flow_run_id}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[Api]:
+    """A Prefect server on SQLite, one for each process of the session; the environment leads every client here."""
+    log = Path(_HOME, "server.log")
+    with open(log, "wb") as file:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(PORT), "--no-ui"],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    found = Api(os.environ["PREFECT_API_URL"])
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                found.get("/health")
+                break
+            except httpx.HTTPError:
+                if server.poll() is not None or time.monotonic() > deadline:
+                    pytest.fail(f"no Prefect server: {log.read_text()[-2000:]}")
+                time.sleep(0.1)
+        yield found
+        _drain()
+    finally:
+        _end(server)
+
+
+def _drain() -> None:
+    """Have Prefect's own senders end while there is a server, or they try for a minute."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    from transload_prefect.background import background
+
+    background().drain(5)
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=10)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+@pytest.fixture
+def host(api: Api, transload_home: Path) -> Iterator[Api]:
+    """The server, with a fresh transload home; waits for what the adapter still has to send."""
+    from transload_prefect.background import background
+
+    yield api
+    background().drain(5)
+
+
+class Script:
+    """A flow in a process of its own.
+
+    Args:
+        body: Python source; ``jobs``, ``prefect`` and ``transload_prefect`` can be imported.
+        folder: where it is written.
+    """
+
+    def __init__(self, body: str, folder: Path) -> None:
+        self.path = folder / "script.py"
+        self.path.write_text(body)
+        self.log = folder / "script.log"
+        self._processes: list[subprocess.Popen[Any]] = []
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[Any]:
+        """Start it with arguments and environment variables."""
+        command = words if words[:1] == (sys.executable,) else (sys.executable, str(self.path), *words)
+        path = os.pathsep.join([str(Path(__file__).parent), *(each for each in sys.path if each)])
+        with open(self.log, "ab") as log:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": path, **environment},
+                cwd=self.path.parent,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """End all of its processes."""
+        for process in self._processes:
+            _end(process)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Callable[[str], Script]]:
+    """``script(body)``: a flow to be run in a process of its own."""
+    made: list[Script] = []
+
+    def make(body: str) -> Script:
+        made.append(Script(body, tmp_path))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def gate() -> Iterator[Path]:
+    """A file that does not exist; jobs wait for it."""
+    with tempfile.TemporaryDirectory(prefix="tl-gate-") as folder:
+        yield Path(folder) / "gate"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the warnings of the host be, where a test talks to it; those of our own code still fail."""
+    for item in items:
+        if "api" in getattr(item, "fixturenames", ()):
+            # Prefect leaves connections of ended event loops to the garbage collector
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))

@@ -1,0 +1,53 @@
+"""Components that the tests run: small programs that report, wait for a file, talk, or fail."""
+
+from __future__ import annotations
+
+import sys
+
+from transload.specs import AppDef, Role
+
+_PROGRAM = """
+import json, os, sys, time
+value, gate, lines, code = float(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+replica = os.environ["TRANSLOAD_REPLICA_ID"]
+for n in range(lines):
+    print(f"line {n}.", flush=True)
+print("to stderr", file=sys.stderr, flush=True)
+while gate and not os.path.exists(gate):
+    time.sleep(0.02)
+if lines:
+    print(f"line {lines}.", flush=True)
+base = os.environ.get("TRANSLOAD_TRACKER_BASE")
+if base and replica == "0" and not code:
+    path = os.path.join(base, os.environ["TRANSLOAD_ROLE"] + ".json")
+    os.makedirs(base, exist_ok=True)
+    with open(path + ".tmp", "w") as file:
+        json.dump({"schema": 1, "key": os.environ["TRANSLOAD_ROLE"], "results": {"value": value}}, file)
+    os.rename(path + ".tmp", path)
+sys.exit(code)
+"""
+
+
+def job(
+    value: float = 1.0,
+    gate: str = "",
+    lines: int = 0,
+    code: int = 0,
+    replicas: int = 1,
+    roles: int = 1,
+    name: str = "job",
+) -> AppDef:
+    """Report a value, after a file exists.
+
+    Args:
+        value: what to report
+        gate: file to wait for; nothing: none
+        lines: how many lines to print first
+        code: exit status
+        replicas: replicas of each role
+        roles: how many roles
+        name: of the app
+    """
+    args = ["-c", _PROGRAM, str(value), gate, str(lines), str(code)]
+    names = ["main", "other", "third"][:roles]
+    return AppDef(name, [Role(each, "", entrypoint=sys.executable, args=args, num_replicas=replicas) for each in names])

@@ -1,0 +1,44 @@
+"""Prefect's part in the conformance suite: what a task run does around one app, in a child process."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+from transload.errors import TransloadError
+from transload.pipelines import ExecutionOptions, Identity, JsonFileStore, Launch
+from transload.testing.adapter_driver import ChildJob
+from transload_prefect.run import Ending, Surroundings, make_execution, run_unit
+
+
+def run(child: ChildJob) -> None:
+    """Run one app as a task run would, and report how it ended."""
+    job = child.job
+    # a new flow run is a new namespace, with labels of its own
+    flow_run = f"{job.namespace}/{job.generation}"
+    store = f"{child.store}.{job.generation}"
+
+    @contextmanager
+    def watch(execution: Any) -> Any:
+        child.on_kill(execution.kill)
+        yield
+
+    around = Surroundings(
+        identity=Identity("prefect", flow_run, (f"{job.name}#0", job.name)),
+        store=JsonFileStore(store),
+        log_store=JsonFileStore(f"{store}.logs"),
+        sink=lambda role, replica, stream, line: child.log(f"{role}/{replica} {line}"),
+        log=child.log,
+        watch=watch,
+    )
+    options = ExecutionOptions(**job.options)
+    launch = Launch.of(child.app, scheduler="scripted", cfg=job.cfg)
+    try:
+        outcome = run_unit(make_execution(launch, options, around), around)
+    except TransloadError as exc:
+        child.finish("FAILED", error=exc, retryable=options.rule.host_may_retry(exc))
+    else:
+        if isinstance(outcome, Ending):
+            child.finish(outcome.type, error=outcome.message, retryable=None)
+        else:
+            child.finish("COMPLETED", results=outcome.to_dict())

@@ -1,0 +1,78 @@
+"""The job block: saved, loaded, triggered, awaited, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from transload.errors import AppFailed
+from transload.pipelines import AppCancelled
+
+
+def test_save_load_run(host: Any) -> None:
+    """A block is saved, found in the server, loaded, triggered, awaited; its results come back."""
+    from transload_prefect import AppJob
+
+    name = f"job-{uuid4().hex[:8]}"
+    AppJob(component="jobs:job", args={"value": 4}, scheduler="local", options={"patience": 60}).save(name)
+    found = host.get(f"/block_types/slug/transload-app/block_documents/name/{name}")
+    assert found["data"]["component"] == "jobs:job"
+    job = AppJob.load(name)
+    run = job.trigger()
+    run.wait_for_completion()
+    results = run.fetch_result()
+    assert results.value("value") == 4.0
+    assert job.trigger().handle != run.handle
+
+
+def test_in_an_async_flow(host: Any) -> None:
+    """Where an event loop runs, every method is awaited."""
+    from prefect import flow
+
+    from transload_prefect import AppJob
+
+    @flow
+    async def work() -> Any:
+        run = await AppJob(component="jobs:job", args={"value": 4}).trigger()
+        await run.wait_for_completion()
+        return await run.fetch_result()
+
+    assert asyncio.run(work()).value("value") == 4.0
+
+
+def test_failure_and_cancel(host: Any, gate: Path) -> None:
+    """A failed run raises when it is awaited; a cancelled one too, after its end was asked for."""
+    from transload_prefect import AppJob
+
+    run = AppJob(component="jobs:job", args={"code": 3}).trigger()
+    with pytest.raises(AppFailed, match="exit code 3"):
+        run.wait_for_completion()
+    with pytest.raises(AppFailed):
+        run.fetch_result()
+    run = AppJob(component="jobs:job", args={"gate": str(gate)}).trigger()
+    assert not run.status().is_terminal()
+    run.cancel()
+    with pytest.raises(AppCancelled):
+        run.wait_for_completion()
+
+
+@pytest.mark.parametrize("values", [{}, {"component": "a", "app": {}}, {"component": "a", "options": {"patience": -1}}])
+def test_wrong_blocks_are_refused(values: dict[str, Any]) -> None:
+    """A block that cannot work is refused when it is made."""
+    from transload_prefect import AppJob
+
+    with pytest.raises(ValueError, match=r"exactly one|patience|options"):
+        AppJob(**values)
+
+
+def test_collection_is_registered() -> None:
+    """Prefect finds the block type and the worker type by the entry point."""
+    from prefect.plugins import load_prefect_collections
+    from prefect.workers.base import BaseWorker
+
+    assert "transload_prefect" in load_prefect_collections()
+    assert BaseWorker.get_worker_class_from_type("transload") is not None

@@ -1,0 +1,123 @@
+"""A flow's process dies; when the flow run is run again, it finds its apps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from transload.pipelines import host_runner
+
+FLOW = """
+import sys
+from uuid import UUID
+from jobs import job
+from prefect import flow
+from prefect.client.orchestration import get_client
+from transload_prefect import AppJob, app_task, run_app
+
+gate, flow_run_id, out = sys.argv[1:4]
+train = app_task(job, name="train", args={"gate": gate, "lines": 20})
+
+@flow(name="again")
+def work():
+    first = run_app(job, args={"value": 10})
+    several = train.map(value=[1.0, 2.0]).result()
+    last = AppJob(component="jobs:job", args={"value": 5}).trigger()
+    last.wait_for_completion()
+    results = [first, *several, last.fetch_result()]
+    with open(out, "w") as file:
+        file.write(" ".join(str(each.value("value")) for each in results))
+
+if __name__ == "__main__":
+    from prefect.flow_engine import run_flow
+    from prefect.states import Pending
+
+    with get_client(sync_client=True) as client:
+        if flow_run_id == "new":
+            flow_run = client.create_flow_run(work, state=Pending())
+            print("FLOW RUN", flow_run.id, flush=True)
+        else:
+            flow_run = client.read_flow_run(UUID(flow_run_id))
+    run_flow(work, flow_run=flow_run)
+"""
+
+
+def _apps() -> list[str]:
+    return [each.state.name for each in host_runner("prefect").list("local")]
+
+
+def _latest(host: Any) -> str | None:
+    runs = host.post("/flow_runs/filter", flows={"name": {"any_": ["again"]}}, limit=1, sort="START_TIME_DESC")
+    return runs[0]["id"] if runs else None
+
+
+def test_killed_and_run_again(
+    host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
+) -> None:
+    """SIGKILL, run again: the same apps, one job each, all results, and no log line twice."""
+    out = tmp_path / "out"
+    flow = script(FLOW)
+    first = flow.start(str(gate), "new", str(out))
+    eventually(lambda: sorted(_apps()) == ["RUNNING", "RUNNING", "SUCCEEDED"], 60)
+    flow_run_id = eventually(lambda: _latest(host), 10)
+
+    def lines() -> list[str]:
+        return [line["message"] for line in host.logs(flow_run_id) if " line " in line["message"]]
+
+    def kept() -> int:
+        return sum("transload.log" in (each["metadata_"] or {}) for each in host.artifacts(flow_run_id))
+
+    eventually(lambda: len(lines()) >= 40 and kept() == 3, 30)
+    first.kill()
+    first.wait(timeout=10)
+    assert sorted(_apps()) == ["RUNNING", "RUNNING", "SUCCEEDED"]
+    second = flow.start(str(gate), flow_run_id, str(out))
+    eventually(lambda: any("attached to" in line["message"] for line in host.logs(flow_run_id)), 60)
+    gate.touch()
+    eventually(lambda: second.poll() is not None, 60)
+    assert second.returncode == 0, flow.log.read_text()[-3000:]
+    assert out.read_text() == "10.0 1.0 2.0 5.0"
+    assert _apps() == ["SUCCEEDED"] * 4
+    counts = Counter(lines())
+    assert {counts[f"main/0 line {n}."] for n in range(21)} == {2}, counts
+
+
+def test_flow_retry_finds_its_apps(host: Any) -> None:
+    """A retry of the flow in the same process collects what succeeded; what failed is a new attempt."""
+    from jobs import job
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    name = f"retry-{uuid4().hex[:6]}"
+    task = app_task(job, name=name, persist_result=False)
+    seen: list[list[str]] = []
+
+    @flow(retries=1)
+    def work() -> None:
+        handles = [task(value=value).handle for value in (1.0, 2.0)]
+        seen.append(handles)
+        if len(seen) == 1:
+            raise RuntimeError("once")
+
+    work()
+    assert seen[0] == seen[1]
+    assert len(set(seen[0])) == 2
+    assert len(_apps()) == 2
+
+
+def test_two_flow_runs_have_apps_of_their_own(host: Any) -> None:
+    """Another flow run runs again."""
+    from jobs import job
+    from prefect import flow
+
+    from transload_prefect import run_app
+
+    @flow
+    def work() -> Any:
+        return run_app(job).handle
+
+    assert work() != work()

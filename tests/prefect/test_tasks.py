@@ -1,0 +1,349 @@
+"""App tasks on a real server: states, results, logs, retries, maps, caching, artifacts, events, assets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import job
+
+from transload.errors import AppFailed
+from transload.runner import AppResults
+
+
+def _flow_run_id() -> str:
+    from prefect.runtime import flow_run
+
+    return str(flow_run.id)
+
+
+def _states(host: Any, flow_run_id: str) -> Counter[str]:
+    return Counter(f"{run['state_type']}/{run['state_name']}" for run in host.task_runs(flow_run_id))
+
+
+def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
+    """An app's results are the task's value; its lines, with a level by stream, are in the flow run's log, once."""
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    train = app_task(job, args={"lines": 3}, name="train", tags=["training"])
+
+    @flow
+    def work() -> Any:
+        first = train(value=2)
+        second = train(value=first.value("value") + 1, launch={"scheduler": "local"})
+        return _flow_run_id(), first, second
+
+    flow_run_id, first, second = work()
+    assert isinstance(first, AppResults)
+    assert (first.value("value"), second.value("value")) == (2.0, 3.0)
+    eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 2}, 20)
+    assert all("training" in run["tags"] for run in host.task_runs(flow_run_id))
+    eventually(lambda: len([line for line in host.logs(flow_run_id) if "main/0" in line["message"]]) >= 10, 10)
+    lines = [(line["message"], line["level"]) for line in host.logs(flow_run_id) if "main/0" in line["message"]]
+    expected = [(f"main/0 line {n}.", 20) for n in range(4)] + [("main/0 to stderr", 30)]
+    assert Counter(lines) == Counter(expected * 2)
+
+
+def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) -> None:
+    """All replicas of all roles are in one task run, its artifacts and its results."""
+    from prefect import flow
+
+    from transload_prefect import run_app
+
+    @flow
+    def work() -> Any:
+        return _flow_run_id(), run_app(job, args={"roles": 2, "replicas": 3, "value": 7}, name="Gang!")
+
+    flow_run_id, results = work()
+    assert results.results == {"main": {"value": 7.0}, "other": {"value": 7.0}}
+    eventually(lambda: len(host.artifacts(flow_run_id)) >= 4, 10)
+    found = {each["key"]: each for each in host.artifacts(flow_run_id)}
+    assert set(found) == {"gang-progress", "gang-replicas", "gang-results", "gang-logs"}
+    rows = json.loads(found["gang-replicas"]["data"])
+    assert [(row["role"], row["replica"], row["state"], row["exit"]) for row in rows] == [
+        (role, k, "SUCCEEDED", "exit code 0") for role in ("main", "other") for k in range(3)
+    ]
+    assert all(row["seconds"] >= 0 for row in rows)
+    assert json.loads(found["gang-results"]["data"])[0] == {"key": "main", "name": "value", "value": 7.0}
+    assert found["gang-progress"]["data"] == 100.0
+    assert f"transload log {results.handle}" in found["gang-logs"]["data"]
+    assert len(eventually(lambda: host.task_runs(flow_run_id), 10)) == 1
+
+
+def test_events_of_each_state(host: Any, eventually: Any) -> None:
+    """Each change of state is an event, related to flow run and task run."""
+    from prefect import flow
+
+    from transload_prefect import run_app
+
+    @flow
+    def work() -> Any:
+        return _flow_run_id(), run_app(job)
+
+    flow_run_id, results = work()
+    resource = f"transload.app.{results.handle}"
+    eventually(lambda: "transload.app.succeeded" in {each["event"] for each in host.events(resource)}, 20)
+    last = next(each for each in host.events(resource) if each["event"] == "transload.app.succeeded")
+    assert f"prefect.flow-run.{flow_run_id}" in {each["prefect.resource.id"] for each in last["related"]}
+    assert last["payload"]["handle"] == results.handle
+
+
+def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
+    """A failed app is Prefect's failure: retried as new attempts, then raised, with replica, exit code, last lines."""
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    bad = app_task(job, args={"code": 3}, name="bad", retries=2)
+
+    @flow
+    def work() -> Any:
+        with pytest.raises(AppFailed, match=r"main/0 exit code 3(?s:.*)to stderr"):
+            bad()
+        return _flow_run_id()
+
+    flow_run_id = work()
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 20)
+    assert host.task_runs(flow_run_id)[0]["run_count"] == 3
+    handles = [each for each in host.artifacts(flow_run_id) if each["key"] == "bad-replicas"]
+    eventually(lambda: len([a for a in host.artifacts(flow_run_id) if a["key"] == "bad-replicas"]) == 3, 10)
+    assert handles is not None
+    from transload.pipelines import host_runner
+
+    assert len(host_runner("prefect").list("local")) == 3
+
+
+def test_bad_input_is_one_line_and_not_retried(host: Any, eventually: Any) -> None:
+    """A wrong argument fails at once: one clear line, nothing started, no retry."""
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    task = app_task(job, retries=3, retry_delay_seconds=60)
+
+    @flow
+    def work() -> Any:
+        return _flow_run_id(), task(replicas="many", return_state=True)
+
+    flow_run_id, state = work()
+    message = str(state.data if isinstance(state.data, Exception) else state.message)
+    assert state.is_failed()
+    assert "replicas" in message and "many" in message and "\n" not in message.strip()
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 20)
+    assert host.task_runs(flow_run_id)[0]["run_count"] == 1
+
+
+def test_cancelled_app_is_a_cancelled_task(host: Any, gate: Path, eventually: Any) -> None:
+    """An app that somebody cancels gives the state AppCancelled, returned and not retried."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)}, retries=3)
+
+    @flow
+    def work() -> Any:
+        future = task.submit()
+        runner = host_runner("prefect")
+        handle = eventually(lambda: [each.app_handle for each in runner.list("local")], 20)[0]
+        runner.cancel(handle)
+        future.wait()
+        return _flow_run_id(), future.state
+
+    flow_run_id, state = work()
+    assert (state.type.name, state.name) == ("CANCELLED", "AppCancelled")
+    eventually(lambda: _states(host, flow_run_id) == {"CANCELLED/AppCancelled": 1}, 20)
+    assert host.task_runs(flow_run_id)[0]["run_count"] == 1
+
+
+def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: Any) -> None:
+    """UNKNOWN for longer than patience gives the state AppCrashed."""
+    from prefect import flow
+
+    from transload.testing.scripted import ScriptedControl, scripted_app
+    from transload_prefect import run_app
+
+    control = ScriptedControl(tmp_path / "scripted")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in control.environment().items():
+            patch.setenv(name, value)
+        app = scripted_app("lost", {"steps": [{"state": "UNKNOWN"}]})
+
+        @flow
+        def work() -> Any:
+            state = run_app(app, scheduler="scripted", patience=0.2, poll_interval=0.1)
+            return _flow_run_id(), (state.type.name, state.name)
+
+        flow_run_id, state = work()
+    assert state == ("CRASHED", "AppCrashed")
+    eventually(lambda: _states(host, flow_run_id) == {"CRASHED/AppCrashed": 1}, 20)
+
+
+def test_map_over_twenty_apps(host: Any, eventually: Any) -> None:
+    """``map`` runs twenty apps at once; one thread polls for all of them, and each has an app of its own."""
+    from prefect import flow, unmapped
+
+    from transload_prefect import app_task
+
+    task = app_task(job, name="mapped")
+    pollers: set[str] = set()
+
+    @flow
+    def work() -> Any:
+        futures = task.map(value=list(range(20)), lines=unmapped(1))
+        pollers.update(each.name for each in threading.enumerate() if "poller" in each.name)
+        return _flow_run_id(), futures.result()
+
+    flow_run_id, results = work()
+    assert [each.value("value") for each in results] == list(map(float, range(20)))
+    assert len({each.handle for each in results}) == 20
+    assert len(pollers) <= 1
+    eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 20}, 30)
+
+
+def test_map_without_a_thread_for_each(host: Any, gate: Path, eventually: Any) -> None:
+    """With AppTaskRunner twenty waiting apps hold no thread each."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import AppTaskRunner, app_task
+
+    task = app_task(job, args={"gate": str(gate)}, artifacts=False)
+
+    @flow(task_runner=AppTaskRunner())
+    def work() -> Any:
+        before = threading.active_count()
+        futures = task.map(value=list(range(20)))
+        runner = host_runner("prefect")
+        eventually(lambda: len(runner.list("local")) == 20, 60)
+        during = threading.active_count()
+        gate.touch()
+        return during - before, futures.result()
+
+    more, results = work()
+    assert [each.value("value") for each in results] == list(map(float, range(20)))
+    assert more < 12
+
+
+def test_async_flow(host: Any) -> None:
+    """In an async flow the same task is awaited; gather runs apps side by side, in the order of the calls."""
+    from prefect import flow
+
+    from transload_prefect import app_task, run_app_async
+
+    task = app_task(job)
+
+    @flow
+    async def work() -> Any:
+        several = await asyncio.gather(*(task(value=value) for value in range(3)))
+        one = await run_app_async("utils.echo", args={"msg": "hi"})
+        return [each.value("value") for each in several], one.state.name
+
+    assert asyncio.run(work()) == ([0.0, 1.0, 2.0], "SUCCEEDED")
+
+
+def test_with_options(host: Any, eventually: Any) -> None:
+    """``with_options`` takes Prefect's settings and the adapter's, and keeps the others."""
+    from prefect import flow
+
+    from transload_prefect import AppTask, app_task
+
+    base = app_task(job, args={"value": 5}, retries=1, on_kill="detach", tags=["a"])
+    changed = base.with_options(name="other", retries=4, patience=7, tags=["b"])
+    assert isinstance(changed, AppTask)
+    assert (changed.name, changed.retries, changed.tags) == ("other", 4, {"b"})
+    assert (changed.spec.options.on_kill, changed.spec.options.patience) == ("detach", 7)
+    assert (base.retries, base.spec.options.patience) == (1, 300.0)
+
+    @flow
+    def work() -> Any:
+        return changed().value("value")
+
+    assert work() == 5.0
+
+
+def test_caching(host: Any) -> None:
+    """A cache policy of Prefect's works, and tells two apps with equal arguments apart."""
+    from prefect import flow
+    from prefect.cache_policies import INPUTS
+
+    from transload_prefect import app_task
+
+    one = app_task(job, args={"name": "one"}, cache_policy=INPUTS, persist_result=True)
+    two = app_task(job, args={"name": "two"}, cache_policy=INPUTS, persist_result=True)
+
+    @flow
+    def work() -> Any:
+        states = [task(value=11.5, return_state=True) for task in (one, one, two)]
+        return [state.name for state in states], [state.result().handle for state in states]
+
+    names, handles = work()
+    assert names == ["Completed", "Cached", "Completed"]
+    assert handles[0] == handles[1] != handles[2]
+
+
+def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:
+    """A task's time limit ends the app: called, submitted to a thread, and awaited."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)}, timeout_seconds=1)
+
+    @flow
+    def work() -> Any:
+        called = task(return_state=True)
+        submitted = task.submit(return_state=True)
+        return _flow_run_id(), called.name, submitted.name
+
+    @flow
+    async def work_async() -> Any:
+        return (await task(return_state=True)).name
+
+    flow_run_id, *names = work()
+    assert [*names, asyncio.run(work_async())] == ["TimedOut"] * 3
+    runner = host_runner("prefect")
+    eventually(lambda: {each.state.name for each in runner.list("local")} == {"CANCELLED"}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/TimedOut": 2}, 20)
+
+
+def test_assets(host: Any, eventually: Any) -> None:
+    """Asked for, assets are materialized by the task."""
+    from prefect import flow
+
+    from transload_prefect import run_app
+
+    @flow
+    def work() -> Any:
+        return run_app(job, assets=["s3://bucket/model"])
+
+    results = work()
+    found = eventually(lambda: host.events("s3://bucket/model"), 20)
+    assert found[0]["event"] == "prefect.asset.materialization.succeeded"
+    assert found[0]["payload"]["transload.handle"] == results.handle
+
+
+def test_app_inside_a_task(host: Any) -> None:
+    """An app that an ordinary task starts has an identity of its own, also among equal tasks."""
+    from prefect import flow, task
+
+    from transload_prefect import run_app
+
+    @task
+    def outer(value: float) -> Any:
+        return run_app(job, args={"value": value}).handle
+
+    @flow
+    def work() -> Any:
+        return outer.map([1.0, 1.0, 2.0]).result()
+
+    assert len(set(work())) == 3
