@@ -1,0 +1,70 @@
+"""Trials of Ax experiments as transload apps. Importing this imports no Ax: that costs seconds, and is put off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from transload_ax.client import TransloadClientMetric, TransloadClientRunner
+    from transload_ax.experiment import Outcome, TransloadOrchestrator, make_experiment, run_experiment
+    from transload_ax.metric import MetricMissing, TransloadCurveMetric, TransloadMetric
+    from transload_ax.plot import plot_experiment
+    from transload_ax.runner import (
+        APP_STATE_TO_TRIAL_STATUS,
+        TRANSLOAD_APP_HANDLE,
+        TRANSLOAD_TRACKER_BASE,
+        TransloadRunner,
+    )
+    from transload_ax.states import STATES
+    from transload_ax.storage import Snapshot, register, registry_bundle
+    from transload_ax.suggester import AxSuggester
+
+__version__: Final = "0.1.0"
+
+__all__ = [
+    "APP_STATE_TO_TRIAL_STATUS",
+    "STATES",
+    "TRANSLOAD_APP_HANDLE",
+    "TRANSLOAD_TRACKER_BASE",
+    "AxSuggester",
+    "MetricMissing",
+    "Outcome",
+    "Snapshot",
+    "TransloadClientMetric",
+    "TransloadClientRunner",
+    "TransloadCurveMetric",
+    "TransloadMetric",
+    "TransloadOrchestrator",
+    "TransloadRunner",
+    "__version__",
+    "make_experiment",
+    "plot_experiment",
+    "register",
+    "registry_bundle",
+    "run_experiment",
+]
+
+_HOMES: Final = {
+    "client": ("TransloadClientMetric", "TransloadClientRunner"),
+    "experiment": ("Outcome", "TransloadOrchestrator", "make_experiment", "run_experiment"),
+    "metric": ("MetricMissing", "TransloadCurveMetric", "TransloadMetric"),
+    "plot": ("plot_experiment",),
+    "runner": ("APP_STATE_TO_TRIAL_STATUS", "TRANSLOAD_APP_HANDLE", "TRANSLOAD_TRACKER_BASE", "TransloadRunner"),
+    "states": ("STATES",),
+    "storage": ("Snapshot", "register", "registry_bundle"),
+    "suggester": ("AxSuggester",),
+}
+_MODULE_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

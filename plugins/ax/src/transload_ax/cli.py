@@ -1,0 +1,245 @@
+"""``transload ax``: hyper-parameter search from the command line. Importing this imports no Ax."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from transload.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ax.core.experiment import Experiment
+
+    from transload_ax.experiment import Outcome
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+_EPILOG = """
+A search is kept under its name: run the command again, with more --trials for instance, and it goes on; trials that
+still run are attached to. The first Ctrl-C ends the running trials and leaves; with --keep-running they go on, and the
+next run of the command attaches to them.
+
+\b
+  transload ax run --component train.py --param lr:float:1e-4:1e-1:log --param layers:int:1:5 \\
+      --minimize loss --trials 20 --parallel 4
+  transload ax plot search --output search.html
+"""
+
+
+@click.group(short_help="Search hyper-parameters with Ax, trials as apps.")
+def command() -> None:
+    """Search hyper-parameters with Ax: each trial is an app."""
+
+
+@command.command(epilog=_EPILOG, short_help="Run a search, or go on with one.")
+@click.option("--name", default="search", show_default=True, help="The search; it is kept under this name.")
+@click.option(
+    "--component", metavar="NAME", help="What one trial runs: a name, FILE[:FUNCTION] or package.module:function."
+)
+@click.option(
+    "--param", "params", multiple=True, metavar="SPEC", help="NAME:float|int:LOW:HIGH[:log], NAME:choice:A,B,…"
+)
+@click.option(
+    "--const", "consts", multiple=True, metavar="NAME=VALUE", help="An argument that is the same in all trials."
+)
+@click.option("--minimize", metavar="RESULT", help="The result to make small.")
+@click.option("--maximize", metavar="RESULT", help="The result to make large.")
+@click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="How many in all.")
+@click.option("--parallel", type=click.IntRange(1), default=1, show_default=True, help="How many at once.")
+@click.option("-s", "--scheduler", metavar="NAME", default="local", show_default=True, help="Where trials run.")
+@click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="Run options of the scheduler.")
+@click.option("--workspace", metavar="PATH", help="Local folder that travels with the trials.")
+@click.option("--tracker-base", metavar="URL", help="Where trials report; default: a folder kept with the search.")
+@click.option("--method", type=click.Choice(["fast", "quality", "random_search"]), default="fast", show_default=True)
+@click.option("--seed", type=int, help="Of the first, quasi-random trials.")
+@click.option(
+    "--stop-early", is_flag=True, help="End trials in the worst half of their learning curves (RESULT/<step>)."
+)
+@click.option("--failures", type=float, default=0.5, show_default=True, help="Share of trials that may fail.")
+@click.option("--keep-running", is_flag=True, help="Leave trials running when this command ends early.")
+@click.option("--no-progress", is_flag=True, help="Show no progress bar.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
+@click.pass_context
+def run(ctx: click.Context, /, **options: Any) -> int:
+    """Search the arguments of a component for the best value of one of its results."""
+    if options["minimize"] and options["maximize"]:
+        raise click.UsageError("--minimize and --maximize exclude each other", ctx)
+    folder = search_folder(options["name"])
+    definition = _definition(options, folder)
+    kept = folder / "experiment.json"
+    folder.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not kept.exists() and definition is None:
+        wanted = "--component, --param and --minimize or --maximize"
+        raise ConfigError(f"there is no search {options['name']!r} to go on with: give {wanted} for a new one")
+    _quiet()
+    from ax.exceptions.core import AxError
+
+    try:
+        outcome = _run(options, definition, kept)
+    except AxError as exc:
+        click.echo(f"transload: the search was given up: {' '.join(str(exc).split())}", err=True)
+        return 1
+    _show(outcome, options["as_json"])
+    return 0 if outcome.value is not None else 1
+
+
+@command.command(short_help="Draw a search.")
+@click.argument("name", default="search")
+@click.option("-o", "--output", metavar="FILE", help="FILE.png or FILE.html; without an ending: both. Default: NAME.")
+def plot(name: str, output: str | None) -> int:
+    """Draw the trials of a search, the best so far, and which parameters matter."""
+    kept = search_folder(name) / "experiment.json"
+    if not kept.exists():
+        raise ConfigError(f"there is no search {name!r} in {kept.parent.parent}")
+    _quiet()
+    from transload_ax.plot import plot_experiment
+    from transload_ax.storage import Snapshot
+
+    for file in plot_experiment(Snapshot(kept).load()[0], output or name):
+        click.echo(str(file))
+    return 0
+
+
+@command.command("list", short_help="List the searches that are kept.")
+def list_searches() -> int:
+    """List the names of the searches that are kept here."""
+    root = search_folder("x").parent
+    for kept in sorted(root.glob("*/experiment.json")):
+        click.echo(kept.parent.name)
+    return 0
+
+
+def search_folder(name: str) -> Path:
+    """Return where a search is kept.
+
+    Raises:
+        ConfigError: for a name that is no name of a folder.
+    """
+    from transload.schedulers.local.home import state_home
+
+    if not _NAME.match(name):
+        raise ConfigError(f"--name {name!r}: must be letters, digits, '.', '_', '-', and begin with a letter or digit")
+    return Path(state_home()) / "ax" / name
+
+
+def _quiet() -> None:
+    import logging
+    import warnings
+
+    logging.getLogger("ax").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"ax\.|botorch\.|gpytorch\.|linear_operator\.|pyro\.")
+
+
+def _definition(options: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+    """Return what defines a new search; None if nothing of it is given."""
+    objective = options["minimize"] or options["maximize"]
+    if not (options["component"] or options["params"] or objective):
+        return None
+    missing = [
+        text
+        for text, given in (
+            ("--component", options["component"]),
+            ("--param", options["params"]),
+            ("--minimize or --maximize", objective),
+        )
+        if not given
+    ]
+    if missing:
+        raise ConfigError(f"a new search needs {' and '.join(missing)} too")
+    return {
+        "component": _absolute(options["component"]),
+        "parameters": list(options["params"]),
+        "objective": objective,
+        "tracker_base": options["tracker_base"] or str(folder / "results"),
+        "minimize": bool(options["minimize"]),
+        "name": options["name"],
+        "curve": options["stop_early"],
+        "constants": _constants(options["consts"]),
+        "scheduler": options["scheduler"],
+        "cfg": _cfg(options["scheduler"], options["cfg"]),
+        "workspace": options["workspace"],
+        "inherit_env": True,
+    }
+
+
+def _absolute(component: str) -> str:
+    """Return a component so that it is found from another folder as well."""
+    path, colon, function = component.partition(":")
+    return f"{Path(path).resolve()}{colon}{function}" if Path(path).is_file() else component
+
+
+def _constants(texts: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--const {text!r}: must be NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _cfg(scheduler: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    from transload.pipelines import host_runner
+
+    opts = host_runner("ax").scheduler_run_opts(scheduler)
+    found: dict[str, Any] = {}
+    for text in texts:
+        found.update(opts.cfg_from_str(text))
+    return found
+
+
+def _run(options: dict[str, Any], definition: dict[str, Any] | None, kept: Path) -> Outcome:
+    from transload_ax.experiment import make_experiment, run_experiment
+    from transload_ax.spaces import strategy
+
+    experiment: Experiment | None = None if definition is None else make_experiment(**definition)
+    stopping = None
+    if options["stop_early"]:
+        from ax.early_stopping.strategies import PercentileEarlyStoppingStrategy
+
+        stopping = PercentileEarlyStoppingStrategy(percentile_threshold=50.0, min_progression=1, min_curves=3)
+    return _interruptible(
+        lambda: run_experiment(
+            experiment,
+            options["trials"],
+            options["parallel"],
+            generation_strategy=None if kept.exists() else strategy(options["method"], options["seed"]),
+            early_stopping=stopping,
+            snapshot=kept,
+            tolerated_failure_rate=options["failures"],
+            keep_running=options["keep_running"],
+            progress=False if options["no_progress"] or options["as_json"] else None,
+        )
+    )
+
+
+def _interruptible(work: Callable[[], Outcome]) -> Outcome:
+    """Turn SIGTERM into what Ctrl-C does, for the length of the work."""
+    import signal
+
+    def leave(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        return work()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(outcome: Outcome, as_json: bool) -> None:
+    trials = {trial.index: trial.status.name for trial in outcome.experiment.trials.values()}
+    if as_json:
+        values = {"schema": 1, "name": outcome.experiment.name, "trial": outcome.trial, "value": outcome.value}
+        click.echo(json.dumps({**values, "parameters": outcome.parameters, "trials": trials}))
+        return
+    if outcome.value is None:
+        click.echo("no trial completed; the local ones' logs: transload log local://ax/…", err=True)
+        return
+    click.echo(f"best of {len(trials)} trials: {outcome.value:.6g} (trial {outcome.trial})")
+    for name, value in outcome.parameters.items():
+        click.echo(f"  {name} = {value}")

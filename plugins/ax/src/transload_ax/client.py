@@ -1,0 +1,119 @@
+"""The same trials for Ax's newer API: ``Client.configure_runner``, ``configure_metrics``, ``run_trials``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ax.api.protocols.metric import IMetric
+from ax.api.protocols.runner import IRunner
+from ax.core.trial_status import TrialStatus
+
+from transload.errors import TransloadError
+from transload.runtime.tracking import FsspecResultTracker
+from transload_ax.convert import check_missing, digest
+from transload_ax.metric import MetricMissing, read_curve, read_value
+from transload_ax.runner import (
+    APP_STATE_TO_TRIAL_STATUS,
+    TRANSLOAD_APP_HANDLE,
+    TRANSLOAD_TRACKER_BASE,
+    TransloadRunner,
+    logger,
+)
+from transload_ax.units import TrialLaunch, Unit
+
+
+class TransloadClientRunner(TransloadRunner, IRunner):
+    """Runs each trial as an app; for ``ax.api.client.Client``. Arguments and errors are those of `TransloadRunner`.
+
+    ``Client.run_trials`` goes the way of `TransloadRunner`: trials are known by their experiment, and stored with it.
+    Called directly, `run_trial` knows an experiment only by this runner's namespace.
+    """
+
+    def run_trial(self, trial_index: int, parameterization: Mapping[str, Any]) -> dict[str, Any]:
+        """Submit the trial's app, or attach to it if it was submitted before; return handle and tracker base.
+
+        Raises:
+            SpecError: if the parameters are not what the component needs.
+            SubmitError: if the app was not taken.
+        """
+        from transload.components import as_component
+
+        args = {**self.component_const_params, **parameterization}
+        check_missing(as_component(self._component), args)
+        launch = TrialLaunch(
+            component=self._component,
+            args=args,
+            scheduler=self.scheduler,
+            cfg=self._cfg,
+            workspace=self.workspace,
+            tracker_base=self.tracker_base,
+            mark=digest(parameterization),
+        )
+        known = {"trial_idx": trial_index, "experiment_name": _CLIENT, "tracker_base": self.tracker_base}
+        handle = self.apps.start(Unit(_CLIENT, trial_index), launch, known)
+        return {TRANSLOAD_APP_HANDLE: handle, TRANSLOAD_TRACKER_BASE: self.tracker_base}
+
+    def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
+        """Return the status of a trial. Never raises; what cannot be told is RUNNING, as long as patience lasts."""
+        unit, handle = Unit(_CLIENT, trial_index), str(trial_metadata.get(TRANSLOAD_APP_HANDLE, ""))
+        try:
+            self.apps.attach(unit, handle)
+        except TransloadError as exc:
+            self.here.reasons[trial_index] = f"{handle!r} cannot be asked about: {exc}"
+            return TrialStatus.FAILED
+        seen = self.apps.poll([unit])[unit]
+        if seen.reason:
+            self.here.reasons[trial_index] = seen.reason
+        if seen.state is None:
+            return TrialStatus.RUNNING
+        status = APP_STATE_TO_TRIAL_STATUS[seen.state]
+        return status if status.is_terminal else TrialStatus.RUNNING
+
+    def stop_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Cancel the trial's app; one that has ended stays as it is."""
+        handle = str(trial_metadata.get(TRANSLOAD_APP_HANDLE, ""))
+        try:
+            self.apps.stop(Unit(_CLIENT, trial_index), handle)
+        except TransloadError as exc:
+            logger.warning("trial %s: %s could not be cancelled: %s", trial_index, handle, exc)
+        return {}
+
+
+class TransloadClientMetric(IMetric):
+    """Reads what a trial reported, for ``ax.api.client.Client``.
+
+    A curve (``name/<step>``) gives its latest point; otherwise ``name``, or ``name/mean`` and ``name/sem``, at the step
+    that the result ``step_name`` says (0 if there is none).
+
+    Args:
+        name: name of the result.
+        lower_is_better: True if small is good; kept when stored.
+        step_name: name of the result that says how far a trial is.
+    """
+
+    def __init__(self, name: str, lower_is_better: bool | None = None, step_name: str = "step") -> None:
+        super().__init__(name=name)
+        self.lower_is_better = lower_is_better
+        self.step_name = step_name
+
+    def fetch(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> tuple[int, float | tuple[float, float]]:
+        """Return how far the trial is, and the value there: a float, or mean and standard error.
+
+        Raises:
+            MetricMissing: if there is no finite value.
+        """
+        base = trial_metadata.get(TRANSLOAD_TRACKER_BASE)
+        if not isinstance(base, str):
+            raise MetricMissing(f"trial {trial_index}: its metadata has no {TRANSLOAD_TRACKER_BASE!r}")
+        results, place = FsspecResultTracker(base).get(trial_index), f"key {str(trial_index)!r} of {base}"
+        if self.name not in results and f"{self.name}/mean" not in results:
+            step, value = read_curve(results, self.name, self.step_name, place)[-1]
+            return int(step), float(value)
+        mean, sem = read_value(results, self.name, place)
+        told = results.get(self.step_name, 0)
+        step = int(told) if isinstance(told, (int, float)) else 0
+        return step, float(mean) if sem != sem else (float(mean), float(sem))
+
+
+_CLIENT = "client"

@@ -1,0 +1,203 @@
+"""What a component and an experiment must have in common; pure, and no import of Ax but in what returns its objects."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.components import as_component
+from transload.components._decode import decode_value
+from transload.components._errors import ComponentArgumentError
+from transload.errors import SpecError, UnsupportedFeature
+from transload.pipelines import AdapterCapabilities, Launch
+from transload.specs import AppDef
+from transload.specs._check import nearest
+from transload_ax.run import HOST
+from transload_ax.states import STATES
+
+if TYPE_CHECKING:
+    from ax.core.experiment import Experiment
+
+    from transload.components import Component as ComponentOf
+    from transload_ax.runner import TransloadRunner
+
+AUTOMATIC: Final = ("trial_idx", "experiment_name", "tracker_base")
+"""Arguments that a component gets without being told, if its signature declares them."""
+
+Component = str | Callable[..., AppDef]
+
+
+class StoredComponent(str):
+    """The name of a component as it was stored: not looked up before it is needed."""
+
+    __slots__ = ()
+
+
+def component_path(component: Component) -> str:
+    """Return the name by which a component is found again in another process.
+
+    Raises:
+        SpecError: for a function that cannot be imported again (a lambda, a closure, of a script).
+    """
+    path = Launch(component=component).to_dict()["component"]
+    return str(path)
+
+
+def check_constants(component: Component, constants: Mapping[str, Any]) -> None:
+    """Check the arguments that are the same in all trials.
+
+    Raises:
+        SpecError: if there is no such component, or for an unknown name or a value that does not fit, by name.
+    """
+    found = as_component(component)
+    known = [parameter.name for parameter in found.parameters]
+    for name, value in constants.items():
+        parameter = found.parameter(name)
+        if parameter is None:
+            raise SpecError(f"component_const_params: {found.name} has no argument {name!r}: {nearest(name, known)}")
+        if parameter.kind != "varargs":
+            decode_value(value, parameter.annotation, f"component_const_params: {found.name}: {name}")
+
+
+def check_space(component: Component, constants: Mapping[str, Any], parameters: Iterable[Any]) -> None:
+    """Check that parameters of a search space, and constants, are exactly what a component needs.
+
+    Args:
+        component: the component.
+        constants: arguments that are the same in all trials.
+        parameters: ``ax.core.parameter.Parameter`` objects.
+
+    Raises:
+        SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
+    """
+    found = as_component(component)
+    known = [parameter.name for parameter in found.parameters]
+    searched = {parameter.name: parameter for parameter in parameters}
+    for name, searched_parameter in searched.items():
+        parameter = found.parameter(name)
+        if parameter is None:
+            raise SpecError(f"search space: {found.name} has no argument {name!r}: {nearest(name, known)}")
+        if name in constants:
+            raise SpecError(f"search space: {name!r} is in component_const_params too: leave one of them out")
+        for value in _samples(searched_parameter):
+            _check_fit(found, parameter.annotation, name, value, searched_parameter)
+    check_missing(found, {*searched, *constants})
+
+
+def check_missing(found: ComponentOf, given: Iterable[str]) -> None:
+    """Check that every required argument is given.
+
+    Raises:
+        SpecError: naming those that are not.
+    """
+    have = {*given, *AUTOMATIC}
+    missing = [each.name for each in found.parameters if each.required and each.name not in have]
+    if missing:
+        raise SpecError(
+            f"{found.name}: nothing gives {', '.join(map(repr, missing))}: add to the search space, or to "
+            "component_const_params"
+        )
+
+
+def _check_fit(found: ComponentOf, annotation: Any, name: str, value: Any, parameter: Any) -> None:
+    kind = getattr(getattr(parameter, "parameter_type", None), "name", type(value).__name__).lower()
+    problem = f"search space: {name!r} is of type {kind}, argument {name!r} of {found.name} is not"
+    is_bool = isinstance(value, bool)
+    if (annotation is bool and not is_bool) or (annotation in (int, float) and is_bool):
+        raise SpecError(f"{problem}: {annotation.__name__}")
+    if isinstance(value, (int, float)) and annotation is str:
+        raise SpecError(f"{problem}: str")
+    try:
+        decode_value(value, annotation, name)
+    except ComponentArgumentError as exc:
+        raise SpecError(f"{problem}: {exc}") from exc
+
+
+def _samples(parameter: Any) -> list[Any]:
+    """Return values that a parameter of a search space may take, enough to tell its type."""
+    if hasattr(parameter, "values"):
+        return list(parameter.values)
+    if hasattr(parameter, "value"):
+        return [parameter.value]
+    kind = getattr(getattr(parameter, "parameter_type", None), "name", "")
+    if hasattr(parameter, "lower"):
+        return [int(parameter.lower)] if kind == "INT" else [math.nextafter(float(parameter.lower), math.inf)]
+    by_kind: dict[str, list[Any]] = {"INT": [1], "FLOAT": [math.nextafter(1.0, 2.0)], "BOOL": [True]}
+    return by_kind.get(kind, [])
+
+
+def digest(parameters: Mapping[str, Any]) -> str:
+    """Return a digest of an arm's parameters: 16 hexadecimal digits, equal for equal values on every machine."""
+    canonical = json.dumps(dict(parameters), sort_keys=True, default=repr)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+class AxAdapter:
+    """The adapter that ``transload.pipelines.get_adapter("ax")`` returns."""
+
+    name = HOST
+    state_map = STATES
+    capabilities = AdapterCapabilities(
+        launch_parameters=False,
+        deferred=True,
+        searches=True,
+        notes={
+            "launch_parameters": "a trial has no upstream; what is searched may set image, replicas, resources",
+            "deferred": "the optimiser may be ended and started again while jobs run",
+            "results": "as metrics",
+        },
+    )
+
+    def convert(self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any) -> TransloadRunner:
+        """Return a runner of trials.
+
+        Args:
+            source: a component (name or function), or a `Launch` of one.
+            launch: arguments of `transload.pipelines.Launch` (``args``, ``scheduler``, ``cfg`` …).
+            host_options: arguments of `TransloadRunner`; ``tracker_base`` is needed.
+
+        Raises:
+            UnsupportedFeature: for an app without parameters.
+            SpecError: if the source is wrong.
+            ConfigError: for a wrong option.
+        """
+        from transload_ax.runner import TransloadRunner
+
+        made = _component_launch(source, launch)
+        assert made.component is not None
+        given: dict[str, Any] = {"scheduler": made.scheduler or "local", "cfg": dict(made.cfg)}
+        if made.tracker_base is not None:
+            given["tracker_base"] = made.tracker_base
+        if made.workspace is not None:
+            given["workspace"] = made.workspace
+        if isinstance(made.args, Mapping) and made.args:
+            given["component_const_params"] = dict(made.args)
+        given.update(host_options)
+        if "tracker_base" not in given:
+            raise SpecError("tracker_base: must be given: it is where trials report, and where metrics are read")
+        return TransloadRunner(component=made.component, **given)
+
+    def dry_run(self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any) -> str:
+        """Return what the first trial would submit; values of the search are given as ``launch={"args": …}``."""
+        from transload.pipelines import Execution, Identity, host_runner
+
+        made = _component_launch(source, launch)
+        known = {"trial_idx": 0, "experiment_name": "dry-run", "tracker_base": host_options.get("tracker_base", "")}
+        return Execution(host_runner(HOST), made, Identity(HOST, "dry-run", ("dry-run", "0")), known=known).dry_run()
+
+
+def _component_launch(source: Any, launch: Mapping[str, Any] | None) -> Launch:
+    made = Launch.of(source, **(launch or {}))
+    if made.component is None:
+        raise UnsupportedFeature(
+            "source: an AppDef has no parameters to search: give the component that makes it", "source"
+        )
+    return made
+
+
+def check_experiment(component: Component, constants: Mapping[str, Any], experiment: Experiment) -> None:
+    """Do what `check_space` does, for an experiment."""
+    check_space(component, constants, experiment.search_space.parameters.values())

@@ -1,0 +1,367 @@
+"""A whole search: make an experiment, run it to the end, go on after a crash."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ax.core.base_trial import BaseTrial
+from ax.core.experiment import Experiment
+from ax.core.metric import Metric
+from ax.core.trial_status import TrialStatus
+from ax.early_stopping.strategies import BaseEarlyStoppingStrategy
+from ax.generation_strategy.generation_strategy import GenerationStrategy
+from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import Parameter
+from transload_ax.convert import component_path
+from transload_ax.metric import TransloadCurveMetric, TransloadMetric
+from transload_ax.progress import Progress
+from transload_ax.runner import TransloadRunner
+from transload_ax.spaces import optimization, search_space, strategy
+from transload_ax.storage import Snapshot
+
+if TYPE_CHECKING:
+    from ax.storage.sqa_store.structs import DBSettings
+
+LONGEST_WAIT: Final = 1.0
+"""Seconds after which metrics that grow while trials run are looked at again."""
+
+logger = logging.getLogger("transload_ax")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search found.
+
+    Args:
+        experiment: with all trials and data.
+        trial: index of the best trial; None if none completed.
+        parameters: of the best trial.
+        value: its objective.
+    """
+
+    experiment: Experiment
+    trial: int | None
+    parameters: dict[str, Any]
+    value: float | None
+
+
+class TransloadOrchestrator(Orchestrator):
+    """Ax's orchestrator, woken by the apps themselves where Ax sleeps between polls.
+
+    A trial is STAGED once it is submitted and RUNNING once its app runs; both are waited for.
+    Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``; the runner must be a `TransloadRunner`.
+    """
+
+    def __init__(self, *args: Any, on_change: Callable[[], None] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._on_change = on_change
+        runner = self.runner
+        if not isinstance(runner, TransloadRunner):
+            raise SpecError(f"runner: must be a TransloadRunner, not {type(runner).__name__}")
+        runner.here.host_stages = True
+        runner.here.stages_trials = True
+
+    @property
+    def running_trials(self) -> list[BaseTrial]:
+        """The trials that are STAGED or RUNNING: both have an app, and both are waited for."""
+        by_status = self.experiment.trials_by_status
+        return [*by_status[TrialStatus.RUNNING], *by_status[TrialStatus.STAGED]]
+
+    @property
+    def pending_trials(self) -> list[BaseTrial]:
+        """The same as `running_trials`."""
+        return self.running_trials
+
+    def run_trials(
+        self, new_trials: list[BaseTrial], existing_trials: list[BaseTrial], stage_only: bool = True
+    ) -> dict[int, dict[str, Any]]:
+        """Submit trials; they are STAGED then."""
+        metadata = super().run_trials(new_trials=new_trials, existing_trials=existing_trials, stage_only=True)
+        self._changed()
+        return metadata
+
+    def poll_and_process_results(self, poll_all_trial_statuses: bool = False) -> bool:
+        """Look at all trials once; see Ax."""
+        before = {trial.index: trial.status for trial in self.trials}
+        moved = super().poll_and_process_results(poll_all_trial_statuses)
+        if moved or before != {trial.index: trial.status for trial in self.trials}:
+            self._changed()
+        return moved
+
+    def wait_for_completed_trials_and_report_results(
+        self, idle_callback: Callable[[Orchestrator], None] | None = None, force_refit: bool = False
+    ) -> dict[str, Any]:
+        """Wait until a trial has ended; the apps tell, nothing is asked in between."""
+        apps = self._transload_runner.apps
+        while self.pending_trials and not self.poll_and_process_results():
+            if idle_callback is not None:
+                idle_callback(self)
+            apps.wait(LONGEST_WAIT)
+        if idle_callback is not None:
+            idle_callback(self)
+        return dict(self.report_results(force_refit=force_refit))
+
+    @property
+    def _transload_runner(self) -> TransloadRunner:
+        runner = self.runner
+        assert isinstance(runner, TransloadRunner)
+        return runner
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()
+
+
+def make_experiment(
+    component: Any,
+    parameters: Sequence[Parameter | str],
+    objective: str,
+    tracker_base: str | os.PathLike[str],
+    *,
+    minimize: bool = True,
+    name: str = "search",
+    curve: bool = False,
+    constants: Mapping[str, Any] | None = None,
+    metrics: Sequence[Metric] = (),
+    **runner_options: Any,
+) -> Experiment:
+    """Return an experiment that searches a component's arguments for the best value of one of its results.
+
+    Args:
+        component: the component, a name or a function of a module.
+        parameters: `transload.pipelines.Parameter`, or texts: ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5``,
+            ``solver:choice:adam,sgd``.
+        objective: name of the result.
+        tracker_base: where trials report.
+        minimize: make it small, or (False) large.
+        name: of the experiment.
+        curve: the result is a learning curve (`TransloadCurveMetric`); early stopping needs one.
+        constants: arguments that are the same in all trials.
+        metrics: more metrics to record.
+        runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg`` …
+
+    Raises:
+        SpecError: if the search does not fit the component, by name.
+        ConfigError: for a wrong option.
+    """
+    space = search_space(parameters, component)
+    metric = (TransloadCurveMetric if curve else TransloadMetric)(objective, lower_is_better=minimize)
+    runner = TransloadRunner(str(tracker_base), component, constants, **runner_options)
+    experiment = Experiment(
+        space, name=name, metrics=[metric, *metrics], optimization_config=optimization(metric, minimize), runner=runner
+    )
+    runner.check(experiment)
+    return experiment
+
+
+def run_experiment(
+    experiment: Experiment | None = None,
+    trials: int = 20,
+    parallel: int = 1,
+    *,
+    generation_strategy: GenerationStrategy | None = None,
+    seed: int | None = None,
+    early_stopping: BaseEarlyStoppingStrategy | None = None,
+    snapshot: str | os.PathLike[str] | None = None,
+    tolerated_failure_rate: float = 0.5,
+    timeout_hours: float | None = None,
+    keep_running: bool | None = None,
+    progress: bool | None = None,
+    db_settings: DBSettings | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Run an experiment until it has that many trials, and return the best.
+
+    With a snapshot, the experiment is stored after each change: before a submit, and before a wait. A process that was
+    killed is followed by another with the same snapshot: running trials are attached to again, none is started twice.
+
+    Args:
+        experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the snapshot's.
+        trials: how many in all, those of earlier runs included.
+        parallel: how many at once.
+        generation_strategy: what proposes trials; default: Ax's choice, Bayesian optimisation.
+        seed: of the default strategy's first trials.
+        early_stopping: ends trials that do badly; their jobs are cancelled. Needs a curve metric.
+        snapshot: file to store the experiment in; if it exists, the experiment in it goes on, and a given
+            ``experiment`` must be the same search.
+        tolerated_failure_rate: share of trials that may fail, at least 0 and below 1.
+        timeout_hours: give up after that long; what runs is cancelled.
+        keep_running: leave jobs running when this ends early; None: as the runner's ``on_kill`` says.
+        progress: show a progress bar on stderr; None: if that is a terminal.
+        db_settings: Ax's SQL storage, used besides.
+        options: more of ``ax.orchestration.orchestrator.OrchestratorOptions``.
+
+    Raises:
+        ConfigError: if there is no experiment, or the snapshot is of another one.
+        SpecError: if the search space does not fit the component; nothing is started.
+        ax.exceptions.core.AxError: if too many trials fail, among others; no job is left behind.
+    """
+    if isinstance(trials, bool) or trials < 1 or isinstance(parallel, bool) or parallel < 1:
+        raise ConfigError(f"trials={trials!r}, parallel={parallel!r}: must be 1 or more")
+    kept = Snapshot(snapshot) if snapshot is not None else None
+    experiment, generation_strategy = _resume(experiment, generation_strategy, kept)
+    runner = experiment.runner
+    if not isinstance(runner, TransloadRunner):
+        raise SpecError(f"experiment.runner: must be a TransloadRunner, not {type(runner).__name__}")
+    runner.check(experiment)
+    if kept is not None:
+        component_path(runner.component)  # refused now, not when the first trial is stored
+    made = generation_strategy or strategy(seed=seed)
+    keeper = _Keeper(kept, experiment, made)
+    with Progress(experiment, trials, progress) as shown:
+
+        def changed() -> None:
+            keeper.changed = True
+            shown.update()
+
+        def idle(_: Orchestrator) -> None:
+            keeper.save()
+            shown.update()
+
+        orchestrator = TransloadOrchestrator(
+            experiment=experiment,
+            generation_strategy=made,
+            options=_options(parallel, tolerated_failure_rate, early_stopping, options),
+            db_settings=db_settings,
+            on_change=changed,
+        )
+        runner.here.on_record = keeper.before_submit
+        try:
+            _run(orchestrator, trials, timeout_hours, idle)
+        finally:
+            runner.here.on_record = None
+            runner.close(cancel=None if keep_running is None else not keep_running)
+            keeper.changed = True
+            keeper.save()
+            shown.update()
+    return outcome(experiment)
+
+
+def _run(
+    orchestrator: TransloadOrchestrator, trials: int, hours: float | None, idle: Callable[[Orchestrator], None]
+) -> None:
+    missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
+    orchestrator.run_n_trials(max(0, missing), timeout_hours=hours, idle_callback=idle)
+
+
+def _resume(
+    experiment: Experiment | None, strategy_given: GenerationStrategy | None, kept: Snapshot | None
+) -> tuple[Experiment, GenerationStrategy | None]:
+    if kept is None or not kept.exists():
+        if experiment is None:
+            where = f"{kept.path} does not exist" if kept is not None else "give one, or a snapshot"
+            raise ConfigError(f"there is no experiment to run: {where}")
+        return experiment, strategy_given
+    stored, stored_strategy, _ = kept.load()
+    if experiment is not None:
+        _compare(experiment, stored, kept)
+    logger.info("going on with experiment %s from %s: %d trials", stored.name, kept.path, len(stored.trials))
+    return stored, stored_strategy or strategy_given
+
+
+def _compare(given: Experiment, stored: Experiment, kept: Snapshot) -> None:
+    """Refuse to go on with what is another search than the one asked for."""
+    differs = []
+    if given.name != stored.name:
+        differs.append(f"name {given.name!r}")
+    if given.search_space != stored.search_space:
+        differs.append("search space")
+    if given.optimization_config != stored.optimization_config:
+        differs.append("objective")
+    mine, its = given.runner, stored.runner
+    if isinstance(mine, TransloadRunner) and isinstance(its, TransloadRunner):
+        if component_path(mine.component) != its.component:
+            differs.append("component")
+        if mine.component_const_params != its.component_const_params:
+            differs.append("constant arguments")
+    if differs:
+        raise ConfigError(
+            f"{kept.path} holds experiment {stored.name!r} with another {', '.join(differs)}: give it another name or "
+            "file, or leave its definition out to go on with it"
+        )
+
+
+def _options(
+    parallel: int,
+    tolerated: float,
+    early_stopping: BaseEarlyStoppingStrategy | None,
+    more: Mapping[str, Any] | None,
+) -> OrchestratorOptions:
+    given: dict[str, Any] = {
+        "max_pending_trials": parallel,
+        "tolerated_trial_failure_rate": tolerated,
+        "early_stopping_strategy": early_stopping,
+        "min_seconds_before_poll": 0.0,
+        "logging_level": logging.WARNING,
+        **(more or {}),
+    }
+    try:
+        return OrchestratorOptions(**given)
+    except TypeError as exc:
+        raise ConfigError(f"options: {exc}") from exc
+
+
+class _Keeper:
+    """Stores the experiment when it has changed: before a submit, and before there is nothing to do but wait.
+
+    Encoding is Ax's, and costs milliseconds for each trial there is; what changes in between is stored once.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot | None, experiment: Experiment, generation_strategy: GenerationStrategy
+    ) -> None:
+        self._snapshot = snapshot
+        self._experiment = experiment
+        self._strategy = generation_strategy
+        self._started: set[int] = set()
+        self.changed = False
+
+    def save(self) -> None:
+        if self._snapshot is not None and self.changed:
+            self.changed = False
+            self._snapshot.save(self._experiment, self._strategy, saved=time.time())
+
+    def before_submit(self) -> None:
+        """Store trials with their parameters once before they are submitted: a killed optimiser must find them."""
+        new = {trial.index for trial in self._experiment.trials.values() if trial.status.is_candidate} - self._started
+        if new:
+            self._started |= new
+            self.changed = True
+            self.save()
+
+
+def outcome(experiment: Experiment) -> Outcome:
+    """Return the best of the completed trials of an experiment with one objective."""
+    best: tuple[float, int] | None = None
+    config = experiment.optimization_config
+    assert config is not None
+    name, sign = config.objective.metric_names[0], 1.0 if config.objective.minimize else -1.0
+    for index, value in objective_values(experiment, name).items():
+        if best is None or (sign * value, index) < best:
+            best = (sign * value, index)
+    if best is None:
+        return Outcome(experiment, None, {}, None)
+    arms = experiment.trials[best[1]].arms
+    return Outcome(experiment, best[1], dict(arms[0].parameters) if len(arms) == 1 else {}, sign * best[0])
+
+
+def objective_values(experiment: Experiment, name: str) -> dict[int, float]:
+    """Return trial index → (latest) value of a metric, of the trials that completed."""
+    frame = experiment.lookup_data().df
+    if frame.empty:
+        return {}
+    frame = frame[frame["metric_name"] == name]
+    if "step" in frame.columns:
+        frame = frame.sort_values("step")
+    found: dict[int, float] = {}
+    for index, mean in zip(frame["trial_index"], frame["mean"], strict=True):
+        if experiment.trials[int(index)].status.is_completed and mean == mean:
+            found[int(index)] = float(mean)
+    return found

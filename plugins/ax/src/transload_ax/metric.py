@@ -1,0 +1,179 @@
+"""Metrics that read what trials reported through the result tracker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import pandas as pd
+from ax.core.arm import Arm
+from ax.core.base_trial import BaseTrial
+from ax.core.batch_trial import BatchTrial
+from ax.core.data import MAP_KEY, Data
+from ax.core.map_metric import MapMetric
+from ax.core.metric import Metric, MetricFetchE, MetricFetchResult
+from ax.utils.common.result import Err, Ok
+
+from transload.errors import TransloadError
+from transload.runtime.tracking import FsspecResultTracker
+from transload_ax.runner import TRANSLOAD_TRACKER_BASE
+
+Results = Mapping[str, Any]
+
+
+class MetricMissing(TransloadError, LookupError):
+    """A trial did not report what a metric reads, or reported no number."""
+
+
+class TransloadMetric(Metric):
+    """Reads ``name``, or ``name/mean`` and ``name/sem``, from the results that a trial reported under its index.
+
+    A value that is missing, NaN, infinite or no number is an error with the place and what is there; Ax then marks the
+    trial ABANDONED if the metric is an objective.
+
+    Args:
+        name: name of the result.
+        lower_is_better: True if small is good; kept when stored.
+        properties: see ``ax.core.metric.Metric``.
+        signature_override: see ``ax.core.metric.Metric``.
+    """
+
+    def fetch_trial_data(self, trial: BaseTrial, **kwargs: Any) -> MetricFetchResult:
+        """Return the metric's value for each arm of a trial."""
+        try:
+            rows = []
+            for arm, base in _arms(trial):
+                mean, sem = read_value(_results(base, trial.index), self.name, _place(base, trial.index))
+                rows.append(_row(self, trial, arm, mean, sem))
+            return Ok(Data(df=pd.DataFrame.from_records(rows)))
+        except Exception as exc:
+            return Err(MetricFetchE(message=f"trial {trial.index}: {exc}", exception=exc))
+
+
+class TransloadCurveMetric(MapMetric):
+    """Reads a learning curve: the results ``name/<step>`` of a trial, while it runs. Early stopping works on it.
+
+    A trial that reports only the latest value, as ``name``, gives one point for each look, at the step that the result
+    ``step_name`` says (0 if there is none). Points that are NaN or infinite are left out.
+
+    Args:
+        name: name of the result.
+        lower_is_better: True if small is good; kept when stored. Early stopping needs it.
+        properties: see ``ax.core.metric.Metric``.
+        signature_override: see ``ax.core.metric.Metric``.
+        step_name: name of the result that says how far a trial is.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lower_is_better: bool | None = None,
+        properties: dict[str, Any] | None = None,
+        signature_override: str | None = None,
+        step_name: str = "step",
+    ) -> None:
+        super().__init__(name, lower_is_better, properties, signature_override)
+        self.step_name = step_name
+
+    @classmethod
+    def is_available_while_running(cls) -> bool:
+        """True: a curve grows while its trial runs."""
+        return True
+
+    def fetch_trial_data(self, trial: BaseTrial, **kwargs: Any) -> MetricFetchResult:
+        """Return the curve of each arm of a trial, as far as it goes."""
+        try:
+            rows = []
+            for arm, base in _arms(trial):
+                curve = read_curve(_results(base, trial.index), self.name, self.step_name, _place(base, trial.index))
+                rows += [{**_row(self, trial, arm, value, math.nan), MAP_KEY: float(step)} for step, value in curve]
+            return Ok(Data(df=pd.DataFrame.from_records(rows)))
+        except Exception as exc:
+            return Err(MetricFetchE(message=f"trial {trial.index}: {exc}", exception=exc))
+
+
+def read_value(results: Results, name: str, place: str) -> tuple[float, float]:
+    """Return mean and standard error (NaN if unknown) of a result.
+
+    Raises:
+        MetricMissing: if it is not there or no finite number.
+    """
+    where = name if name in results else f"{name}/mean"
+    if where not in results:
+        shown = ", ".join(map(repr, list(results)[:10])) or "nothing"
+        raise MetricMissing(f"no result {name!r} in {place}: there is {shown}")
+    mean = _number(results[where], where, place)
+    if not math.isfinite(mean):
+        raise MetricMissing(f"result {where!r} in {place} is {mean}: must be a finite number")
+    sem = results.get(f"{name}/sem") if where != name else None
+    return mean, math.nan if sem is None else _number(sem, f"{name}/sem", place)
+
+
+def read_curve(results: Results, name: str, step_name: str, place: str) -> list[tuple[float, float]]:
+    """Return the points of a curve, by growing step.
+
+    Raises:
+        MetricMissing: if there is none with a finite number.
+    """
+    points: dict[float, float] = {}
+    for full, value in results.items():
+        head, _, step = full.rpartition("/")
+        if head == name and _is_number(step):
+            points[float(step)] = _number(value, full, place)
+    if not points and name in results:
+        points[_number(results.get(step_name, 0), step_name, place)] = _number(results[name], name, place)
+    curve = sorted((step, value) for step, value in points.items() if math.isfinite(value))
+    if not curve:
+        shown = ", ".join(map(repr, list(results)[:10])) or "nothing"
+        raise MetricMissing(f"no finite result {name + '/<step>'!r} or {name!r} in {place}: there is {shown}")
+    return curve
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _number(value: Any, name: str, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise MetricMissing(f"result {name!r} in {place} is {value!r}: must be a number")
+    return float(value)
+
+
+def _arms(trial: BaseTrial) -> Iterable[tuple[Arm, str]]:
+    """Yield the arms of a trial that have not been given up, each with its tracker base."""
+    base = trial.run_metadata.get(TRANSLOAD_TRACKER_BASE)
+    if not isinstance(base, str):
+        raise MetricMissing(f"its run metadata has no {TRANSLOAD_TRACKER_BASE!r}: it was not run by a TransloadRunner")
+    if isinstance(trial, BatchTrial):
+        for arm in trial.arms:
+            if arm.name not in {each.name for each in trial.abandoned_arms}:
+                yield arm, f"{base.rstrip('/')}/{arm.name}"
+    else:
+        for arm in trial.arms:
+            yield arm, base
+
+
+def _results(base: str, key: int) -> Results:
+    return FsspecResultTracker(base).get(key)
+
+
+def _place(base: str, key: int) -> str:
+    return f"key {str(key)!r} of {base}"
+
+
+def _row(metric: Metric, trial: BaseTrial, arm: Arm, mean: float, sem: float) -> dict[str, Any]:
+    return {
+        "arm_name": arm.name,
+        "trial_index": trial.index,
+        "metric_name": metric.name,
+        "metric_signature": metric.signature,
+        "mean": mean,
+        "sem": sem,
+    }
+
+
+METRICS: Final = (TransloadMetric, TransloadCurveMetric)

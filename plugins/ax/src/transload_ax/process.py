@@ -1,0 +1,71 @@
+"""What a runner knows in one process only: kept apart from what is stored, and shared by the runner's copies."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from transload.specs import CfgVal
+    from transload_ax.convert import Component
+    from transload_ax.run import TrialApps
+    from transload_ax.units import Unit
+
+
+@dataclass
+class Process:
+    """What a runner is in this process only. Ax walks a runner's attributes when it stores it, so it is none of them.
+
+    Args:
+        component: as it was given: a function that may not be found again by its name.
+        cfg: run options, secrets included.
+        apps: the apps of the trials.
+        checked: experiments that were checked, by ``id``.
+        reasons: trial → why it did not end well.
+        left: trials whose apps must be left alone.
+        stopped: apps that were cancelled because their trials were given up.
+        on_record: called when what a snapshot should hold has changed.
+        stages_trials: see `TransloadRunner.staging_required`.
+        host_stages: the orchestrator is one that stages trials.
+    """
+
+    component: Component | None = None
+    cfg: dict[str, CfgVal] | None = None
+    apps: TrialApps | None = None
+    checked: set[int] = field(default_factory=set)
+    reasons: dict[int, str] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
+    stopped: set[Unit] = field(default_factory=set)
+    on_record: Callable[[], None] | None = None
+    stages_trials: bool = True
+    host_stages: bool = False
+
+
+_processes: WeakValueDictionary[tuple[int, str], Process] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class PerProcess:
+    """Gives a runner its `Process`, in a slot: Ax compares and stores all that is in a runner's ``__dict__``."""
+
+    __slots__ = ("_process",)
+    _process: Process
+
+    @property
+    def here(self) -> Process:
+        """What this runner, and its copies, are in this process only (a loaded experiment has its runner twice)."""
+        try:
+            found: Process = self._process
+        except AttributeError:
+            names = ("namespace", "tracker_base", "component", "scheduler", "inherit_env", "options")
+            parts: list[Any] = [getattr(self, name) for name in names]
+            key = (os.getpid(), repr(parts))
+            with _lock:
+                known = _processes.get(key)
+                found = known if known is not None else _processes.setdefault(key, Process())
+            self._process = found
+        return found

@@ -1,0 +1,395 @@
+"""Trials as apps: submit or attach, look, stop, wait. The policy is core's, and nothing of Ax is imported."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import AppFailed, AppNotFound, SchedulerUnavailable, TransloadError
+from transload.pipelines import (
+    Deadlines,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Observation,
+    Patience,
+    StateUnknown,
+    Subscription,
+    execution_from_state,
+    get_poller,
+    host_runner,
+)
+from transload.runtime.tracking import FsspecResultTracker, TrackingError
+from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle
+from transload_ax.units import MARK, Seen, TrialLaunch, Unit
+
+if TYPE_CHECKING:
+    from transload.pipelines import LogSink, Store
+    from transload.runner import Runner
+
+HOST: Final = "ax"
+CLOSE_SECONDS: Final = 30.0
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+
+logger = logging.getLogger("transload_ax")
+
+
+@dataclass
+class _Live:
+    """An app that has not been seen to end."""
+
+    execution: Execution
+    limits: Deadlines
+    store: Store | None = None
+    subscription: Subscription | None = None
+    owed: bool = False  # its end was asked for, and the scheduler could not be reached
+    problem: str = field(default="")
+
+
+class TrialApps:
+    """The apps of an experiment's trials, as one process sees them.
+
+    Args:
+        namespace: tells this experiment from others of its name; see `transload.pipelines.app_id_for`.
+        options: how apps are run.
+        inherit_env: give jobs the whole environment of this process.
+    """
+
+    def __init__(self, namespace: str, options: ExecutionOptions, *, inherit_env: bool = False) -> None:
+        self.namespace = namespace
+        self.options = options
+        self._runner_args = {"inherit_env": inherit_env}
+        self._live: dict[Unit, _Live] = {}
+        self._known: dict[Unit, tuple[str, str]] = {}
+        self._news = threading.Event()
+        self._watching = False
+        self.moved = True
+
+    @property
+    def runner(self) -> Runner:
+        """What submits and asks."""
+        return host_runner(HOST, **self._runner_args)
+
+    @property
+    def live(self) -> dict[Unit, str]:
+        """The apps that have not been seen to end: unit → handle."""
+        return {unit: live.execution.handle or "" for unit, live in self._live.items()}
+
+    # -- start
+
+    def start(
+        self,
+        unit: Unit,
+        launch: TrialLaunch,
+        known: Mapping[str, Any],
+        *,
+        store: Store | None = None,
+        log_store: Store | None = None,
+    ) -> str:
+        """Submit the app of a unit or attach to it; return its handle. A second call with equal values changes nothing.
+
+        Args:
+            unit: the unit.
+            launch: what to submit; ``tracker_base`` is the unit's own.
+            known: arguments that the component may declare.
+            store: keeps what re-attaching needs.
+            log_store: keeps how far logs were handed on.
+
+        Raises:
+            SubmitError: if it was not taken.
+            SpecError: if the app is wrong.
+            ConfigError: for an unknown scheduler or option.
+            AppLost: if it was started before and is gone.
+            StateUnknown: if the scheduler cannot say for longer than patience lasts.
+        """
+        before = self._known.get(unit)
+        if before is not None and before[0] == launch.mark:
+            return before[1]
+        generation = self._generation(unit, launch, store)
+        execution = Execution(
+            self.runner,
+            launch,
+            self.identity(unit, generation),
+            self.options,
+            store=store,
+            log_store=log_store,
+            sink=self.sink(unit),
+            log=lambda line: logger.info("trial %s: %s", "/".join(unit.key), line),
+            known=known,
+        )
+        execution.start()
+        return self._add(unit, execution, launch.mark, store)
+
+    def attach(self, unit: Unit, handle: str, *, store: Store | None = None, log_store: Store | None = None) -> None:
+        """Follow an app that an earlier process started.
+
+        Raises:
+            TransloadError: if it is not a handle of a scheduler that is known here.
+        """
+        if unit in self._live:
+            return
+        identity = self.identity(unit, 0)
+        state = {
+            "handle": handle,
+            "attempt": None,
+            "identity": [identity.host, identity.namespace, list(identity.key), identity.generation],
+            "options": self.options.to_dict(),
+        }
+        execution = execution_from_state(state, self.runner, sink=self.sink(unit), log_store=log_store)
+        self.runner.status_many([handle])  # raises for what cannot be asked about
+        self._add(unit, execution, self._known.get(unit, ("", ""))[0], store)
+
+    def find(self, unit: Unit, scheduler: str, cfg: Mapping[str, Any]) -> str | None:
+        """Return the handle of the unit's latest app, found by its id alone; None if there is none.
+
+        Raises:
+            SchedulerUnavailable: if that cannot be said.
+        """
+        found = None
+        for generation in count():
+            for attempt in count():
+                app_id = self._app_id(unit, generation, attempt, scheduler, cfg)
+                if self.runner.scheduler(scheduler).describe(app_id) is None:
+                    break
+                found = make_app_handle(scheduler, HOST, app_id)
+            if attempt == 0:
+                return found
+        raise AssertionError("generations do not end")
+
+    def identity(self, unit: Unit, generation: int) -> Identity:
+        """Return the identity of a unit."""
+        return Identity(HOST, self.namespace, unit.key, str(generation))
+
+    def _add(self, unit: Unit, execution: Execution, mark: str, store: Store | None) -> str:
+        assert execution.handle is not None
+        options = self.options
+        limits = Deadlines(options.schedule_timeout, options.startup_timeout, options.deadline)
+        self._live[unit] = live = _Live(execution, limits, store)
+        self._known[unit] = (mark, execution.handle)
+        self.moved = True
+        if self._watching:
+            self._watch(live)
+        return execution.handle
+
+    def _generation(self, unit: Unit, launch: TrialLaunch, store: Store | None) -> int:
+        """Return the first generation that no app of other parameters has; such an app is ended first.
+
+        An optimiser that died after a submit and before it was saved may give the same number to another trial.
+        """
+        record = store.get() if store is not None else None
+        if record is not None:
+            return int(record["generation"])
+        scheduler = launch.scheduler or self.runner.settings.scheduler
+        base = launch.tracker_base
+        stray = False
+        for generation in count():
+            app_id = self._app_id(unit, generation, 0, scheduler, launch.cfg)
+            app, status = self._ask(scheduler, app_id)
+            if status is None and not stray:
+                self._warn_of_results(unit, base)
+            if status is None or not launch.mark or app is None or app.metadata.get(MARK, launch.mark) == launch.mark:
+                return generation
+            handle = make_app_handle(scheduler, HOST, app_id)
+            logger.warning("%s has other parameters than trial %s now: it is ended", handle, unit.trial)
+            self._end(handle, status)
+            if base:
+                FsspecResultTracker(base)[unit.trial] = {}
+            stray = True
+        raise AssertionError("generations do not end")
+
+    def _app_id(self, unit: Unit, generation: int, attempt: int, scheduler: str, cfg: Mapping[str, Any]) -> str:
+        app_id = self.identity(unit, generation).app_id(attempt)
+        qualify = getattr(self.runner.scheduler(scheduler), "qualified_id", None)
+        return str(qualify(app_id, cfg)) if callable(qualify) else app_id
+
+    def _ask(self, scheduler: str, app_id: str) -> tuple[AppDef | None, AppStatus | None]:
+        patience, pause = Patience(self.options.patience), _FIRST_PAUSE
+        while True:
+            try:
+                found = self.runner.scheduler(scheduler).describe(app_id)
+            except SchedulerUnavailable as exc:
+                if patience.observe(AppState.UNKNOWN):
+                    handle = make_app_handle(scheduler, HOST, app_id)
+                    raise StateUnknown(handle, patience.elapsed or 0.0, str(exc)) from exc
+                time.sleep(min(pause, patience.left or pause))
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
+                continue
+            return (None, None) if found is None else (found.app, found.status)
+
+    def _end(self, handle: str, status: AppStatus) -> None:
+        if is_terminal(status.state):
+            return
+        self.runner.cancel(handle)
+        options = self.options
+        get_poller().wait_for(self.runner, handle, patience=options.patience, poll_interval=options.poll_interval)
+
+    def _warn_of_results(self, unit: Unit, base: str | None) -> None:
+        try:
+            there = base is not None and unit.trial in FsspecResultTracker(base)
+        except (TrackingError, OSError):
+            return
+        if there:
+            warnings.warn(
+                f"tracker base {base}: key {str(unit.trial)!r} is there before trial {unit.trial} is "
+                "submitted: if the trial reports nothing, that old value is taken for its own",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def sink(self, unit: Unit) -> LogSink | None:
+        """Return what takes a unit's log lines: the logger ``transload_ax.<experiment>.<trial>``; None if it is off."""
+        name = re.sub(r"\.+", "_", unit.experiment) or "experiment"
+        log = logging.getLogger(f"transload_ax.{name}.{unit.arm or unit.trial}")
+        if not log.isEnabledFor(logging.INFO):
+            return None
+        return lambda role, replica, stream, line: log.info("%s/%d %s", role, replica, line.rstrip("\n"))
+
+    # -- look
+
+    def poll(self, units: Iterable[Unit]) -> dict[Unit, Seen]:
+        """Look at the apps of units once; one query per scheduler. Never raises; an ended app is looked at no more."""
+        wanted = {unit: self._live[unit] for unit in units if unit in self._live}
+        self._news.clear()
+        handles = [live.execution.handle or "" for live in wanted.values()]
+        try:
+            found = self.runner.status_many(handles)
+        except Exception as exc:
+            logger.warning("apps could not be looked at, trying again: %s", exc)
+            found = {handle: AppStatus(AppState.UNKNOWN, msg=f"{type(exc).__name__}: {exc}") for handle in handles}
+        seen: dict[Unit, Seen] = {}
+        for unit, live in wanted.items():
+            handle = live.execution.handle or ""
+            try:
+                seen[unit] = self._look(unit, live, found.get(handle))
+            except Exception:
+                logger.exception("trial %s: %s could not be looked at", unit.trial, handle)
+                seen[unit] = Seen(handle, None)
+        self.moved = False
+        return seen
+
+    def _look(self, unit: Unit, live: _Live, status: AppStatus | None) -> Seen:
+        observation = live.execution.poll(status, asked=True)
+        handle = observation.handle
+        if live.owed:
+            self._cancel(live)
+        if observation.exhausted:
+            self._drop(unit)
+            why = status.msg if status is not None else ""
+            return Seen(handle, AppState.UNKNOWN, str(StateUnknown(handle, observation.unknown_for, why)), left=True)
+        if status is None:
+            record = live.store.get() if live.store is not None else None
+            if live.store is not None and record is not None:
+                live.store.put({**record, "lost": True})
+            self._drop(unit)
+            return Seen(handle, AppState.FAILED, f"{handle} is lost: it was started and does not exist any more")
+        if is_terminal(status.state):
+            self._drop(unit)
+            return self._ended(live, status)
+        live.limits.observe(status)
+        passed = live.limits.passed()
+        if passed is not None and not live.problem:
+            live.problem = f"{handle} was cancelled: {passed}"
+            self._cancel(live)
+        return Seen(handle, None if status.state is AppState.UNKNOWN else status.state)
+
+    def _ended(self, live: _Live, status: AppStatus) -> Seen:
+        handle = live.execution.handle or ""
+        if status.state is AppState.SUCCEEDED:
+            return Seen(handle, AppState.SUCCEEDED)
+        if live.problem:
+            return Seen(handle, AppState.FAILED, live.problem)
+        reason = f"{handle} {status.state.name}: {status.msg}"
+        try:
+            live.execution.collect(status)
+        except AppFailed as exc:
+            reason = str(exc)
+        return Seen(handle, status.state, reason)
+
+    def wait(self, seconds: float) -> bool:
+        """Block until something changed with one of the live apps, or time ran out; return True for a change."""
+        if not self._watching:
+            self._watching = True
+            for live in self._live.values():
+                self._watch(live)
+        return self._news.wait(seconds)
+
+    def _watch(self, live: _Live) -> None:
+        def tell(observation: Observation) -> None:
+            self._news.set()
+
+        interval = self.options.poll_interval
+        live.subscription = get_poller().watch(
+            self.runner, live.execution.handle or "", tell, patience=self.options.patience, poll_interval=interval
+        )
+
+    def _drop(self, unit: Unit) -> None:
+        live = self._live.pop(unit)
+        self.moved = True
+        if live.subscription is not None:
+            live.subscription.close()
+
+    # -- stop
+
+    def stop(self, unit: Unit, handle: str) -> None:
+        """Cancel the app of a unit; what has ended stays as it is. If it cannot be reached, it is tried again.
+
+        Raises:
+            TransloadError: if it is not a handle of a scheduler that is known here.
+        """
+        live = self._live.get(unit)
+        if live is None:
+            status = self.runner.status(handle)
+            if status is None or is_terminal(status.state):
+                return
+            self.attach(unit, handle)
+            live = self._live[unit]
+        self._cancel(live)
+
+    def _cancel(self, live: _Live) -> None:
+        handle = live.execution.handle or ""
+        live.owed = False
+        try:
+            self.runner.cancel(handle)
+        except AppNotFound:
+            return
+        except SchedulerUnavailable as exc:
+            live.owed = True
+            logger.warning("%s could not be cancelled, trying again: %s", handle, exc)
+
+    def close(self, *, cancel: bool | None = None, seconds: float = CLOSE_SECONDS) -> list[str]:
+        """Let go of all apps; return the handles of those that were cancelled.
+
+        Args:
+            cancel: end those that run, and wait for their end; None: as ``on_kill`` says.
+            seconds: how long to wait for their end.
+        """
+        if cancel is None:
+            cancel = self.options.on_kill == "cancel"
+        ended: list[str] = []
+        if cancel:
+            ended = [live.execution.handle or "" for live in self._live.values()]
+            for live in self._live.values():
+                self._cancel(live)
+            self._await(ended, seconds)
+        for unit in list(self._live):
+            self._drop(unit)
+        return ended
+
+    def _await(self, handles: list[str], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for handle in handles:
+            try:
+                get_poller().wait_for(self.runner, handle, timeout=max(0.01, end - time.monotonic()), patience=seconds)
+            except TransloadError as exc:
+                logger.warning("%s was cancelled; its end was not seen: %s", handle, exc)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrialApps:
+        return self  # processes cannot be copied

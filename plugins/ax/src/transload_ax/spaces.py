@@ -1,0 +1,94 @@
+"""From core's description of a search to Ax's objects."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
+from ax.api.utils.structs import GenerationStrategyDispatchStruct
+from ax.core.metric import Metric
+from ax.core.objective import Objective
+from ax.core.optimization_config import OptimizationConfig
+from ax.core.parameter import ChoiceParameter, FixedParameter, ParameterType, RangeParameter
+from ax.core.parameter import Parameter as AxParameter
+from ax.core.search_space import SearchSpace
+from ax.generation_strategy.generation_strategy import GenerationStrategy
+
+from transload.components import as_component
+from transload.components._decode import decode_text
+from transload.errors import SpecError
+from transload.pipelines import Parameter
+from transload.specs import AppDef
+
+_TYPES = {bool: ParameterType.BOOL, int: ParameterType.INT, float: ParameterType.FLOAT, str: ParameterType.STRING}
+
+
+def search_space(
+    parameters: Iterable[Parameter | str], component: str | Callable[..., AppDef] | None = None
+) -> SearchSpace:
+    """Return a search space.
+
+    Args:
+        parameters: `transload.pipelines.Parameter`, or its text (``lr:float:1e-4:1e-1:log``).
+        component: decides the type of choices that are given as texts.
+
+    Raises:
+        SpecError: for a wrong parameter.
+    """
+    made = [Parameter.parse(each) if isinstance(each, str) else each for each in parameters]
+    if not made:
+        raise SpecError("parameters: must hold at least one")
+    return SearchSpace([_parameter(each, component) for each in made])
+
+
+def _parameter(given: Parameter, component: str | Callable[..., AppDef] | None) -> AxParameter:
+    if given.kind == "choice":
+        values = [_choice(value, given.name, component) for value in given.values]
+        kind = _TYPES.get(type(values[0]), ParameterType.STRING)
+        if len(values) == 1:
+            return FixedParameter(given.name, kind, values[0])
+        ordered = kind in (ParameterType.INT, ParameterType.FLOAT) or len(values) == 2
+        return ChoiceParameter(given.name, kind, values, is_ordered=ordered, sort_values=kind.is_numeric)
+    assert given.low is not None and given.high is not None
+    kind = ParameterType.INT if given.kind == "int" else ParameterType.FLOAT
+    low, high = (int(given.low), int(given.high)) if given.kind == "int" else (float(given.low), float(given.high))
+    if low == high:
+        return FixedParameter(given.name, kind, low)
+    return RangeParameter(given.name, kind, low, high, log_scale=given.log)
+
+
+def _choice(value: Any, name: str, component: str | Callable[..., AppDef] | None) -> Any:
+    """Read a choice that was given as text as the component's argument wants it."""
+    if not isinstance(value, str) or component is None:
+        return value
+    parameter = as_component(component).parameter(name)
+    decoded = value if parameter is None else decode_text(value, parameter.annotation, name)
+    return decoded if type(decoded) in _TYPES else value
+
+
+def optimization(metric: Metric, minimize: bool) -> OptimizationConfig:
+    """Return the aim to make one metric small or large."""
+    with warnings.catch_warnings():
+        # an expression cannot hold names with other signs than those of identifiers
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return OptimizationConfig(Objective(metric=metric, minimize=minimize))
+
+
+def strategy(method: str = "fast", seed: int | None = None, initial: int | None = None) -> GenerationStrategy:
+    """Return what proposes trials.
+
+    Args:
+        method: ``fast`` or ``quality`` (Bayesian optimisation after some quasi-random trials), ``random_search``.
+        seed: of what is random.
+        initial: how many quasi-random trials come first; None: Ax's choice.
+    """
+    if method not in ("fast", "quality", "random_search"):
+        raise SpecError(f"method={method!r}: must be 'fast', 'quality' or 'random_search'")
+    struct = GenerationStrategyDispatchStruct(
+        method=method,
+        initialization_random_seed=seed,
+        initialization_budget=initial,  # type: ignore[arg-type]
+    )
+    return choose_generation_strategy(struct)

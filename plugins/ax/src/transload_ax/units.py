@@ -1,0 +1,120 @@
+"""What one app of an experiment stands for, how it is launched, and what is kept of it. Imports nothing of Ax."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import ConfigError
+from transload.pipelines import ExecutionOptions, Launch
+
+if TYPE_CHECKING:
+    from transload.specs import AppDef, AppState
+
+MARK: Final = "transload-ax-arm"
+"""Metadata of a trial's app: a digest of its parameters."""
+
+RECORD: Final = "transload_attach"
+LOGS: Final = "transload_logs"
+"""Keys in a trial's run metadata, besides the handle: what re-attaching needs, and how far logs were handed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one app stands for.
+
+    Args:
+        experiment: name of the experiment.
+        trial: index of the trial.
+        arm: name of the arm, of a batch trial; ``""``: the trial has one.
+    """
+
+    experiment: str
+    trial: int
+    arm: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The unit as an identity."""
+        parts = (self.experiment, str(self.trial))
+        return (*parts, self.arm) if self.arm else parts
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a unit's app now.
+
+    Args:
+        handle: the app.
+        state: its state; UNKNOWN only once patience is exhausted; None: no news, all is as it was.
+        reason: why it did not end well; ``""`` otherwise.
+        left: it may still be running and is to be left alone.
+    """
+
+    handle: str
+    state: AppState | None
+    reason: str = ""
+    left: bool = False
+
+
+class MetadataStore:
+    """A store under one key of a trial's run metadata: it survives as the experiment does, when it is saved.
+
+    Args:
+        metadata: of the trial.
+        key: the key.
+        changed: called after each change.
+    """
+
+    def __init__(self, metadata: MutableMapping[str, Any], key: str, changed: Callable[[], None] | None = None) -> None:
+        self._metadata = metadata
+        self._key = key
+        self._changed = changed
+
+    def get(self) -> dict[str, Any] | None:
+        """Return a copy of what was last put, or None."""
+        found = self._metadata.get(self._key)
+        return copy.deepcopy(found) if isinstance(found, dict) else None
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep a copy of ``record``."""
+        self._metadata[self._key] = copy.deepcopy(record)
+        if self._changed is not None:
+            self._changed()
+
+
+@dataclass(kw_only=True)
+class TrialLaunch(Launch):
+    """A launch whose app carries a digest of its parameters, and ends with the trial's time to live.
+
+    Args:
+        mark: the digest.
+        ttl: seconds; None: no limit.
+    """
+
+    mark: str = ""
+    ttl: float | None = None
+
+    def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
+        """Return the app, validated; see `Launch.build`."""
+        app = Launch.build(self, known, defaults)
+        limits = [limit for limit in (app.timeout, self.ttl) if limit is not None]
+        metadata = {**app.metadata, MARK: self.mark} if self.mark else app.metadata
+        return replace(app, metadata=metadata, timeout=min(limits, default=None))
+
+
+def execution_options(options: Mapping[str, Any]) -> ExecutionOptions:
+    """Return the options of a runner as `ExecutionOptions`.
+
+    Raises:
+        ConfigError: for an unknown name or a value that is not allowed.
+    """
+    from transload.specs._check import nearest
+
+    allowed = [name for name in ExecutionOptions.__dataclass_fields__ if name not in ("durable", "attach")]
+    for name in options:
+        if name not in allowed:
+            raise ConfigError(f"option {name!r} does not exist: {nearest(name, allowed)}")
+    return ExecutionOptions(**options)

@@ -1,0 +1,111 @@
+"""An optimiser that is killed at a moment of one's choice: ``python -m ax_child '{"moment": …}'``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+def die() -> NoReturn:
+    """End this process as a machine's failure would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit
+
+
+def dies_at_submit(moment: str, number: int) -> None:
+    """Die before or after the app of that number was taken."""
+    from transload.pipelines import host_runner
+
+    runner = host_runner("ax")
+    schedule, calls = runner.schedule, [0]
+
+    def deadly(info: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == number and moment == "before submit":
+            die()
+        handle = schedule(info)
+        if calls[0] == number and moment == "after submit":
+            die()
+        return handle
+
+    runner.schedule = deadly  # type: ignore[method-assign]
+
+
+def dies_while_it_stores(number: int) -> None:
+    """Die with a half-written snapshot."""
+    replace, calls = os.replace, [0]
+
+    def deadly(aside: Any, path: Any) -> None:
+        if str(path).endswith("experiment.json"):
+            calls[0] += 1
+            if calls[0] == number:
+                with open(aside, "w") as file:
+                    file.write('{"schema": 1, "exper')
+                die()
+        replace(aside, path)
+
+    os.replace = deadly
+
+
+def dies_while_trials_run(wanted: int, gate: str | None) -> None:
+    """Die once that many trials run; with a gate, once a trial has completed behind it."""
+    from transload_ax.runner import TransloadRunner
+
+    poll = TransloadRunner.poll_trial_status
+
+    def deadly(self: Any, trials: Any) -> Any:
+        found = poll(self, trials)
+        if gate is None and sum(len(each) for status, each in found.items() if status.name == "RUNNING") >= wanted:
+            die()
+        if gate is not None:
+            if any(status.name == "COMPLETED" for status in found):
+                die()
+            if len(list(trials)) >= wanted:
+                Path(gate).touch()
+        return found
+
+    TransloadRunner.poll_trial_status = deadly  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Run the search of the request until it dies."""
+    request = json.loads(sys.argv[1])
+    moment = request["moment"]
+    if moment in ("before submit", "after submit"):
+        dies_at_submit(moment, 3)
+    elif moment == "while it stores":
+        dies_while_it_stores(4)
+    else:
+        dies_while_trials_run(3, request["gate"] if moment == "after an end" else None)
+    from transload_ax import make_experiment, registry_bundle, run_experiment
+    from transload_ax.spaces import strategy
+
+    made = make_experiment(
+        "ax_components:waits",
+        ["x:float:-1:3"],
+        "loss",
+        request["base"],
+        constants={"gate": request["gate"], "marks": request["marks"]},
+    )
+    plan = strategy("random_search", 1)
+    if request["sql"] is None:
+        run_experiment(made, 4, 3, generation_strategy=plan, snapshot=request["snapshot"])
+        return
+    from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+    from ax.storage.sqa_store.db import create_all_tables, get_engine, init_engine_and_session_factory
+    from ax.storage.sqa_store.structs import DBSettings
+
+    bundle = registry_bundle()
+    init_engine_and_session_factory(url=request["sql"])
+    create_all_tables(get_engine())
+    options = OrchestratorOptions(max_pending_trials=3, init_seconds_between_polls=0, min_seconds_before_poll=0)
+    settings = DBSettings(encoder=bundle.encoder, decoder=bundle.decoder, url=request["sql"])
+    Orchestrator(made, plan, options, db_settings=settings).run_n_trials(4)
+
+
+if __name__ == "__main__":
+    main()

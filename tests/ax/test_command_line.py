@@ -1,0 +1,115 @@
+"""``transload ax``: searches from the command line, kept by name; and what importing costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.pipelines import host_runner
+
+SEARCH = ["--component", "ax_components:square", "--param", "x:float:-1:3", "--minimize", "loss"]
+PLAIN = ["--method", "random_search", "--seed", "1", "--no-progress"]
+
+
+def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "transload", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
+
+
+@pytest.mark.parametrize(
+    "module", ["transload_ax", "transload_ax.plugin", "transload_ax.cli", "transload_ax.convert", "transload_ax.run"]
+)
+def test_import_is_lazy(module: str) -> None:
+    """None of these imports Ax, torch or pandas."""
+    program = f"import sys, {module}; print([m for m in ('ax', 'torch', 'pandas', 'matplotlib') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_adapters_command_imports_no_ax(transload_home: Path) -> None:
+    """Help and lists of the command line do not pay for Ax, and name it."""
+    program = (
+        "import sys\nfrom transload.cli import main\n"
+        "try:\n    code = main(sys.argv[1:])\nexcept SystemExit as exc:\n    code = exc.code\n"
+        "print('ax' in sys.modules, 'torch' in sys.modules)"
+    )
+    for args in (["--help"], ["adapters"], ["ax", "--help"], ["ax", "run", "--help"]):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert "ax" in done.stdout, done.stderr
+        assert done.stdout.strip().endswith("False False"), done.stderr
+
+
+def test_all_public_names_are_there() -> None:
+    """Each public name can be had, and there is no other module-level one by mistake."""
+    import transload_ax
+
+    for name in transload_ax.__all__:
+        assert getattr(transload_ax, name) is not None
+    with pytest.raises(AttributeError):
+        _ = transload_ax.nothing  # type: ignore[attr-defined]
+
+
+def test_run_go_on_and_plot(transload_home: Path, tmp_path: Path) -> None:
+    """A search runs, goes on by name with more trials, is listed, and is drawn."""
+    done = transload("ax", "run", "--name", "first", *SEARCH, *PLAIN, "--trials", "2", "--parallel", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["trials"] == {"0": "COMPLETED", "1": "COMPLETED"}
+    assert found["value"] == pytest.approx((found["parameters"]["x"] - 1) ** 2)
+    done = transload("ax", "run", "--name", "first", "--trials", "3", "--no-progress")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("best of 3 trials")
+    assert transload("ax", "list").stdout.split() == ["first"]
+    done = transload("ax", "plot", "first", "-o", str(tmp_path / "picture"))
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} >= {"picture.png", "picture.html"}
+    assert len(host_runner("ax").list("local")) == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--name", "none"], ["'none'", "--component"]),
+        (["--name", "../x"], ["--name"]),
+        ([*SEARCH[:4]], ["--minimize or --maximize"]),
+        ([*SEARCH, "--maximize", "loss"], ["exclude"]),
+        ([*SEARCH[:2], "--param", "z:float:0:1", "--minimize", "loss"], ["'z'"]),
+        ([*SEARCH[:2], "--param", "x:float:1", "--minimize", "loss"], ["x:float:1"]),
+        ([*SEARCH, "--const", "yy=1"], ["'yy'"]),
+    ],
+)
+def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home: Path) -> None:
+    """A mistake is one clear line, exit code 2, and nothing is started."""
+    done = transload("ax", "run", *args)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    for word in words:
+        assert word in last
+    assert "Traceback" not in done.stderr
+    assert host_runner("ax").list("local") == []
+
+
+def test_interrupt_ends_the_jobs(transload_home: Path, tmp_path: Path, eventually: Any) -> None:
+    """SIGTERM ends the running trials; the search is kept."""
+    args = ["ax", "run", "--component", "ax_components:waits", "--param", "x:float:-1:3", "--minimize", "loss"]
+    args += ["--const", f"gate={tmp_path}/gate", *PLAIN, "--trials", "2", "--parallel", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "transload", *args], env=dict(os.environ))
+    try:
+        eventually(lambda: len(host_runner("ax").list("local")) == 2, 60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) != 0
+    finally:
+        process.kill()
+        process.wait()
+    assert {row.state.name for row in host_runner("ax").list("local")} == {"CANCELLED"}
+    assert (transload_home / "ax" / "search" / "experiment.json").exists()

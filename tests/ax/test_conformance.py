@@ -1,0 +1,37 @@
+"""The adapter passes the suite that every adapter must pass; its engine is driven without Ax."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from transload.testing import AdapterConformance, ChildDriver
+from transload_ax.states import STATES
+
+_FOLDER = Path(__file__).parent
+
+
+class AxDriver(ChildDriver):
+    """Runs one trial in a child process."""
+
+    entry = "ax_driver:run"
+    environment: ClassVar[Mapping[str, str]] = {"PYTHONPATH": os.pathsep.join([str(_FOLDER), *sys.path])}
+
+
+class TestAx(AdapterConformance):
+    """Every scenario, on the engine of the runner."""
+
+    state_map = STATES
+    submit_failed_state = "CANDIDATE"
+    cannot: ClassVar[Mapping[str, str]] = {
+        "test_app_fails_while_the_host_is_down": "a trial whose job failed is FAILED; Ax answers with another trial",
+        "test_restart_while_being_cancelled": "a trial whose job is cancelled is ABANDONED, and never run again",
+        "test_new_generation_waits_for_the_old_app": "a trial has one generation",
+    }
+
+    def make_driver(self, folder: Path, environment: Mapping[str, str]) -> AxDriver:
+        """Return a driver of the adapter."""
+        return AxDriver(folder, environment)

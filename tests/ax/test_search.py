@@ -1,0 +1,236 @@
+"""Whole searches: the adapter, the suggester, pictures, and real Bayesian optimisation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.pipelines import Objective, Parameter, Search, get_adapter, get_suggester, host_runner
+
+
+def search(**more: Any) -> Search:
+    """Return a search over Booth's function that Ax is to suggest."""
+    given: dict[str, Any] = {
+        "component": "utils.booth",
+        "parameters": [Parameter("x1", "float", -10, 10), Parameter("x2", "float", -10, 10)],
+        "objective": Objective("booth_eval"),
+        "trials": 6,
+        "suggester": "ax",
+        **more,
+    }
+    return Search(**given)
+
+
+class TestAdapter:
+    """The uniform door."""
+
+    def test_convert_gives_a_runner(self, base: str) -> None:
+        """A component becomes a runner, with what the launch says."""
+        from transload_ax import TransloadRunner
+
+        adapter = get_adapter("ax")
+        runner = adapter.convert("ax_components:square", launch={"args": {"y": 1.0}}, tracker_base=base, max_running=2)
+        assert isinstance(runner, TransloadRunner)
+        assert (runner.component_const_params, runner.tracker_base, runner.max_running) == ({"y": 1.0}, base, 2)
+
+    def test_convert_refuses(self, base: str) -> None:
+        """An app without parameters and a missing base are refused by name."""
+        from transload.specs import AppDef, Role
+
+        adapter = get_adapter("ax")
+        with pytest.raises(UnsupportedFeature, match="source"):
+            adapter.convert(AppDef("a", [Role("r", "i", entrypoint="true")]), tracker_base=base)
+        with pytest.raises(SpecError, match="tracker_base"):
+            adapter.convert("utils.booth")
+
+    def test_dry_run(self, base: str, transload_home: Path) -> None:
+        """A dry run shows the request, and starts nothing."""
+        shown = get_adapter("ax").dry_run("utils.booth", launch={"args": {"x1": 1.0, "x2": 2.0}}, tracker_base=base)
+        assert "booth" in shown
+        assert host_runner("ax").list("local") == []
+
+
+class TestSuggester:
+    """Ax as a suggester of core's searches."""
+
+    def test_suggests_observes_knows_the_best(self) -> None:
+        """Trials are in the space, numbered, limited by the search; failures and NaN do not count."""
+        suggester = get_suggester(search(trials=3))
+        assert suggester.best() is None
+        trials = suggester.suggest(2) + suggester.suggest(5)
+        assert [trial.index for trial in trials] == [0, 1, 2]
+        assert all(-10 <= trial.parameters[name] <= 10 for trial in trials for name in ("x1", "x2"))
+        suggester.observe(0, 3.0)
+        suggester.observe(1, None)
+        suggester.observe(2, float("nan"))
+        found = suggester.best()
+        assert found is not None
+        assert (found[0].index, found[1]) == (0, 3.0)
+        with pytest.raises(SpecError, match="not suggested"):
+            suggester.observe(7, 1.0)
+
+    def test_state_goes_on_elsewhere(self) -> None:
+        """The state is JSON; another suggester goes on from it, with the same next trial for the same seed."""
+        one, other = get_suggester(search(seed=3)), get_suggester(search(seed=3))
+        one.suggest(2)
+        one.observe(0, 5.0)
+        one.observe(1, 4.0)
+        other.load(json.loads(json.dumps(one.state())))
+        assert other.best() == one.best()
+        assert other.suggest(1) == one.suggest(1)
+        with pytest.raises(SpecError, match="not of the ax suggester"):
+            other.load({"schema": 1, "suggester": "random", "next": 0, "observed": {}})
+        with pytest.raises(SpecError):
+            other.load({})
+
+    def test_choices_and_ints(self) -> None:
+        """Every kind of parameter comes in its type."""
+        space = [
+            Parameter("a", "int", 1, 5),
+            Parameter("b", "choice", values=("u", "v", "w")),
+            Parameter("c", "float", 1e-4, 1.0, log=True),
+            Parameter("d", "choice", values=(8,)),
+        ]
+        for trial in get_suggester(search(parameters=space)).suggest(4):
+            assert type(trial.parameters["a"]) is int
+            assert trial.parameters["b"] in ("u", "v", "w")
+            assert 1e-4 <= trial.parameters["c"] <= 1.0
+            assert trial.parameters["d"] == 8
+
+
+class TestPictures:
+    """plot_experiment."""
+
+    def test_png_and_html(self, experiment: Callable[..., Any], sobol: Any, tmp_path: Path) -> None:
+        """Both files are written, of the kind that they say, without a network address to load from."""
+        from transload_ax import plot_experiment, run_experiment
+
+        made = experiment(name="two words & <more>", parameters=["x:float:-1:3", "y:float:-1:1"])
+        run_experiment(made, 5, 2, generation_strategy=sobol())
+        png, html = plot_experiment(made, tmp_path / "picture")
+        assert png.read_bytes().startswith(b"\x89PNG")
+        page = html.read_text()
+        assert "best" in page
+        assert 'src="https://' not in page
+        assert plot_experiment(made, tmp_path / "only.png") == [tmp_path / "only.png"]
+
+    def test_nothing_to_draw(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
+        """Without a completed trial there is no picture, but a word."""
+        from transload_ax import plot_experiment
+
+        with pytest.raises(ConfigError, match="none of its 0 trials"):
+            plot_experiment(experiment(), tmp_path / "picture")
+
+    def test_importance_finds_what_matters(self) -> None:
+        """A parameter that decides gets nearly all, one that does nothing nearly none."""
+        from transload_ax.plot import importance
+
+        count = 40
+        column = {"big": {k: k / count for k in range(count)}, "none": {k: (k * 17) % count for k in range(count)}}
+        shares = importance(column, {k: float(k) for k in range(count)})
+        assert list(shares) == ["big", "none"]
+        assert shares["big"] > 0.8
+        assert shares["none"] < 0.2
+
+
+class TestRunExperiment:
+    """run_experiment's arguments and leavings."""
+
+    def test_an_exception_leaves_no_job(self, experiment: Callable[..., Any], sobol: Any, gate: Path) -> None:
+        """Whatever is raised in the middle, the jobs are ended."""
+        from transload_ax import run_experiment
+
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        poll = made.runner.poll_available_capacity
+        calls: list[int] = []
+
+        def interrupted() -> int:
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return int(poll())
+
+        made.runner.poll_available_capacity = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(made, 4, 4, generation_strategy=sobol())
+        states = [row.state.name for row in host_runner("ax").list("local")]
+        assert states == ["CANCELLED", "CANCELLED"]
+
+    def test_progress_line(
+        self, experiment: Callable[..., Any], sobol: Any, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """The bar counts trials and names the best."""
+        from transload_ax import run_experiment
+
+        run_experiment(experiment(), 2, generation_strategy=sobol(), progress=True)
+        shown = capsys.readouterr().err
+        assert "search [........................] 0/2" in shown
+        assert "[########################] 2/2, best loss" in shown
+
+    @pytest.mark.parametrize("more", [{"trials": 0}, {"parallel": 0}, {"trials": True}, {"options": {"nonsense": 1}}])
+    def test_wrong_arguments(self, more: dict[str, Any], experiment: Callable[..., Any]) -> None:
+        """Refused before anything is started."""
+        from transload_ax import run_experiment
+
+        with pytest.raises(ConfigError):
+            run_experiment(experiment(), **more)
+        with pytest.raises(ConfigError, match="no experiment"):
+            run_experiment()
+
+    def test_failures_are_tolerated(self, experiment: Callable[..., Any], sobol: Any) -> None:
+        """Failed trials do not end a search that may have them."""
+        from transload_ax import run_experiment
+
+        made = experiment("ax_components:fails_below_zero")
+        found = run_experiment(made, 6, 3, generation_strategy=sobol(), tolerated_failure_rate=0.9)
+        names = {trial.status.name for trial in made.trials.values()}
+        assert names == {"COMPLETED", "FAILED"}
+        assert found.value is not None
+
+
+@pytest.mark.slow
+class TestBayesianOptimisation:
+    """Real models, real processes."""
+
+    @pytest.mark.timeout(900)
+    def test_booth(self, transload_home: Path, tmp_path: Path) -> None:
+        """25 trials reach 1.0 on Booth's function in two of three seeds."""
+        assert self._good("utils.booth", ["x1:float:-10:10", "x2:float:-10:10"], "booth_eval", 1.0, tmp_path) >= 2
+
+    @pytest.mark.timeout(900)
+    def test_branin(self, transload_home: Path, tmp_path: Path) -> None:
+        """25 trials reach 0.44 on Branin's function in two of three seeds."""
+        component = "ax_components:branin"
+        assert self._good(component, ["x1:float:-5:10", "x2:float:0:15"], "branin", 0.44, tmp_path) >= 2
+
+    @staticmethod
+    def _good(component: str, parameters: list[str], objective: str, limit: float, folder: Path) -> int:
+        from transload_ax import make_experiment, run_experiment
+
+        values = []
+        for seed in range(3):
+            made = make_experiment(component, parameters, objective, folder / str(seed), name=f"seed{seed}")
+            values.append(run_experiment(made, 25, 1, seed=seed).value)
+        print(values)
+        return sum(value is not None and value <= limit for value in values)
+
+    @pytest.mark.timeout(900)
+    def test_digits_tuned_beat_the_default(self, transload_home: Path, tmp_path: Path) -> None:
+        """The digits trainer, tuned over three parameters, beats its own default."""
+        from transload_ax import make_experiment, run_experiment
+
+        component = str(Path(__file__).parents[2] / "examples" / "ax" / "digits_trial.py")
+        space = ["lr:float:0.01:3:log", "hidden:int:8:128:log", "batch:int:16:256:log"]
+        common: dict[str, Any] = {"minimize": False, "constants": {"epochs": 4}, "inherit_env": True}
+        default = make_experiment(component, ["lr:choice:0.5"], "accuracy", tmp_path / "default", **common)
+        before = run_experiment(default, 1).value
+        made = make_experiment(component, space, "accuracy", tmp_path / "tuned", **common)
+        after = run_experiment(made, 16, 2, seed=0).value
+        assert before is not None
+        assert after is not None
+        assert after > before

@@ -1,0 +1,176 @@
+"""Experiments survive their optimiser: stored at any time, killed, gone on with; no job twice, none lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import ConfigError
+from transload.pipelines import host_runner
+from transload.specs import AppState
+
+
+class Scene:
+    """A search in a process of its own, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.gate = folder / "gate"
+        self.marks = folder / "marks"
+        self.marks.mkdir()
+        self.snapshot = folder / "experiment.json"
+        self.sql = f"sqlite:///{folder}/ax.db"
+
+    def kill(self, moment: str, *, sql: bool = False) -> None:
+        """Run the search until it dies at a moment."""
+        request = {
+            "moment": moment,
+            "gate": str(self.gate),
+            "marks": str(self.marks),
+            "base": str(self.folder / "results"),
+            "snapshot": str(self.snapshot),
+            "sql": self.sql if sql else None,
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "ax_child", json.dumps(request)], capture_output=True, timeout=120, check=False
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+
+    @property
+    def starts(self) -> Counter[str]:
+        """How often each trial's process was started."""
+        return Counter(name.partition("-")[0] for name in os.listdir(self.marks))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, transload_home: Path) -> Any:
+    """A scene; whatever still runs at the end is ended."""
+    made = Scene(tmp_path)
+    yield made
+    made.gate.touch()
+    runner = host_runner("ax")
+    for row in runner.list("local"):
+        runner.cancel(row.app_handle)
+        runner.wait(row.app_handle)
+
+
+@pytest.mark.parametrize(
+    "moment", ["before submit", "after submit", "while it stores", "while trials run", "after an end"]
+)
+def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
+    """Wherever the optimiser is killed, another one finishes the search; each trial has one job, and its own result."""
+    from transload_ax import run_experiment
+
+    scene.kill(moment)
+    scene.gate.touch()
+    found = run_experiment(None, 4, 3, snapshot=scene.snapshot)
+    trials = found.experiment.trials
+    assert {trial.index: trial.status.name for trial in trials.values()} == dict.fromkeys(range(4), "COMPLETED")
+    frame = found.experiment.lookup_data().df
+    for index, mean in zip(frame["trial_index"], frame["mean"], strict=True):
+        assert mean == trials[index].arm.parameters["x"]
+    assert scene.starts == {"0": 1, "1": 1, "2": 1, "3": 1}
+    assert len(host_runner("ax").list("local")) == 4
+
+
+def test_killed_and_loaded_from_sql(scene: Scene) -> None:
+    """The same with Ax's own orchestrator and its SQL storage."""
+    from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+    from ax.storage.sqa_store.structs import DBSettings
+
+    from transload_ax import TransloadRunner, registry_bundle
+
+    scene.kill("while trials run", sql=True)
+    bundle = registry_bundle()
+    settings = DBSettings(encoder=bundle.encoder, decoder=bundle.decoder, url=scene.sql)
+    options = OrchestratorOptions(max_pending_trials=3, init_seconds_between_polls=0, min_seconds_before_poll=0)
+    orchestrator = Orchestrator.from_stored_experiment("search", options, db_settings=settings)
+    runner = orchestrator.experiment.runner
+    assert isinstance(runner, TransloadRunner)
+    assert len(orchestrator.running_trials) == 3
+    scene.gate.touch()
+    orchestrator.run_n_trials(1)
+    assert {trial.status.name for trial in orchestrator.experiment.trials.values()} == {"COMPLETED"}
+    assert scene.starts == {"0": 1, "1": 1, "2": 1, "3": 1}
+    assert orchestrator.experiment.metrics["loss"].lower_is_better is True
+
+
+def test_all_classes_round_trip(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
+    """Runner, metrics and what they were made with come back equal."""
+    from transload_ax import Snapshot, TransloadCurveMetric
+
+    curve = TransloadCurveMetric("accuracy", lower_is_better=False, step_name="epoch")
+    made = experiment(
+        metrics=[curve], constants={"y": 2.0}, cfg={"log_dir": "/x"}, options={"patience": 7.0}, max_running=3
+    )
+    kept = Snapshot(tmp_path / "deep" / "kept.json")
+    kept.save(made, sobol(), note="ä")
+    loaded, plan, more = kept.load()
+    assert loaded == made
+    assert loaded.runner == made.runner
+    assert loaded.metrics["accuracy"].step_name == "epoch"
+    assert loaded.metrics["accuracy"].lower_is_better is False
+    assert plan is not None
+    assert more["note"] == "ä"
+
+
+def test_component_that_is_gone_can_still_be_loaded(experiment: Callable[..., Any], tmp_path: Path) -> None:
+    """A stored experiment can be looked at where its component cannot be imported; running it says so."""
+    from transload_ax import Snapshot, run_experiment
+
+    kept = Snapshot(tmp_path / "kept.json")
+    kept.save(experiment())
+    kept.path.write_text(kept.path.read_text().replace("ax_components:square", "ax_gone:square"))
+    assert kept.load()[0].runner.component == "ax_gone:square"
+    with pytest.raises(Exception, match="ax_gone"):
+        run_experiment(None, 1, snapshot=kept.path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99, "experiment": {}, "generation_strategy": null}'])
+def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
+    """A file that is no snapshot, or a newer one, is refused by its path."""
+    from transload_ax import Snapshot
+
+    path = tmp_path / "kept.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"kept\.json"):
+        Snapshot(path).load()
+
+
+def test_another_search_under_the_same_name(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
+    """A snapshot goes on only with the search that it holds."""
+    from transload_ax import run_experiment
+
+    kept = tmp_path / "kept.json"
+    run_experiment(experiment(), 1, generation_strategy=sobol(), snapshot=kept)
+    with pytest.raises(ConfigError, match="search space"):
+        run_experiment(experiment(parameters=["x:float:0:9"]), 2, snapshot=kept)
+    found = run_experiment(experiment(), 2, snapshot=kept)
+    assert len(found.experiment.trials) == 2
+
+
+def test_copies_do_not_share_processes(experiment: Callable[..., Any], gate: Path) -> None:
+    """An experiment with running trials can be copied and pickled; the copy finds its jobs by their handles."""
+    import copy
+    import pickle
+
+    from ax.core.arm import Arm
+
+    made = experiment("ax_components:waits", constants={"gate": str(gate)})
+    trial = made.new_trial()
+    trial.add_arm(Arm(parameters={"x": 1.0}))
+    trial.run()
+    for runner in (copy.deepcopy(made.runner), pickle.loads(pickle.dumps(made.runner))):
+        assert runner == made.runner
+        assert {status.name for status in runner.poll_trial_status([trial])} <= {"STAGED", "RUNNING"}
+    gate.touch()
+    assert host_runner("ax").wait(trial.run_metadata["transload_app_handle"]).state is AppState.SUCCEEDED  # type: ignore[union-attr]

@@ -1,0 +1,664 @@
+"""What was seen to go wrong between Ax and jobs, one test for each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ax_components
+import pytest
+
+from transload.errors import SchedulerUnavailable, SpecError, SubmitError
+from transload.pipelines import host_runner
+from transload.specs import AppState
+
+
+def statuses(experiment: Any) -> dict[int, str]:
+    """Return index → name of the status."""
+    return {trial.index: trial.status.name for trial in experiment.trials.values()}
+
+
+def handle_of(experiment: Any, index: int = 0) -> str:
+    """Return the handle of a trial."""
+    return str(experiment.trials[index].run_metadata["transload_app_handle"])
+
+
+def forget(runner: Any) -> None:
+    """Make a runner as it is in a new process; its apps go on."""
+    runner.close(cancel=False)
+    del runner._process
+
+
+def new_trial(experiment: Any, x: float = 1.0, **more: Any) -> Any:
+    """Add a trial of one arm."""
+    from ax.core.arm import Arm
+
+    trial = experiment.new_trial(**more)
+    trial.add_arm(Arm(parameters={"x": x}))
+    return trial
+
+
+def test_table_is_the_designs_one() -> None:
+    """The public table is total, and exactly what the documentation says."""
+    from ax.core.trial_status import TrialStatus
+
+    from transload_ax import APP_STATE_TO_TRIAL_STATUS, STATES
+
+    assert {state.name: status.name for state, status in APP_STATE_TO_TRIAL_STATUS.items()} == {
+        "UNSUBMITTED": "CANDIDATE",
+        "SUBMITTED": "STAGED",
+        "PENDING": "STAGED",
+        "RUNNING": "RUNNING",
+        "SUCCEEDED": "COMPLETED",
+        "FAILED": "FAILED",
+        "CANCELLED": "ABANDONED",
+        "UNKNOWN": "FAILED",
+    }
+    assert set(STATES.values()) <= set(TrialStatus.__members__)
+
+
+class TestPreemption:
+    """Trap 1: STAGED makes Ax believe that nothing runs."""
+
+    @pytest.fixture
+    def scripted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        """Play the scripts of this test's folder."""
+        from transload.testing.scripted import ScriptedControl
+
+        control = ScriptedControl(tmp_path / "scripted")
+        for name, value in control.environment().items():
+            monkeypatch.setenv(name, value)
+        return control
+
+    def test_a_running_trial_is_never_staged_again(
+        self, scripted: Any, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
+    ) -> None:
+        """An app that waits again after it ran leaves its trial RUNNING, and run_n_trials waits for its end."""
+        made = experiment("ax_components:preempted", scheduler="scripted")
+        orchestrate(made).run_n_trials(1)
+        assert statuses(made) == {0: "COMPLETED"}
+
+    def test_an_app_that_waits_for_resources_is_waited_for(
+        self, scripted: Any, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
+    ) -> None:
+        """Apps that stay PENDING for a while do not let run_n_trials return early."""
+        made = experiment("ax_components:queued", scheduler="scripted")
+        orchestrate(made, parallel=2).run_n_trials(3)
+        assert set(statuses(made).values()) == {"COMPLETED"}
+
+    def test_staged_then_running(self, scripted: Any, experiment: Callable[..., Any], eventually: Any) -> None:
+        """Trap 9: run() leaves a trial STAGED; the first look that sees it run makes it RUNNING; then never back."""
+        made = experiment("ax_components:gated", scheduler="scripted")
+        trial = new_trial(made).run()
+        assert trial.status.name == "STAGED"
+        assert made.runner.staging_required
+        polled = made.runner.poll_trial_status([trial])
+        assert {status.name: found for status, found in polled.items()} == {"STAGED": {0}}
+        scripted.open("start")
+        eventually(lambda: "RUNNING" in {s.name for s in made.runner.poll_trial_status([trial])})
+        trial.mark_running()
+        scripted.open("wait")
+        app_id = scripted.started()[0]
+        eventually(lambda: host_runner("ax").status(f"scripted://ax/{app_id}").state is AppState.PENDING)  # type: ignore[union-attr]
+        assert {s.name for s in made.runner.poll_trial_status([trial])} == {"RUNNING"}
+
+    def test_own_orchestrator_stages(self, scripted: Any, experiment: Callable[..., Any], sobol: Any) -> None:
+        """The orchestrator of this package keeps trials STAGED while they wait, and still waits for their end."""
+        from transload_ax import run_experiment
+
+        made = experiment("ax_components:queued", scheduler="scripted")
+        seen: set[str] = set()
+        poll = made.runner.poll_trial_status
+
+        def watch(trials: Any) -> Any:
+            found = poll(trials)
+            seen.update(status.name for status in found)
+            return found
+
+        made.runner.poll_trial_status = watch
+        run_experiment(made, 2, 2, generation_strategy=sobol())
+        assert statuses(made) == {0: "COMPLETED", 1: "COMPLETED"}
+        assert {"STAGED", "RUNNING"} <= seen
+
+
+class TestIdempotence:
+    """Trap 2: run() is called up to three times."""
+
+    def test_run_twice_submits_once(self, experiment: Callable[..., Any], gate: Path) -> None:
+        """A second run() of a trial gives the same app."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made)
+        first = made.runner.run(trial)
+        assert made.runner.run(trial) == first
+        assert set(first) == {"transload_app_handle", "transload_tracker_base"}
+        assert len(host_runner("ax").list("local")) == 1
+
+    def test_run_in_another_process_object_submits_once(self, experiment: Callable[..., Any], gate: Path) -> None:
+        """A runner that knows nothing yet, of the same namespace, finds the app by its id."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made)
+        first = made.runner.run(trial)
+        forget(made.runner)
+        again = made.runner.clone()
+        assert again.apps.live == {}
+        trial.run_metadata.clear()
+        assert again.namespace == made.runner.namespace
+        assert again.run(trial) == first
+        assert len(host_runner("ax").list("local")) == 1
+
+    def test_failed_submit_is_retried_by_ax_without_a_second_job(
+        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An exception after the app was taken, as on a lost connection, does not start it twice."""
+        made = experiment()
+        runner = host_runner("ax")
+        schedule, fails = runner.schedule, [True]
+
+        def lossy(info: Any) -> Any:
+            handle = schedule(info)
+            if fails:
+                fails.pop()
+                raise SubmitError("connection lost", transient=True)
+            return handle
+
+        monkeypatch.setattr(runner, "schedule", lossy)
+        orchestrate(made).run_n_trials(1)
+        assert statuses(made) == {0: "COMPLETED"}
+        assert len(runner.list("local")) == 1
+
+    def test_same_number_other_parameters(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+        """An optimiser that died before it was saved may number another trial alike: the old app is ended, not used."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        old = made.runner.run(new_trial(made, 1.0))["transload_app_handle"]
+        fresh = experiment("ax_components:waits", constants={"gate": str(gate)}, namespace=made.runner.namespace)
+        new = fresh.runner.run(new_trial(fresh, 2.0))["transload_app_handle"]
+        assert new != old
+        assert host_runner("ax").status(old).state is AppState.CANCELLED  # type: ignore[union-attr]
+
+    def test_two_experiments_of_one_name(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
+        """Without a namespace of their own, equal names would share jobs; by default each gets a uuid."""
+        one, two = experiment(), experiment(tracker_base=str(tmp_path / "other"))
+        handles = {made.runner.run(new_trial(made))["transload_app_handle"] for made in (one, two)}
+        assert len(handles) == 2
+
+
+class TestPolling:
+    """Traps 3 and 4: a look never raises, and never gives up a job that lives."""
+
+    @pytest.mark.parametrize("error", [SchedulerUnavailable("away"), RuntimeError("bug")])
+    def test_errors_leave_the_status(
+        self, error: Exception, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What a scheduler raises leaves a running trial RUNNING, and its job alone."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        trial.mark_running()
+        backend = host_runner("ax").scheduler("local")
+
+        def broken(ids: Any) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "describe_many", broken)
+            found = made.runner.poll_trial_status([trial])
+        assert {status.name for status in found} == {"RUNNING"}
+        assert not host_runner("ax").status(handle_of(made)).is_terminal()  # type: ignore[union-attr]
+
+    def test_patience_ends_in_failed_with_the_reason(
+        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+    ) -> None:
+        """UNKNOWN for longer than patience is FAILED; the job is not touched, not even later."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)}, options={"patience": 0.2})
+        trial = new_trial(made).run()
+        trial.mark_running()
+        backend = host_runner("ax").scheduler("local")
+
+        def away(ids: Any) -> Any:
+            raise SchedulerUnavailable("the network is down")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "describe_many", away)
+            eventually(lambda: "FAILED" in {s.name for s in made.runner.poll_trial_status([trial])})
+        assert "the network is down" in made.runner.poll_exception(trial)
+        trial.mark_failed(unsafe=True)
+        made.runner.poll_trial_status([new_trial(made).run()])
+        assert host_runner("ax").status(handle_of(made)).state is AppState.RUNNING  # type: ignore[union-attr]
+        gate.touch()
+
+    @pytest.mark.parametrize("handle", ["", "nonsense", "nowhere://ax/x", "local://ax/never-was", None, 7])
+    def test_unknown_handles(self, handle: object, experiment: Callable[..., Any]) -> None:
+        """A handle that is none, or of nothing, is a FAILED trial with a reason, never a crash."""
+        made = experiment()
+        trial = new_trial(made)
+        trial.update_run_metadata({"transload_app_handle": handle})
+        trial.mark_running(no_runner_required=True, unsafe=True)
+        found = made.runner.poll_trial_status([trial])
+        assert {status.name: indices for status, indices in found.items()} == {"FAILED": {0}}
+        assert made.runner.poll_exception(trial) != ""
+        assert made.runner.stop(trial) == {}
+
+    def test_lost_metadata_is_found_by_identity(self, experiment: Callable[..., Any], gate: Path) -> None:
+        """A running trial whose metadata was lost is found by its id."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        trial.mark_running()
+        trial.run_metadata.clear()
+        forget(made.runner)
+        found = made.runner.poll_trial_status([trial])
+        assert {status.name for status in found} <= {"RUNNING", "STAGED"}
+
+    def test_gone_app_is_failed(self, experiment: Callable[..., Any], gate: Path) -> None:
+        """An app that was deleted under way is lost: FAILED, and not started again."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        host_runner("ax").delete(handle_of(made))
+        assert {s.name for s in made.runner.poll_trial_status([trial])} == {"FAILED"}
+        assert "lost" in made.runner.poll_exception(trial)
+
+    def test_a_loop_without_pause_asks_seldom(
+        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Looks without news are a tenth of a second apart; news comes at once."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        trial.mark_running()
+        made.runner.poll_trial_status([trial])
+        began, looks = time.monotonic(), 0
+        while time.monotonic() - began < 1.0:
+            made.runner.poll_trial_status([trial])
+            looks += 1
+        assert looks <= 20
+        gate.touch()
+        began = time.monotonic()
+        while "COMPLETED" not in {s.name for s in made.runner.poll_trial_status([trial])}:
+            assert time.monotonic() - began < 10
+
+
+class TestNumbers:
+    """Trap 5: Ax wants floats."""
+
+    def test_fetch_returns_a_float(self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]) -> None:
+        """An int that a trial reported comes as a float, in both APIs."""
+        from transload_ax import TransloadClientMetric
+
+        made = experiment("ax_components:ends", constants={"how": "whole"})
+        orchestrate(made).run_n_trials(1)
+        frame = made.lookup_data().df
+        assert frame["mean"].tolist() == [3.0]
+        progression, value = TransloadClientMetric("loss").fetch(0, made.trials[0].run_metadata)
+        assert (progression, value) == (0, 3.0)
+        assert type(progression) is int
+        assert type(value) is float
+
+
+class TestEndings:
+    """How trials end: statuses and reasons. Traps 6, 7, 10, 12."""
+
+    def test_failure_has_a_reason(self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]) -> None:
+        """Trap 10: replica, exit code and last words are the reason of a FAILED trial."""
+        from ax.exceptions.core import AxError
+
+        made = experiment("ax_components:ends", constants={"how": "fail"})
+        with pytest.raises(AxError):
+            orchestrate(made, tolerated_trial_failure_rate=0.1).run_n_trials(1)
+        trial = made.trials[0]
+        assert trial.status.name == "FAILED"
+        for part in ("trial/0", "exit code 3", "that went wrong"):
+            assert part in trial.status_reason
+
+    @pytest.mark.parametrize(
+        ("how", "word"), [("nothing", "there is nothing"), ("nan", "nan"), ("text", "must be a number")]
+    )
+    def test_metric_missing_or_senseless(
+        self, how: str, word: str, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
+    ) -> None:
+        """A trial without a usable objective is ABANDONED; the reason says what was there and where."""
+        from ax.exceptions.core import AxError
+
+        made = experiment("ax_components:ends", constants={"how": how})
+        with pytest.raises(AxError):
+            orchestrate(made).run_n_trials(1)
+        trial = made.trials[0]
+        assert trial.status.name == "ABANDONED"
+        assert word in trial.status_reason
+        assert base in trial.status_reason
+
+    def test_mean_and_sem(self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]) -> None:
+        """``loss/mean`` and ``loss/sem`` are the metric ``loss`` with its error."""
+        made = experiment("ax_components:ends", constants={"how": "mean"})
+        orchestrate(made).run_n_trials(1)
+        frame = made.lookup_data().df
+        assert frame["mean"].tolist() == [made.trials[0].arm.parameters["x"]]
+        assert frame["sem"].tolist() == [0.5]
+
+    def test_cancelled_elsewhere(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+        """Somebody cancels the job: ABANDONED, with a reason."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        host_runner("ax").cancel(handle_of(made))
+        eventually(lambda: "ABANDONED" in {s.name for s in made.runner.poll_trial_status([trial])})
+        assert "CANCELLED" in made.runner.poll_exception(trial)
+
+    def test_too_many_failures_leave_no_job(
+        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], eventually: Any
+    ) -> None:
+        """Trap 6: Ax gives up and leaves jobs running; close() ends them."""
+        from ax.core.arm import Arm
+        from ax.orchestration.orchestrator import FailureRateExceededError
+
+        made = experiment("ax_components:ends_by_sign")
+        orchestrator = orchestrate(
+            made, parallel=2, tolerated_trial_failure_rate=0.1, min_failed_trials_for_failure_rate_check=1
+        )
+        for x in (1.0, -1.0):
+            made.new_trial().add_arm(Arm(parameters={"x": x}))
+        with pytest.raises(FailureRateExceededError):
+            orchestrator.run_n_trials(2)
+        assert statuses(made)[1] == "FAILED"
+        assert host_runner("ax").status(handle_of(made, 0)).state is AppState.RUNNING  # type: ignore[union-attr]
+        made.runner.close()
+        assert host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED  # type: ignore[union-attr]
+
+    def test_stop_cancels(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+        """stop() ends the job and keeps the reason; doing it again, or too late, is no error."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        assert made.runner.stop(trial, "dull") == {"reason": "dull"}
+        eventually(lambda: host_runner("ax").status(handle_of(made)).state is AppState.CANCELLED)  # type: ignore[union-attr]
+        assert made.runner.stop(trial) == {}
+
+    def test_time_to_live_ends_the_job(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+        """Trap 12: Ax's time to live ends no job; here it is the app's time limit, kept even if nobody polls."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made, ttl_seconds=1).run()
+        trial.mark_running()
+        eventually(lambda: host_runner("ax").status(handle_of(made)).state is AppState.FAILED)  # type: ignore[union-attr]
+        assert {status.name for status in made.runner.poll_trial_status([trial])} == {"FAILED"}
+        assert made.runner.poll_exception(trial) != ""
+
+    def test_trial_given_up_by_hand(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+        """A trial that somebody marks ABANDONED loses its job at the next look at any other."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        first, second = new_trial(made).run(), new_trial(made, 2.0).run()
+        first.mark_abandoned(unsafe=True)
+        made.runner.poll_trial_status([second])
+        eventually(lambda: host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED)  # type: ignore[union-attr]
+
+    def test_capacity(self, experiment: Callable[..., Any], gate: Path) -> None:
+        """Without a limit of its own the runner says so; with one it counts what runs."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)}, max_running=2)
+        assert experiment().runner.poll_available_capacity() == -1
+        assert made.runner.poll_available_capacity() == 2
+        new_trial(made).run()
+        assert made.runner.poll_available_capacity() == 1
+
+
+class TestEarlyStopping:
+    """Trap 7: early stopping works with the orchestrator, and ends processes."""
+
+    def test_early_stopping_ends_the_process(
+        self, experiment: Callable[..., Any], sobol: Any, gate: Path, eventually: Any
+    ) -> None:
+        """A bad trial is EARLY_STOPPED while it runs, and its process is gone."""
+        from ax.core.arm import Arm
+        from ax.early_stopping.strategies import ThresholdEarlyStoppingStrategy
+
+        from transload_ax import run_experiment
+
+        made = experiment("ax_components:curve", constants={"gate": str(gate)}, curve=True)
+        for x in (3.0, 0.0):
+            made.new_trial().add_arm(Arm(parameters={"x": x}))
+        stopping = ThresholdEarlyStoppingStrategy(metric_threshold=1.5, min_progression=2, min_curves=0)
+
+        def open_gate() -> None:
+            if made.trials[0].status.is_early_stopped:
+                gate.touch()
+
+        save = made.runner.stop
+
+        def stop(trial: Any, reason: str | None = None) -> Any:
+            found = save(trial, reason)
+            gate_opens.append(trial.index)
+            return found
+
+        gate_opens: list[int] = []
+        made.runner.stop = stop
+        status = made.trials[0]
+
+        import threading
+
+        def opener() -> None:
+            eventually(lambda: status.status.is_early_stopped, 30)
+            eventually(lambda: host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED, 30)  # type: ignore[union-attr]
+            gate.touch()
+
+        thread = threading.Thread(target=opener)
+        thread.start()
+        run_experiment(made, 2, 2, generation_strategy=sobol(), early_stopping=stopping)
+        thread.join()
+        assert statuses(made) == {0: "EARLY_STOPPED", 1: "COMPLETED"}
+        assert gate_opens == [0]
+        assert made.metrics["loss"].lower_is_better is True
+
+    def test_curve_points(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+        """A curve has a row for each step, in order."""
+        made = experiment("ax_components:curve", constants={"gate": str(gate), "steps": 3}, curve=True)
+        trial = new_trial(made, 1.0).run()
+        metric = made.metrics["loss"]
+        assert metric.is_available_while_running()
+        eventually(lambda: metric.fetch_trial_data(trial).is_ok())
+        frame = metric.fetch_trial_data(trial).unwrap().full_df
+        assert frame["step"].tolist() == [0.0, 1.0, 2.0]
+        assert frame["mean"].tolist() == pytest.approx([2.0, 1.5, 1 + 1 / 3])
+        gate.touch()
+
+
+class TestMetadata:
+    """Trap 8: JSON only, public attributes, a component by its name."""
+
+    def test_metadata_is_json(self, experiment: Callable[..., Any]) -> None:
+        """All of a trial's run metadata survives a trip through JSON, and there is no live object in it."""
+        made = experiment()
+        trial = new_trial(made).run()
+        assert json.loads(json.dumps(trial.run_metadata)) == trial.run_metadata
+        assert {"transload_app_handle", "transload_tracker_base"} <= set(trial.run_metadata)
+
+    def test_constructor_arguments_are_attributes(self) -> None:
+        """Each constructor argument is a public attribute, and the runner's clone is equal to it."""
+        import inspect
+
+        from transload_ax import TransloadRunner
+
+        runner = TransloadRunner("/tmp/base", ax_components.square, {"y": 2.0}, cfg={"log_dir": "/x", "api_key": "s"})
+        for name in inspect.signature(TransloadRunner.__init__).parameters:
+            assert name == "self" or hasattr(runner, name)
+        stored = TransloadRunner.serialize_init_args(runner)
+        assert stored["component"] == "ax_components:square"
+        assert stored["cfg"] == {"log_dir": "/x"}
+        assert json.loads(json.dumps(stored)) == stored
+        assert runner.clone() == runner
+        assert runner.clone().namespace == runner.namespace
+
+    def test_orchestrator_is_another_name(self) -> None:
+        """``orchestrator`` is accepted for ``scheduler``."""
+        from transload_ax import TransloadRunner
+
+        runner = TransloadRunner("/tmp/base", "utils.booth", orchestrator="scripted")
+        assert (runner.scheduler, runner.orchestrator) == ("scripted", "scripted")
+
+    def test_function_that_cannot_be_found_again(self) -> None:
+        """A closure can be run, and is refused where it would be stored."""
+        from transload_ax import TransloadRunner
+
+        def local(x: float) -> Any:
+            """Nothing.
+
+            Args:
+                x: x
+            """
+
+        local.__annotations__["return"] = __import__("transload.specs", fromlist=["AppDef"]).AppDef
+        runner = TransloadRunner("/tmp/base", local)
+        with pytest.raises(SpecError, match="to be found again elsewhere"):
+            TransloadRunner.serialize_init_args(runner)
+
+    def test_old_results_are_warned_of(self, experiment: Callable[..., Any], base: str) -> None:
+        """A key that is in the tracker base before its trial is submitted is warned of."""
+        from transload.runtime.tracking import FsspecResultTracker
+
+        FsspecResultTracker(base)[0] = {"loss": 7.0}
+        made = experiment()
+        with pytest.warns(RuntimeWarning, match="key '0' is there before trial 0"):
+            made.runner.run(new_trial(made))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            made.runner.run(new_trial(made, 2.0))
+
+
+class TestBatches:
+    """Trap 11: batch trials."""
+
+    @staticmethod
+    def batch(made: Any, *values: float) -> Any:
+        """Add a batch trial."""
+        from ax.core.arm import Arm
+
+        return made.new_batch_trial().add_arms_and_weights([Arm(parameters={"x": value}) for value in values])
+
+    def test_refused_by_default(self, experiment: Callable[..., Any]) -> None:
+        """A batch trial is a ValueError, and nothing is started."""
+        made = experiment()
+        with pytest.raises(ValueError, match="BatchTrial"):
+            made.runner.run(self.batch(made, 0.0, 1.0))
+        assert host_runner("ax").list("local") == []
+
+    def test_an_app_for_each_arm(self, experiment: Callable[..., Any], eventually: Any, base: str) -> None:
+        """With the option, each arm is an app with a base of its own, and a row of data."""
+        made = experiment(arms_as_apps=True)
+        trial = self.batch(made, 0.0, 2.0, 3.0)
+        trial.run()
+        eventually(lambda: "COMPLETED" in {s.name for s in made.runner.poll_trial_status([trial])})
+        trial.mark_running(unsafe=True)
+        trial.mark_completed()
+        frame = made.fetch_data().df.sort_values("arm_name")
+        assert frame["mean"].tolist() == [1.0, 1.0, 4.0]
+        assert sorted(os.listdir(base)) == ["0_0", "0_1", "0_2"]
+
+    def test_an_arm_that_fails_is_abandoned(self, experiment: Callable[..., Any], eventually: Any) -> None:
+        """A batch completes without the arm that failed."""
+        made = experiment("ax_components:fails_below_zero", arms_as_apps=True)
+        trial = self.batch(made, -1.0, 2.0)
+        trial.run()
+        eventually(lambda: "COMPLETED" in {s.name for s in made.runner.poll_trial_status([trial])})
+        assert [arm.name for arm in trial.abandoned_arms] == ["0_0"]
+        trial.mark_running(unsafe=True)
+        trial.mark_completed()
+        assert made.fetch_data().df["arm_name"].tolist() == ["0_1"]
+
+
+class TestArguments:
+    """The search space and the component must match; refused by name, before anything is started."""
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            ({"parameters": ["z:float:0:1"]}, ["search space", "'z'"]),
+            ({"parameters": ["y:float:0:1"]}, ["'x'"]),
+            ({"constants": {"x": 1.0}}, ["'x'", "component_const_params"]),
+            ({"constants": {"yy": 1.0}}, ["component_const_params", "'yy'"]),
+            ({"constants": {"y": "many"}}, ["y", "many"]),
+            ({"component": "ax_components:ends", "parameters": ["x:float:0:1", "how:int:1:5"]}, ["'how'", "int"]),
+            ({"component": "ax_components:curve", "parameters": ["x:float:0:1", "steps:float:1:5"],
+              "constants": {"gate": "/x"}}, ["'steps'", "float"]),
+            ({"component": "ax_components:nothing"}, ["nothing"]),
+        ],
+    )  # fmt: skip
+    def test_refused_by_name(self, more: dict[str, Any], words: list[str], experiment: Callable[..., Any]) -> None:
+        """Unknown, missing and doubly given names and wrong types are named."""
+        with pytest.raises(SpecError) as caught:
+            experiment(**more)
+        for word in words:
+            assert word in str(caught.value)
+
+    def test_checked_at_the_first_run(self, base: str, transload_home: Path) -> None:
+        """An experiment that nobody checked is checked before its first trial is submitted."""
+        from ax.core.arm import Arm
+        from ax.core.experiment import Experiment
+
+        from transload_ax import TransloadRunner
+        from transload_ax.spaces import search_space
+
+        runner = TransloadRunner(base, "ax_components:square")
+        made = Experiment(search_space(["z:float:0:1"]), name="unchecked", runner=runner)
+        trial = made.new_trial()
+        trial.add_arm(Arm(parameters={"z": 0.5}))
+        with pytest.raises(SpecError, match="'z'"):
+            trial.run()
+        assert host_runner("ax").list("local") == []
+
+    def test_automatic_arguments_keyword_only_too(
+        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
+    ) -> None:
+        """trial_idx, experiment_name and tracker_base reach keyword-only arguments."""
+        from transload.runtime.tracking import FsspecResultTracker
+
+        made = experiment("ax_components:keyword_only", name="my.search")
+        orchestrate(made).run_n_trials(1)
+        results = FsspecResultTracker(base).get(0)
+        assert (results["name"], results["base"]) == ("my.search", base)
+
+    def test_a_component_that_refuses(self, experiment: Callable[..., Any]) -> None:
+        """What a component raises is the message, and nothing is started."""
+        made = experiment("ax_components:refuses")
+        with pytest.raises(SpecError, match="is not for me"):
+            made.runner.run(new_trial(made))
+        assert host_runner("ax").list("local") == []
+
+    def test_logs_reach_a_logger(
+        self, experiment: Callable[..., Any], caplog: pytest.LogCaptureFixture, eventually: Any, gate: Path
+    ) -> None:
+        """Lines of a trial's replicas are in the logger of its experiment and number."""
+        caplog.set_level(logging.INFO, logger="transload_ax.search.0")
+        gate.touch()
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        eventually(lambda: "COMPLETED" in {s.name for s in made.runner.poll_trial_status([trial])})
+        lines = [record.getMessage() for record in caplog.records if record.name == "transload_ax.search.0"]
+        assert lines == ["trial/0 waiting"]
+
+
+def test_eight_in_parallel(experiment: Callable[..., Any], sobol: Any, tmp_path: Path, gate: Path) -> None:
+    """Eight trials run at once, each as one process of its own."""
+    import threading
+
+    from transload_ax import run_experiment
+
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    made = experiment("ax_components:waits", constants={"gate": str(gate), "marks": str(marks)})
+
+    def opener() -> None:
+        deadline = time.monotonic() + 60
+        while len(os.listdir(marks)) < 8 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        gate.touch()
+
+    thread = threading.Thread(target=opener)
+    thread.start()
+    found = run_experiment(made, 8, 8, generation_strategy=sobol())
+    thread.join()
+    assert len(os.listdir(marks)) == 8
+    assert set(statuses(made).values()) == {"COMPLETED"}
+    assert found.value == min(trial.arm.parameters["x"] for trial in made.trials.values())
+
+
+def test_interpreter_is_the_one_of_the_tests() -> None:
+    """The trials' interpreter is that of this environment."""
+    assert ax_components.square(1.0, 0).roles[0].entrypoint == sys.executable
