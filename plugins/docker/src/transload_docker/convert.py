@@ -1,0 +1,432 @@
+"""From an `AppDef` to what is asked of an engine: one body of ``POST /containers/create`` for each replica. Pure."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.schedulers.api import Capabilities, Reach, Submission, refuse_unsupported
+from transload.specs import (
+    MASK,
+    AppDef,
+    BindMount,
+    CfgVal,
+    DeviceMount,
+    MountType,
+    RetryPolicy,
+    Role,
+    VolumeMount,
+    looks_secret,
+    macros,
+    runopts,
+)
+from transload_docker import names
+from transload_docker.plan import RolePlan
+
+RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+WORKSPACE_REPOSITORY: Final = "transload-workspace"
+PULL_POLICIES: Final = ("never", "missing", "always")
+PUBLISH: Final = ("auto", "random", "none")
+_TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
+_APP_ID: Final = "TRANSLOAD_JOB_ID"
+_MIB: Final = 1 << 20
+
+
+def capabilities(reach: Reach) -> Capabilities:
+    """Return what this scheduler can express."""
+    return Capabilities(
+        retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
+        mounts=frozenset(MountType),
+        ports=True,
+        since_until=True,
+        reachable_from=reach,
+    )
+
+
+def run_opts() -> runopts:
+    """Return the options of this scheduler."""
+    opts = runopts()
+    opts.add("image", str, "image for roles whose own image is a folder of this machine, mounted at the same path")
+    opts.add("pull", str, "when images are pulled: never, missing (those that the engine lacks) or always", "never")
+    opts.add("env", dict[str, str], "variables for every replica, below those of its role")
+    opts.add("copy_env", list[str], "patterns (FOO_*) of variables of the submitting process to pass on")
+    opts.add("grace_period", float, "seconds between asking a replica to end (SIGTERM) and killing it", 5.0)
+    opts.add("network", str, "name of an existing network to use (or host) instead of one made for the app")
+    opts.add("publish", str, "ports on this machine: auto (same number, for a single replica), random or none", "auto")
+    opts.add("publish_address", str, "address of this machine that ports are published on", "127.0.0.1")
+    opts.add("gpu_ids", list[str], "ids of the GPUs to hand out, in order, no one twice; default: 0, 1, 2 …")
+    opts.add("user", str, "user (and group) inside the containers, as UID[:GID] or NAME; default: the image's")
+    opts.add("image_entrypoint", bool, "keep the image's own ENTRYPOINT and give it the role's as arguments", False)
+    opts.add("privileged", bool, "containers with all rights on the machine", False)
+    return opts
+
+
+@dataclass(slots=True)
+class ContainerRequest:
+    """One container to make: its name and the body of the request, as the Engine API takes it.
+
+    Args:
+        role: role of the replica.
+        replica: number of the replica.
+        name: name of the container.
+        body: the body; may be changed between a dry-run and the submit.
+    """
+
+    role: str
+    replica: int
+    name: str
+    body: dict[str, Any]
+
+
+@dataclass(slots=True)
+class DockerRequest:
+    """What is asked of an engine for an app.
+
+    Args:
+        app_id: the app, as far as its environment tells, else ``""``.
+        network: name of the network to make; ``""`` for none.
+        containers: role by role, replica by replica.
+        roles: how the app is kept.
+        folders: folders of this machine to make first.
+        pull: when images are pulled.
+        grace: seconds between SIGTERM and SIGKILL.
+        timeout: seconds for the whole app, or None.
+    """
+
+    app_id: str
+    network: str
+    containers: list[ContainerRequest]
+    roles: list[RolePlan]
+    folders: list[str] = field(default_factory=list)
+    pull: str = "never"
+    grace: float = 10.0
+    timeout: float | None = None
+
+
+def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach, app_id: str) -> DockerRequest:
+    """Return the request for an app.
+
+    Args:
+        app: the app; ``${app_id}`` is replaced already.
+        cfg: resolved run options.
+        scheduler: name of the scheduler, for messages.
+        reach: ``host`` where the engine runs on this machine.
+        app_id: the app's id.
+
+    Raises:
+        UnsupportedFeature: for a field that an engine cannot express.
+        SpecError: for a value that it cannot take.
+        ConfigError: for an option with a value that is not allowed.
+    """
+    refuse_unsupported(app, capabilities(reach), scheduler)
+    _check_options(cfg)
+    network = cfg.get("network")
+    single = sum(role.num_replicas for role in app.roles) == 1
+    own = "" if network or single else names.network_name(app_id)
+    hosts = names.host_names(app_id, [(role.name, role.num_replicas) for role in app.roles], shared=not own)
+    gpus = _Gpus(cfg.get("gpu_ids"))
+    context = _Context(cfg, app_id, own or str(network or ""), "localhost" if network == "host" else hosts[0][0], gpus)
+    request = DockerRequest(app_id, own, [], [], pull=str(cfg["pull"]), grace=float(_number(cfg["grace_period"])))
+    request.timeout = app.timeout
+    for index, role in enumerate(app.roles):
+        _check_role(role, f"roles[{index}]", cfg)
+        needed = role.num_replicas if role.min_replicas is None else role.min_replicas
+        policy = role.retry_policy.value
+        request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, policy))
+        folder = _results_mount(role) if reach == "host" else None
+        if folder and folder not in request.folders:
+            request.folders.append(folder)
+        for k in range(role.num_replicas):
+            body = _body(role, f"roles[{index}]", k, hosts[index][k], context, folder)
+            request.containers.append(
+                ContainerRequest(role.name, k, names.container_name(app_id, role.name, k, 0), body)
+            )
+    return request
+
+
+def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Reach) -> DockerRequest:
+    """Return a request for the id that an app really gets, with the folder of its results mounted.
+
+    Args:
+        request: what `convert` returned, changed by the caller or not.
+        app_id: the app's id.
+        submission: what goes with it.
+        reach: ``host`` where the engine runs on this machine.
+    """
+    request = copy.deepcopy(request)
+    old, request.app_id = request.network, app_id
+    request.network = names.network_name(app_id) if old else ""
+    folder = _local_folder(submission.tracker_base or "") if reach == "host" else None
+    for container in request.containers:
+        body = container.body
+        container.name = names.container_name(app_id, container.role, container.replica, 0)
+        body.setdefault("Labels", {})[names.LABEL_APP] = app_id
+        body["Env"] = [
+            f"TRANSLOAD_APP_ID={app_id}" if item.startswith("TRANSLOAD_APP_ID=") else item for item in body["Env"]
+        ]
+        if old:
+            body["HostConfig"]["NetworkMode"] = request.network
+            endpoints = body["NetworkingConfig"]["EndpointsConfig"]
+            body["NetworkingConfig"]["EndpointsConfig"] = {request.network: endpoints.get(old) or {}}
+        mounts = body["HostConfig"].setdefault("Mounts", [])
+        if folder is not None and not _covered(folder, [mount["Target"] for mount in mounts]):
+            mounts.append(_mount("bind", folder, folder, read_only=False))
+            if folder not in request.folders:
+                request.folders.append(folder)
+    return request
+
+
+def app_id_of(app: AppDef) -> str:
+    """Return the id that the runner has put into the environment of an app; a placeholder where it has not."""
+    from transload.specs import parse_app_handle
+
+    for role in app.roles:
+        handle = role.env.get(_APP_ID)
+        if handle:
+            return parse_app_handle(handle).app_id
+    return app.name
+
+
+def _check_options(cfg: Mapping[str, CfgVal]) -> None:
+    for key, allowed in (("pull", PULL_POLICIES), ("publish", PUBLISH)):
+        if cfg.get(key) not in allowed:
+            raise ConfigError(f"run option {key}={cfg.get(key)!r}: must be one of {', '.join(allowed)}")
+    if _number(cfg["grace_period"]) < 0:
+        raise ConfigError(f"run option grace_period={cfg['grace_period']!r}: must be 0 or more seconds")
+
+
+def _number(value: CfgVal) -> float:
+    assert isinstance(value, (int, float))
+    return float(value)
+
+
+def is_folder(image: str) -> bool:
+    """Tell whether the image of a role is a folder of this machine, as the local scheduler takes it."""
+    return image.startswith("/")
+
+
+def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
+    if not role.image:
+        raise SpecError(f"{path}.image='': must be the name of an image")
+    if is_folder(role.image) and not cfg.get("image"):
+        raise SpecError(f"{path}.image={role.image!r}: is a folder: name an image to mount it into (run option image)")
+    if role.resource.devices:
+        name = next(iter(role.resource.devices))
+        raise UnsupportedFeature(
+            f"{path}.resource.devices[{name!r}]: not possible here: give the device as a DeviceMount",
+            f"{path}.resource.devices[{name!r}]",
+        )
+    for port_name, port in role.port_map.items():
+        if port == 0:
+            raise SpecError(f"{path}.port_map[{port_name!r}]=0: must be 1 to 65535")
+    for index, mount in enumerate(role.mounts):
+        if not mount.dst_path.startswith("/"):
+            raise SpecError(f"{path}.mounts[{index}].dst_path={mount.dst_path!r}: must be an absolute path")
+        if isinstance(mount, (BindMount, DeviceMount)) and not mount.src_path.startswith("/"):
+            raise SpecError(f"{path}.mounts[{index}].src_path={mount.src_path!r}: must be an absolute path")
+
+
+class _Gpus:
+    """Hands out GPU ids, none twice within an app."""
+
+    def __init__(self, ids: CfgVal) -> None:
+        self._ids = [str(each) for each in ids] if isinstance(ids, list) else None
+        self._next = 0
+
+    def take(self, count: int, path: str) -> list[str]:
+        first, self._next = self._next, self._next + count
+        if self._ids is None:
+            return [str(number) for number in range(first, self._next)]
+        if self._next > len(self._ids):
+            raise SpecError(f"{path}.resource.gpu={count}: the app needs more GPUs than gpu_ids={self._ids} names")
+        return self._ids[first : self._next]
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What the bodies of all replicas share."""
+
+    cfg: Mapping[str, CfgVal]
+    app_id: str
+    network: str
+    rank0: str
+    gpus: _Gpus
+
+
+def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: str | None) -> dict[str, Any]:
+    root = role.image if is_folder(role.image) and not role.workspace else ""
+    values = macros.Values(img_root=root, app_id=context.app_id, replica_id=str(k), rank0_env=RANK0_ENV)
+    role = values.apply(role)
+    cfg = context.cfg
+    image = str(cfg["image"]) if root else role.image
+    if role.workspace:
+        image = f"{WORKSPACE_REPOSITORY}:<content hash>"
+    body: dict[str, Any] = {
+        "Image": image,
+        "Env": [f"{name}={value}" for name, value in _environment(role, k, context).items()],
+        "Labels": {
+            names.LABEL_APP: context.app_id,
+            names.LABEL_ROLE: role.name,
+            names.LABEL_REPLICA: str(k),
+            names.LABEL_HOST: host,
+            names.LABEL_ATTEMPT: "0",
+            names.LABEL_RESTARTS: "0.0.0",
+        },
+        "HostConfig": _host_config(role, path, cfg, context.gpus, folder),
+    }
+    if cfg.get("image_entrypoint"):
+        body["Cmd"] = [role.entrypoint, *role.args]
+    else:
+        body["Entrypoint"], body["Cmd"] = [role.entrypoint], role.args
+    if root:
+        mounts = body["HostConfig"].setdefault("Mounts", [])
+        if not _covered(root, [mount["Target"] for mount in mounts]):
+            mounts.append(_mount("bind", root, root, read_only=True))
+        body["WorkingDir"] = root
+    if cfg.get("user"):
+        body["User"] = cfg["user"]
+    _connect(body, host, context)
+    _publish(body, role, cfg)
+    overlay = role.metadata.get("docker.container")
+    if overlay is not None:
+        if not isinstance(overlay, dict):
+            raise SpecError(f"{path}.metadata['docker.container']: must be a dict, as the Engine API takes it")
+        _merge(body, overlay)
+    return body
+
+
+def _connect(body: dict[str, Any], host: str, context: _Context) -> None:
+    """Put a container into its network."""
+    if context.network == "host":
+        body["HostConfig"]["NetworkMode"] = "host"
+        return
+    body["Hostname"] = host
+    if context.network:
+        body["HostConfig"]["NetworkMode"] = context.network
+        body["NetworkingConfig"] = {"EndpointsConfig": {context.network: {"Aliases": [host]}}}
+
+
+def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
+    env: dict[str, str] = {}
+    patterns = context.cfg.get("copy_env")
+    for pattern in patterns if isinstance(patterns, list) else ():
+        env.update({name: value for name, value in os.environ.items() if fnmatch.fnmatchcase(name, pattern)})
+    given = context.cfg.get("env")
+    env.update(given if isinstance(given, dict) else {})
+    env.update(role.env)
+    env.update(
+        {
+            "TRANSLOAD_APP_ID": context.app_id,
+            "TRANSLOAD_ROLE": role.name,
+            "TRANSLOAD_REPLICA_ID": str(k),
+            "TRANSLOAD_NUM_REPLICAS": str(role.num_replicas),
+            RANK0_ENV: context.rank0,
+            "TRANSLOAD_RETRY": "0",
+        }
+    )
+    return env
+
+
+def _host_config(role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: _Gpus, folder: str | None) -> dict[str, Any]:
+    # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps nobody
+    config: dict[str, Any] = {"Init": True}
+    resource = role.resource
+    if resource.cpu > 0:
+        config["NanoCpus"] = round(resource.cpu * 1e9)
+    if resource.memMB > 0:
+        # no swap on top: a limit is a limit; shared memory (data loaders) may take all of it
+        config["Memory"] = config["MemorySwap"] = config["ShmSize"] = resource.memMB * _MIB
+    if resource.gpu > 0:
+        ids = gpus.take(resource.gpu, path)
+        config["DeviceRequests"] = [{"Driver": "", "DeviceIDs": ids, "Capabilities": [["gpu"]]}]
+    if cfg.get("privileged"):
+        config["Privileged"] = True
+    mounts: list[dict[str, Any]] = []
+    for mount in role.mounts:
+        if isinstance(mount, DeviceMount):
+            device = {"PathOnHost": mount.src_path, "PathInContainer": mount.dst_path}
+            config.setdefault("Devices", []).append(device | {"CgroupPermissions": mount.permissions})
+        elif isinstance(mount, VolumeMount):
+            mounts.append(_mount("volume", mount.src, mount.dst_path, mount.read_only))
+        else:
+            mounts.append(_mount("bind", mount.src_path, mount.dst_path, mount.read_only))
+    if folder is not None:
+        mounts.append(_mount("bind", folder, folder, read_only=False))
+    if mounts:
+        config["Mounts"] = mounts
+    return config
+
+
+def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, Any]:
+    return {"Type": kind, "Source": source, "Target": target, "ReadOnly": read_only}
+
+
+def _results_mount(role: Role) -> str | None:
+    """Return the folder of results that is to be mounted at its own path; None if there is none to mount."""
+    base = _local_folder(role.env.get(_TRACKER_BASE, ""))
+    if base is None or _covered(base, [mount.dst_path for mount in role.mounts]):
+        return None
+    return base
+
+
+def _local_folder(base: str) -> str | None:
+    """Return a tracker base as a path if it is one of this machine."""
+    base = base.removeprefix("file://")
+    return os.path.normpath(base) if base.startswith("/") else None
+
+
+def _covered(path: str, targets: list[str]) -> bool:
+    """Tell whether a path inside the container lies in a mount already: the user has seen to it."""
+    normal = [os.path.normpath(target) for target in targets]
+    return any(path == target or path.startswith(target.rstrip("/") + "/") for target in normal)
+
+
+def _publish(body: dict[str, Any], role: Role, cfg: Mapping[str, CfgVal]) -> None:
+    """Declare the ports of a role, and publish them on the machine as the options say."""
+    if not role.port_map:
+        return
+    body["ExposedPorts"] = {f"{port}/tcp": {} for port in role.port_map.values()}
+    how = cfg["publish"]
+    if how == "none" or (how == "auto" and role.num_replicas > 1):
+        return
+    address = str(cfg["publish_address"])
+    body["HostConfig"]["PortBindings"] = {
+        f"{port}/tcp": [{"HostIp": address, "HostPort": str(port) if how == "auto" else ""}]
+        for port in role.port_map.values()
+    }
+
+
+def _merge(target: dict[str, Any], overlay: Mapping[str, Any]) -> None:
+    """Merge ``overlay`` into ``target``: dicts key by key, lists one after the other, all else replaced."""
+    for key, value in overlay.items():
+        known = target.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            _merge(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            target[key] = known + copy.deepcopy(value)
+        else:
+            target[key] = copy.deepcopy(value)
+
+
+def format_request(request: DockerRequest) -> str:
+    """Return a request as text, one JSON body per container, secrets masked."""
+    lines = [f"app {request.app_id}"]
+    if request.network:
+        lines.append(f"network {request.network}")
+    lines += [f"folder {folder}" for folder in request.folders]
+    for container in request.containers:
+        body = copy.deepcopy(container.body)
+        body["Env"] = [_masked(item) for item in body.get("Env", [])]
+        lines += [f"container {container.name}", json.dumps(body, indent=2, ensure_ascii=False)]
+    return "\n".join(lines)
+
+
+def _masked(item: str) -> str:
+    name, _, value = item.partition("=")
+    return f"{name}={MASK}" if value and looks_secret(name) else item

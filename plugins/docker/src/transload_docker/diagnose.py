@@ -1,0 +1,79 @@
+"""What ``transload doctor`` tells of an engine: can it be reached, as whom, what is missing."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+from transload.errors import ConfigError, SchedulerUnavailable
+from transload_docker.engine import Engine, EngineError
+from transload_docker.home import Home
+
+Check = tuple[str, bool, str]
+
+
+def diagnose(engine: Engine, home: Home) -> list[Check]:
+    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the engine."""
+    checks = [_client(), _home(home)]
+    try:
+        info = engine.query(lambda api: api.info())
+        version = engine.query(lambda api: api.version())
+    except (SchedulerUnavailable, EngineError) as exc:
+        return [*checks, ("engine", False, f"{exc}; {_advice(engine)}")]
+    system = f"{info.get('OperatingSystem', '?')}, {info.get('NCPU', '?')} CPUs, {info.get('Architecture', '?')}"
+    checks.append(
+        ("engine", True, f"{engine.url}: {version.get('Version', '?')} on {info.get('Name', '?')} ({system})")
+    )
+    checks.append(("user", True, f"{_user()}; whoever reaches this engine is as good as root on its machine"))
+    limits = [name for key, name in (("MemoryLimit", "memory"), ("CpuCfsQuota", "cpu")) if not info.get(key)]
+    checks.append(("limits", not limits, f"the kernel cannot limit: {', '.join(limits)}" if limits else "memory, cpu"))
+    driver = str(info.get("LoggingDriver", "?"))
+    readable = driver in ("json-file", "local", "journald")
+    checks.append(
+        ("logs", readable, f"logging driver {driver}" + ("" if readable else ": its logs cannot be read back"))
+    )
+    init = str(info.get("InitBinary") or "")
+    checks.append(("init", bool(init), init or "no docker-init: containers cannot be started with an init process"))
+    runtimes = info.get("Runtimes") or {}
+    gpus = "nvidia" in runtimes or bool(info.get("CDISpecDirs"))
+    checks.append(
+        ("gpus", True, "NVIDIA runtime" if gpus else "none configured; roles that ask for a GPU will not start")
+    )
+    return checks
+
+
+def _client() -> Check:
+    try:
+        import docker
+    except ImportError as exc:
+        return "client", False, f"the Python client of docker cannot be imported: {exc}"
+    return "client", True, f"docker {docker.__version__}"
+
+
+def _home(home: Home) -> Check:
+    try:
+        descriptor = home.keeper_lock()
+    except ConfigError as exc:
+        return "state folder", False, str(exc)
+    if descriptor is None:
+        return "state folder", True, f"{home.folder}; a keeper runs"
+    os.close(descriptor)
+    return "state folder", True, f"{home.folder}; no keeper runs (one is started with the next app)"
+
+
+def _user() -> str:
+    try:
+        return f"as {getpass.getuser()} (uid {os.geteuid()})"
+    except (KeyError, OSError):
+        return f"as uid {os.geteuid()}"
+
+
+def _advice(engine: Engine) -> str:
+    path = engine.url.removeprefix("http+").removeprefix("unix://")
+    if engine.reach != "host":
+        return "check DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH"
+    if not os.path.exists(path):
+        return f"there is no {path}: start the engine, or set DOCKER_HOST"
+    if not os.access(path, os.W_OK):
+        return f"you may not write to {path}: join the group that owns it (usually docker)"
+    return f"nobody answers at {path}: is the engine running?"

@@ -1,0 +1,352 @@
+"""The one place that talks to an engine: connection, errors, and the few calls that the rest needs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import SchedulerUnavailable
+from transload.schedulers.api import Reach
+from transload_docker import names
+from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Container, Facts, Plan, Restarts
+from transload_docker.states import seconds
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+_TIMEOUT_S: Final = 60
+_DEFAULT_URL: Final = "unix:///var/run/docker.sock"
+_WORKERS: Final = 8
+_LABEL_FILTER: Final = {"label": [names.LABEL_APP]}
+_LOOKS: Final = 5
+_REMEMBERED: Final = 10_000
+SERVER_ERROR: Final = 500
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+
+
+class EngineError(Exception):
+    """The engine answered that it will not do something.
+
+    Attributes:
+        code: HTTP status of the answer.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Engine:
+    """A connection to an engine, made when it is first used and made anew in a forked process.
+
+    Args:
+        url: where it is (``unix://…``, ``tcp://…``, ``ssh://…``); None: from ``DOCKER_HOST``, else the usual socket.
+    """
+
+    def __init__(self, url: str | None = None) -> None:
+        self._given = url
+        self.url = url or os.environ.get("DOCKER_HOST") or _DEFAULT_URL
+        self._lock = threading.Lock()
+        self._api: APIClient | None = None
+        self._pid = 0
+        self._running: dict[str, dict[str, Any]] = {}
+        self._ended: dict[str, dict[str, Any]] = {}
+
+    @property
+    def reach(self) -> Reach:
+        """``host`` for a socket of this machine, else ``network``."""
+        return "host" if self.url.startswith(("unix:", "http+unix:", "/", "npipe:")) else "network"
+
+    @property
+    def api(self) -> APIClient:
+        """The official client.
+
+        Raises:
+            SchedulerUnavailable: if there is no engine.
+        """
+        with self._lock:
+            if self._api is None or self._pid != os.getpid():
+                self._api, self._pid = self._connect(), os.getpid()
+            return self._api
+
+    def _connect(self) -> APIClient:
+        try:
+            import docker
+            from docker.utils import kwargs_from_env
+        except ImportError as exc:
+            raise SchedulerUnavailable(f"the Python client of docker cannot be imported: {exc}") from exc
+        try:
+            kwargs = kwargs_from_env()
+            kwargs["base_url"] = self.url
+            return docker.APIClient(timeout=_TIMEOUT_S, use_ssh_client=self.url.startswith("ssh:"), **kwargs)
+        except Exception as exc:
+            raise self._unavailable(exc) from exc
+
+    def _knock(self) -> None:
+        """Raise OSError if nobody listens at a socket of this machine; the client itself would leave one open."""
+        if self.reach != "host" or self.url.startswith("npipe:"):
+            return
+        import socket
+
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(_TIMEOUT_S)
+            link.connect(self.url.removeprefix("http+").removeprefix("unix://"))
+
+    def _unavailable(self, exc: BaseException) -> SchedulerUnavailable:
+        return SchedulerUnavailable(f"docker engine {self.url}: cannot be reached: {_root(exc)}")
+
+    def call(self, function: Callable[[APIClient], Any], *, again: bool = False) -> Any:
+        """Return ``function(client)`` with the errors of client and transport translated.
+
+        Args:
+            function: one call.
+            again: it may be repeated: an idle connection may have been closed by an engine that was restarted.
+
+        Raises:
+            EngineError: if the engine refused.
+            SchedulerUnavailable: if it could not be reached.
+        """
+        import requests
+        from docker.errors import APIError, DockerException
+
+        for last in (not again, True):
+            try:
+                self._knock()
+                return function(self.api)
+            except APIError as exc:
+                code = getattr(exc.response, "status_code", SERVER_ERROR)
+                raise EngineError(_message(exc), int(code or SERVER_ERROR)) from exc
+            except (requests.RequestException, DockerException, OSError) as exc:
+                self.close()
+                if last:
+                    raise self._unavailable(exc) from exc
+        raise AssertionError
+
+    def query(self, function: Callable[[APIClient], Any]) -> Any:
+        """Do what `call` does for a question without effects; an answer that is an error means: cannot say."""
+        try:
+            return self.call(function, again=True)
+        except EngineError as exc:
+            if exc.code >= SERVER_ERROR:
+                raise SchedulerUnavailable(f"docker engine {self.url}: {exc}") from exc
+            raise
+
+    def close(self) -> None:
+        """Close the connection; it is made again if it is needed again."""
+        with self._lock:
+            api, self._api = self._api, None
+        if api is not None and self._pid == os.getpid():
+            api.close()
+
+    # ------------------------------------------------------------------------------------------------------- facts
+
+    def facts(self, app_id: str | None = None) -> dict[str, Facts]:
+        """Return all that the engine knows of one app, or of all, by app id.
+
+        What is noted is read before and after the containers, so that no conclusion mixes two moments: a container
+        counts as lost only if the app was recorded both before and after it was looked for.
+        """
+        before = self.notes(app_id)
+        for _ in range(_LOOKS):
+            found = self._containers(app_id, {each for each, facts in before.items() if facts.ended is not None})
+            after = self.notes(app_id)
+            for each, containers in found.items():
+                after.setdefault(each, Facts()).containers = containers
+            if not any(_mixed(before.get(each), facts) for each, facts in after.items()):
+                return after
+            before = after
+        return before
+
+    def notes(self, app_id: str | None = None) -> dict[str, Facts]:
+        """Return what is noted of apps in the labels of volumes."""
+        label = names.LABEL_APP if app_id is None else f"{names.LABEL_APP}={app_id}"
+        answer = self.query(lambda api: api.volumes(filters={"label": [label]}))
+        found: dict[str, Facts] = {}
+        for volume in answer.get("Volumes") or ():
+            labels = volume.get("Labels") or {}
+            facts = found.setdefault(labels.get(names.LABEL_APP, ""), Facts())
+            _note(facts, labels.get(names.LABEL_KIND, ""), labels.get(names.LABEL_DATA, ""))
+        return found
+
+    def _containers(self, app_id: str | None, brief: set[str]) -> dict[str, list[Container]]:
+        """Return the containers of apps; of those in ``brief`` what the list alone tells."""
+        label = names.LABEL_APP if app_id is None else f"{names.LABEL_APP}={app_id}"
+        rows = self.query(lambda api: api.containers(all=True, filters={"label": [label]}))
+        latest: dict[tuple[str, str, str], int] = {}
+        for row in rows:
+            labels = row["Labels"]
+            key = _key(labels)
+            latest[key] = max(latest.get(key, -1), _int(labels.get(names.LABEL_ATTEMPT)))
+        found: dict[str, list[Container]] = {}
+        for row in rows:
+            labels = row["Labels"]
+            app = labels[names.LABEL_APP]
+            is_latest = latest[_key(labels)] == _int(labels.get(names.LABEL_ATTEMPT))
+            details = self._inspect(row) if is_latest and app not in brief else {}
+            if details is not None:
+                found.setdefault(app, []).append(_container(row, details))
+        return found
+
+    def _inspect(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the ``State`` of a container, remembered while it cannot change; None if it is gone."""
+        container_id: str = row["Id"]
+        known = self._ended.get(container_id)  # no container of ours is ever started twice
+        if known is None and row["State"] == "running":
+            known = self._running.get(container_id)
+        if known is not None:
+            return known
+        try:
+            state: dict[str, Any] = self.query(lambda api: api.inspect_container(container_id))["State"]
+        except EngineError as exc:
+            if exc.code == NOT_FOUND:
+                return None
+            raise
+        remembered = {"running": self._running, "exited": self._ended, "dead": self._ended}.get(state["Status"])
+        if remembered is not None:
+            if len(remembered) > _REMEMBERED:
+                remembered.clear()
+            remembered[container_id] = state
+        return state
+
+    def doubt(self, container_id: str) -> None:
+        """Forget that a container runs: an engine tells of its end a moment before its lists do."""
+        self._running.pop(container_id, None)
+
+    # ----------------------------------------------------------------------------------------------------- changes
+
+    def note(self, app_id: str, kind: str, data: str, uid: str) -> bool:
+        """Note a fact about an app, unless one of that kind is noted already: the first one counts.
+
+        Returns:
+            True if this call noted it.
+        """
+        labels = {names.LABEL_APP: app_id, names.LABEL_KIND: kind, names.LABEL_DATA: data, names.LABEL_UID: uid}
+        name = names.volume_name(app_id, kind)
+        made = self.call(lambda api: api.create_volume(name, labels=labels), again=True)
+        return bool((made.get("Labels") or {}).get(names.LABEL_UID) == uid)
+
+    def forget(self, app_id: str, kind: str) -> None:
+        """Remove a noted fact; nothing happens if there is none."""
+        with ignoring(NOT_FOUND):
+            self.call(lambda api: api.remove_volume(names.volume_name(app_id, kind)), again=True)
+
+    def remove_container(self, container_id: str) -> None:
+        """Kill and remove a container; nothing happens if it is gone."""
+        with ignoring(NOT_FOUND, CONFLICT):  # conflict: somebody else is at it
+            self.call(lambda api: api.remove_container(container_id, force=True, v=True))
+
+    def remove_network(self, name: str) -> None:
+        """Remove a network; nothing happens if it is gone or still in use."""
+        with ignoring(NOT_FOUND, 403, CONFLICT):
+            self.call(lambda api: api.remove_network(name))
+
+    def signal(self, container_id: str, number: str) -> None:
+        """Send a signal to a container; nothing happens if it has ended."""
+        with ignoring(NOT_FOUND, CONFLICT):
+            self.call(lambda api: api.kill(container_id, number))
+
+
+@contextlib.contextmanager
+def ignoring(*codes: int) -> Iterator[None]:
+    """Ignore the engine's refusals of these codes."""
+    try:
+        yield
+    except EngineError as exc:
+        if exc.code not in codes:
+            raise
+
+
+def in_parallel(function: Callable[[Any], Any], items: Iterable[Any]) -> list[BaseException]:
+    """Call ``function`` with each item, a few at a time; return what was raised. No thread is left."""
+    items = list(items)
+    errors: list[BaseException] = []
+    if len(items) <= 1:
+        for item in items:
+            _guard(function, item, errors)
+        return errors
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_WORKERS, len(items))) as pool:
+        list(pool.map(lambda item: _guard(function, item, errors), items))
+    return errors
+
+
+def _guard(function: Callable[[Any], Any], item: Any, errors: list[BaseException]) -> None:
+    try:
+        function(item)
+    except Exception as exc:
+        errors.append(exc)
+
+
+def _note(facts: Facts, kind: str, data: str) -> None:
+    """Take one noted fact over; what this version does not understand is passed by."""
+    try:
+        if kind == RECORD:
+            facts.plan = Plan.from_json(data)
+        elif kind == STOP:
+            facts.stop = json.loads(data)
+        elif kind == DELETED:
+            facts.deleted = json.loads(data)
+        elif kind == ENDED:
+            facts.ended = data
+    except ValueError:
+        return
+
+
+def _mixed(before: Facts | None, after: Facts) -> bool:
+    """Tell whether what was noted changed between two looks in a way that matters for what the containers say."""
+    if after.plan is None or after.ended is not None:
+        return False
+    known = before is not None and before.plan is not None and before.plan.uid == after.plan.uid
+    return not known or ((before is not None and before.stop is not None) != (after.stop is not None))
+
+
+def _key(labels: dict[str, str]) -> tuple[str, str, str]:
+    return labels[names.LABEL_APP], labels.get(names.LABEL_ROLE, ""), labels.get(names.LABEL_REPLICA, "")
+
+
+def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
+    labels = row["Labels"]
+    status = state.get("Status", row["State"])
+    finished = seconds(state.get("FinishedAt")) if status in {"exited", "dead"} else None
+    return Container(
+        id=row["Id"],
+        name=row["Names"][0].lstrip("/") if row.get("Names") else row["Id"][:12],
+        role=labels.get(names.LABEL_ROLE, ""),
+        replica=_int(labels.get(names.LABEL_REPLICA)),
+        attempt=_int(labels.get(names.LABEL_ATTEMPT)),
+        restarts=Restarts.from_text(labels.get(names.LABEL_RESTARTS, "")),
+        uid=labels.get(names.LABEL_UID, ""),
+        status=status,
+        exit_code=state.get("ExitCode") if status in {"exited", "dead"} else None,
+        error=state.get("Error", ""),
+        oom=bool(state.get("OOMKilled")),
+        started=seconds(state.get("StartedAt")),
+        finished=finished,
+    )
+
+
+def _int(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+def _message(exc: Any) -> str:
+    """Return the engine's own words as one line."""
+    return " ".join(str(exc.explanation or exc).split())
+
+
+def _root(exc: BaseException) -> str:
+    """Return the innermost reason of a failed connection, as one line."""
+    import errno
+
+    seen: BaseException | None = exc
+    while seen is not None:
+        if isinstance(seen, OSError) and isinstance(seen.errno, int) and seen.errno in errno.errorcode:
+            return str(seen.strerror or seen)
+        seen = seen.__cause__ or seen.__context__
+    return " ".join(str(exc).split())[:300]

@@ -1,0 +1,191 @@
+"""The state folder: locks, the keeper's life sign, folders for results. Nothing about an app itself is kept here."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from transload.errors import ConfigError, SchedulerUnavailable
+from transload_docker import names
+
+_SLOTS: Final = 64
+_PATIENCE_S: Final = 120.0
+_SPAWN_AGAIN_S: Final = 5.0
+_PASSED_ON: Final = frozenset({"HOME", "PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SSH_AUTH_SOCK"})
+_PASSED_ON_PREFIXES: Final = ("DOCKER_", "PYTHON", "COVERAGE_", "XDG_", "TRANSLOAD_DOCKER_")
+
+_children: set[int] = set()  # keepers that this process started, until they are reaped
+
+
+def state_home() -> str:
+    """Return the state folder: ``TRANSLOAD_HOME``, else ``${XDG_STATE_HOME:-~/.local/state}/transload``."""
+    home = os.environ.get("TRANSLOAD_HOME")
+    if not home:
+        home = f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/transload"
+    return os.path.abspath(os.path.expanduser(home))
+
+
+class Home:
+    """What this user has on this machine for one engine.
+
+    Args:
+        url: the engine.
+        home: the state folder; None: `state_home`.
+    """
+
+    def __init__(self, url: str, home: str | None = None) -> None:
+        self.url = url
+        self.root = os.path.join(home or state_home(), "docker")
+        self.folder = os.path.join(self.root, hashlib.sha256(url.encode()).hexdigest()[:12])
+        self._guard = threading.Lock()
+        self._spawned = 0.0
+
+    @property
+    def owner(self) -> str:
+        """Whose keeper looks after the apps that are submitted from here: this machine and state folder."""
+        return f"{socket.gethostname()}:{names.short_hash(os.path.realpath(self.root), 12)}"
+
+    def ensure(self) -> None:
+        """Make the folders, for this user alone.
+
+        Raises:
+            ConfigError: if they cannot be made, or the state folder is somebody else's or open to others.
+        """
+        home = os.path.dirname(self.root)
+        try:
+            os.makedirs(home, mode=0o700, exist_ok=True)
+            found = os.stat(home)
+            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+                raise ConfigError(f"state folder {home}: must belong to you and be writable by nobody else")
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise ConfigError(f"state folder {exc.filename or home}: {exc.strerror} (set TRANSLOAD_HOME)") from exc
+
+    def results_folder(self, app_id: str) -> str:
+        """Return the folder of the host for the results of an app, whether it exists or not."""
+        return os.path.join(self.root, "results", names.base_name(app_id))
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder that is to be mounted; one of our own is open to whatever user a container has.
+
+        Its parents are not: on this machine nobody else gets in.
+        """
+        own = path.startswith(self.root + os.sep)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        if own:
+            os.chmod(path, 0o777)  # noqa: S103 - below folders that only the owner can enter
+
+    def remove_results(self, path: str) -> None:
+        """Remove a folder of results that is our own."""
+        if path.startswith(os.path.join(self.root, "results") + os.sep):
+            shutil.rmtree(path, ignore_errors=True)
+
+    # -------------------------------------------------------------------------------------------------------- locks
+
+    @contextlib.contextmanager
+    def lock(self, app_id: str, patience: float = _PATIENCE_S) -> Iterator[bool]:
+        """Hold the lock of an app: whoever makes or starts its containers does. It is free again when its holder dies.
+
+        Args:
+            app_id: the app.
+            patience: seconds to wait; 0: do not wait, yield False instead.
+
+        Raises:
+            SchedulerUnavailable: if it was not free in time.
+        """
+        self.ensure()
+        slot = int(names.short_hash(app_id), 16) % _SLOTS
+        descriptor = os.open(
+            os.path.join(self.folder, f"lock-{slot:02d}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            got = _take(descriptor, patience)
+            if not got and patience:
+                raise SchedulerUnavailable(f"app {app_id}: another process has been submitting it for {patience:g} s")
+            yield got
+        finally:
+            os.close(descriptor)
+
+    def keeper_lock(self) -> int | None:
+        """Take the lock that only the living keeper holds; return its descriptor, or None if there is a keeper."""
+        self.ensure()
+        descriptor = os.open(os.path.join(self.folder, "keeper.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if _take(descriptor, 0.0):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def ensure_keeper(self) -> None:
+        """Start a keeper unless one lives. Returns at once; a second one ends by itself."""
+        _reap()
+        descriptor = self.keeper_lock()
+        if descriptor is None:
+            return
+        os.close(descriptor)
+        with self._guard:
+            if self._spawned and time.monotonic() < self._spawned + _SPAWN_AGAIN_S:
+                return
+            self._spawned = time.monotonic()
+        self._spawn()
+
+    def _spawn(self) -> None:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        }
+        environment["TRANSLOAD_HOME"] = os.path.dirname(self.root)
+        log = os.path.join(self.folder, "keeper.log")
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "transload_docker.keeper", self.url],
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                cwd="/",
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise SchedulerUnavailable(f"cannot start the keeper of apps: {exc}") from exc
+        finally:
+            os.close(descriptor)
+        child.returncode = 0  # it outlives this process: no complaint about that; `_reap` waits for it
+        _children.add(child.pid)
+
+
+def _reap() -> None:
+    """Wait for keepers of this process that have ended, so that no zombie is left in a long-lived one."""
+    for pid in list(_children):
+        try:
+            ended = os.waitpid(pid, os.WNOHANG)[0] == pid
+        except ChildProcessError:  # forked away from, or reaped by somebody else
+            ended = True
+        if ended:
+            _children.discard(pid)
+
+
+def _take(descriptor: int, patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    pause = 0.002
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+        time.sleep(pause)  # flock has no timeout of its own
+        pause = min(pause * 1.5, 0.05)

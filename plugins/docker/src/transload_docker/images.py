@@ -1,0 +1,166 @@
+"""Images: there or not, pulled only as the policy says; and the patched image that carries a workspace."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import tarfile
+import tempfile
+from typing import IO, Any, Final
+
+from transload.errors import SpecError, SubmitError
+from transload.specs import AppDef, Workspace
+from transload.workspace import workspace_digest, workspace_files
+from transload_docker import names
+from transload_docker.convert import WORKSPACE_REPOSITORY, is_folder
+from transload_docker.engine import CONFLICT, NOT_FOUND, Engine, EngineError
+from transload_docker.home import Home
+
+DEFAULT_FOLDER: Final = "/workspace"
+"""Where a workspace goes in an image that has no working directory of its own."""
+
+
+def inspect(engine: Engine, image: str) -> dict[str, Any] | None:
+    """Return what the engine knows of an image; None if it has none of that name."""
+    try:
+        found: dict[str, Any] = engine.query(lambda api: api.inspect_image(image))
+    except EngineError as exc:
+        if exc.code == NOT_FOUND:
+            return None
+        raise SubmitError(f"image {image!r}: {exc}") from exc
+    return found
+
+
+def ensure(engine: Engine, image: str, policy: str) -> dict[str, Any]:
+    """Return what the engine knows of an image, pulled first if the policy says so.
+
+    Raises:
+        SubmitError: if it is not there and not to be pulled, or cannot be pulled.
+    """
+    own = image.startswith(f"{WORKSPACE_REPOSITORY}:")
+    found = inspect(engine, image)
+    if found is not None and (policy != "always" or own):
+        return found
+    if policy == "never" or own:
+        raise SubmitError(
+            f"image {image!r} is not on the engine {engine.url}, and pull=never: "
+            f"pull it (docker pull {image}), or run with pull=missing"
+        )
+    return _pull(engine, image)
+
+
+def _pull(engine: Engine, image: str) -> dict[str, Any]:
+    from docker.utils import parse_repository_tag
+
+    repository, tag = parse_repository_tag(image)
+    try:
+        for line in engine.call(lambda api: api.pull(repository, tag=tag or "latest", stream=True, decode=True)):
+            if "error" in line:
+                raise SubmitError(f"image {image!r} cannot be pulled: {line['error']}")
+    except EngineError as exc:
+        raise SubmitError(f"image {image!r} cannot be pulled: {exc}", transient=exc.code >= 500) from exc
+    found = inspect(engine, image)
+    if found is None:
+        raise SubmitError(f"image {image!r} was pulled and is not there")
+    return found
+
+
+def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, default: str) -> AppDef:
+    """Return the app with an image that carries the workspace for each role that has one; ``app`` itself if none has.
+
+    Args:
+        engine: the engine.
+        home: the state folder, for a lock.
+        app: the app.
+        policy: when images are pulled.
+        default: image for roles whose own image is a folder of this machine.
+
+    Raises:
+        SubmitError: if an image is missing or cannot be built.
+        SpecError: if a workspace cannot be read.
+    """
+    if not any(role.workspace for role in app.roles):
+        return app
+    app = copy.deepcopy(app)
+    for index, role in enumerate(app.roles):
+        if role.workspace:
+            base = ensure(engine, default if is_folder(role.image) else role.image, policy)
+            try:
+                role.image = _patched(engine, home, base, role.workspace)
+            except OSError as exc:
+                raise SpecError(f"roles[{index}].workspace: cannot be read: {exc}") from exc
+            role.workspace = None
+    return app
+
+
+def _patched(engine: Engine, home: Home, base: dict[str, Any], workspace: Workspace) -> str:
+    """Return the name of an image made of a base and a workspace, built unless it is there already."""
+    config = base.get("Config") or {}
+    folder = config.get("WorkingDir") or ""
+    folder = DEFAULT_FOLDER if folder in ("", "/") else folder
+    key = f"{base['Id']}\n{folder}\n{workspace_digest(workspace)}"
+    tag = hashlib.sha256(key.encode()).hexdigest()[:16]
+    name = f"{WORKSPACE_REPOSITORY}:{tag}"
+    with home.lock(name):
+        if inspect(engine, name) is None:
+            try:
+                _build(engine, base["Id"], config, workspace, folder, tag)
+            except EngineError as exc:
+                raise SubmitError(f"workspace {workspace}: its image cannot be built: {exc}") from exc
+    return name
+
+
+def _build(engine: Engine, base: str, config: dict[str, Any], workspace: Workspace, folder: str, tag: str) -> None:
+    # create, copy in, commit: works on every engine, needs no builder and never runs anything
+    body = {"Image": base, "Entrypoint": ["/transload-workspace"], "Cmd": [], "Labels": {names.LABEL_WORKSPACE: tag}}
+    made = engine.call(lambda api: api.create_container_from_config(body))["Id"]
+    try:
+        with tempfile.TemporaryFile() as archive:
+            _write_archive(archive, workspace, folder)
+            archive.seek(0)
+            engine.call(lambda api: api.put_archive(made, "/", archive))
+        changes = [
+            f"ENTRYPOINT {json.dumps(config.get('Entrypoint') or [])}",
+            f"CMD {json.dumps(config.get('Cmd') or [])}",
+            f"WORKDIR {folder}",
+        ]
+        engine.call(lambda api: api.commit(made, repository=WORKSPACE_REPOSITORY, tag=tag, changes=changes))
+    finally:
+        engine.remove_container(made)
+
+
+def _write_archive(archive: IO[bytes], workspace: Workspace, folder: str) -> None:
+    """Write a workspace as a tar archive, readable for any user of the image."""
+    seen: dict[str, str] = {}
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        root = tarfile.TarInfo(folder.strip("/"))
+        root.type, root.mode = tarfile.DIRTYPE, 0o755
+        tar.addfile(root)
+        for source, inner in workspace_files(workspace):
+            if inner in seen:
+                raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
+            seen[inner] = source
+            tar.add(source, os.path.join(folder, inner).lstrip("/"), recursive=False, filter=_anonymous)
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode |= 0o444
+    return entry
+
+
+def remove_workspace_images(engine: Engine) -> list[str]:
+    """Remove the patched images that no container uses; return their names."""
+    rows = engine.query(lambda api: api.images(name=WORKSPACE_REPOSITORY))
+    removed = []
+    for tag in [tag for row in rows for tag in row.get("RepoTags") or ()]:
+        try:
+            engine.call(lambda api, tag=tag: api.remove_image(tag))  # type: ignore[misc]
+            removed.append(tag)
+        except EngineError as exc:
+            if exc.code not in (CONFLICT, NOT_FOUND):
+                raise
+    return removed

@@ -1,0 +1,283 @@
+"""The keeper: a process of the submitting user that looks after all of their apps on one engine.
+
+It restarts, ends what belongs together, sees to time limits and cancels, and notes final states. It holds nothing that
+the engine does not: killed at any moment, it is replaced by whichever client looks next. It ends when there is nothing
+to keep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+from transload.errors import SchedulerUnavailable, TransloadError
+from transload_docker import names
+from transload_docker.engine import Engine, EngineError, in_parallel
+from transload_docker.home import Home
+from transload_docker.judge import CANCEL, FAILURE, Renewal, Verdict, is_alive, judge
+from transload_docker.plan import ENDED, STOP, Container, Facts, Plan
+from transload_docker.submit import renewed
+from transload_docker.watch import EngineWatch
+
+ENV_LINGER: Final = "TRANSLOAD_DOCKER_LINGER"
+_LINGER_S: Final = 5.0
+_RESYNC_S: Final = 30.0
+_BUSY_S: Final = 0.1
+_PATIENCE_S: Final = 1800.0
+_MAX_LOG_BYTES: Final = 1 << 20
+_TURNS: Final = 20
+_STARTS: Final = 3
+
+
+class Keeper:
+    """Keeps the apps of one owner on one engine.
+
+    Args:
+        engine: the engine.
+        home: the state folder.
+        linger: seconds to stay when there is nothing to keep.
+    """
+
+    def __init__(self, engine: Engine, home: Home, linger: float = _LINGER_S) -> None:
+        self.engine = engine
+        self.home = home
+        self.linger = linger
+        self._ending: dict[str, float] = {}  # container id → when it is killed (monotonic)
+        self._due: dict[str, float] = {}  # app id → when to look again (monotonic)
+        self._refused: dict[str, int] = {}  # container id → how often the engine would not start it
+        self._watch: EngineWatch | None = None
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End soon; apps go on and wait for the next keeper."""
+        self.stopped = True
+        if self._watch is not None:
+            self._watch.wake()
+
+    def has_work(self) -> bool:
+        """Tell whether there is an app to keep."""
+        return any(self._is_ours(facts) for facts in self.engine.notes().values())
+
+    def run(self) -> None:
+        """Keep apps until there has been nothing to keep for a while, or the engine was away for too long."""
+        watch = self._watch = EngineWatch(self.engine, everything=True)
+        try:
+            self._loop(watch)
+        finally:
+            watch.close()
+
+    def _loop(self, watch: EngineWatch) -> None:
+        quiet_since = seen = time.monotonic()
+        resync = 0.0
+        changed: set[str] = set()
+        while not self.stopped and os.path.isdir(self.home.folder):
+            now = time.monotonic()
+            try:
+                if now >= resync:
+                    changed |= self._all()
+                    resync = now + _RESYNC_S
+                changed |= {app_id for app_id, due in self._due.items() if due <= now}
+                for app_id in changed:
+                    self._look_safely(app_id)
+                seen = time.monotonic()
+            except SchedulerUnavailable:
+                if now - seen > _PATIENCE_S:
+                    return
+                resync = 0.0
+            watch.update(list(self._due))
+            changed = set()
+            now = time.monotonic()
+            if self._due:
+                quiet_since = now
+            elif now - quiet_since >= self.linger:
+                return
+            ends = [*self._due.values(), resync or now + 1.0]
+            if not self._due:
+                ends.append(quiet_since + self.linger)
+            changed = watch.wait(max(0.0, min(ends) - now))
+
+    def _all(self) -> set[str]:
+        """Return the ids of all apps that are to be kept, and clear what no app claims."""
+        notes = self.engine.notes()
+        found = {app_id for app_id, facts in notes.items() if self._is_ours(facts)}
+        for app_id in self._unclaimed(notes):
+            self._clear(app_id)
+        for app_id in set(self._due) - found:
+            del self._due[app_id]
+        return found
+
+    def _is_ours(self, facts: Facts) -> bool:
+        if facts.plan is None or facts.ended is not None:
+            return False
+        return facts.plan.owner == self.home.owner or (facts.stop or {}).get("owner") == self.home.owner
+
+    def _unclaimed(self, notes: dict[str, Facts]) -> set[str]:
+        """Return apps of which there are containers of this owner, but no record."""
+        label = f"{names.LABEL_OWNER}={self.home.owner}"
+        rows = self.engine.query(lambda api: api.containers(all=True, filters={"label": [label]}))
+        ids = {row["Labels"][names.LABEL_APP] for row in rows}
+        return {app_id for app_id in ids if notes.get(app_id, Facts()).plan is None}
+
+    def _clear(self, app_id: str) -> None:
+        """Remove what a submit or a delete has left that died in between."""
+        with self.home.lock(app_id, patience=0.0) as got:
+            facts = self.engine.facts(app_id).get(app_id, Facts()) if got else Facts()
+            if got and facts.plan is None:
+                in_parallel(lambda c: self.engine.remove_container(c.id), facts.containers)
+                self.engine.remove_network(names.network_name(app_id))
+                for kind in (STOP, ENDED):
+                    self.engine.forget(app_id, kind)
+
+    # ------------------------------------------------------------------------------------------------------ one app
+
+    def _look_safely(self, app_id: str) -> None:
+        """Do `_look`; trouble with one app is not the others'."""
+        try:
+            self._look(app_id)
+        except EngineError as exc:
+            _log(f"app {app_id}: {exc}")
+            self._due[app_id] = time.monotonic() + 1.0
+
+    def _look(self, app_id: str) -> None:
+        """Look at an app, and do what is to be done until nothing is."""
+        for _ in range(_TURNS):
+            facts = self.engine.facts(app_id).get(app_id, Facts())
+            if facts.plan is None or not self._is_ours(facts):
+                self._due.pop(app_id, None)
+                return
+            verdict = judge(facts, time.time())
+            if not self._has_steps(verdict):
+                self._due[app_id] = self._next(verdict)
+                return
+            with self.home.lock(app_id, patience=0.0) as got:
+                if not got:
+                    self._due[app_id] = time.monotonic() + _BUSY_S
+                    return
+                # looked at again: only what is true under the lock may be acted upon
+                facts = self.engine.facts(app_id).get(app_id, Facts())
+                if facts.plan is not None and self._is_ours(facts):
+                    self._act(facts.plan, judge(facts, time.time()))
+        self._due[app_id] = time.monotonic() + _BUSY_S
+
+    def _has_steps(self, verdict: Verdict) -> bool:
+        now = time.monotonic()
+        ending = any(self._ending.get(container.id, 0.0) <= now for container in verdict.end)
+        return bool(verdict.stop or ending or verdict.renew or verdict.start or verdict.note)
+
+    def _next(self, verdict: Verdict) -> float:
+        now = time.monotonic()
+        dues = [self._ending[container.id] for container in verdict.end if container.id in self._ending]
+        if verdict.due is not None:
+            dues.append(now + max(0.0, verdict.due - time.time()))
+        return min(dues, default=now + _RESYNC_S)
+
+    def _act(self, plan: Plan, verdict: Verdict) -> None:
+        app_id = plan.app_id
+        if verdict.stop is not None:
+            reason, msg = verdict.stop
+            self.engine.note(app_id, STOP, stop_note(reason, msg, self.home.owner), plan.uid)
+        for container in verdict.end:
+            self._end(container, plan.grace)
+        if plan.owner == self.home.owner:
+            self._renew(plan, verdict.renew)
+            self._start(plan, verdict.start)
+        if verdict.note:
+            self.engine.note(app_id, ENDED, verdict.status.to_json(), plan.uid)
+            if plan.network:
+                self.engine.remove_network(plan.network)
+
+    def _end(self, container: Container, grace: float) -> None:
+        now = time.monotonic()
+        due = self._ending.get(container.id)
+        if due is None:
+            self.engine.signal(container.id, "SIGTERM")
+            self._ending[container.id] = now + grace
+        elif now >= due and is_alive(container):
+            self.engine.signal(container.id, "SIGKILL")
+            self._ending[container.id] = now + 1.0
+
+    def _renew(self, plan: Plan, renewals: Sequence[Renewal]) -> None:
+        for renewal in renewals:
+            level = renewal.restarts.to_text()
+            try:
+                renewed(self.engine, plan.app_id, renewal.last, renewal.attempt, level, plan.network)
+            except EngineError as exc:
+                self._give_up(plan, renewal.last, exc)
+                return
+
+    def _start(self, plan: Plan, containers: Sequence[Container]) -> None:
+        ordered = list(containers)  # in the order of the plan: rank 0 first, the others look for it
+        for part in (ordered[:1], ordered[1:]):
+            in_parallel(lambda container: self._start_one(plan, container), part)
+
+    def _start_one(self, plan: Plan, container: Container) -> None:
+        try:
+            self.engine.call(lambda api: api.start(container.id))
+        except EngineError as exc:
+            # usually the engine notes the reason with the container, and the next look finds a failed replica
+            self._refused[container.id] = self._refused.get(container.id, 0) + 1
+            if self._refused[container.id] >= _STARTS:
+                self._give_up(plan, container, exc)
+
+    def _give_up(self, plan: Plan, container: Container, exc: EngineError) -> None:
+        msg = f"role {container.role!r}, replica {container.replica} cannot be started again: {exc}"
+        self.engine.note(plan.app_id, STOP, stop_note(FAILURE, msg, self.home.owner), plan.uid)
+
+
+def stop_note(reason: str, msg: str, owner: str) -> str:
+    """Return the text of the note that an app is being ended."""
+    return json.dumps({"reason": reason, "msg": msg, "time": time.time(), "owner": owner})
+
+
+def cancel_note(owner: str) -> str:
+    """Return the text of the note that somebody asked for an app's end."""
+    return stop_note(CANCEL, "", owner)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Keep the apps on the engine ``argv[0]``, unless somebody does already."""
+    home = Home(argv[0])
+    _limit_log(home)
+    engine = Engine(argv[0])
+    keeper = Keeper(engine, home, float(os.environ.get(ENV_LINGER) or _LINGER_S))
+    signal.signal(signal.SIGTERM, lambda *_: keeper.stop())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    while True:
+        lock = home.keeper_lock()
+        if lock is None:
+            return 0
+        try:
+            keeper.run()
+        except Exception:
+            _log(traceback.format_exc())
+            return 1
+        finally:
+            os.close(lock)
+        # an app that came while this keeper made up its mind saw the lock held: look once more without it
+        try:
+            if keeper.stopped or not keeper.has_work():
+                return 0
+        except TransloadError:
+            return 0
+
+
+def _log(text: str) -> None:
+    print(time.strftime("%FT%TZ", time.gmtime()), text, file=sys.stderr, flush=True)  # noqa: T201 - it is keeper.log
+
+
+def _limit_log(home: Home) -> None:
+    path = os.path.join(home.folder, "keeper.log")
+    with contextlib.suppress(OSError):
+        if os.path.getsize(path) > _MAX_LOG_BYTES:
+            os.truncate(path, 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,254 @@
+"""Reading the logs of a replica from an engine: whole lines, each once, from any point on.
+
+An engine gives a log as messages: a line, or a piece of a long one, with the time at which it was taken. Within one
+stream times never run backwards, so "the time of the last message read, and how many of that time" is a place in it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from transload.errors import SchedulerUnavailable, SpecError
+from transload.schedulers.api import Stream
+from transload_docker.engine import Engine, EngineError
+
+STDOUT: Final = 1
+STDERR: Final = 2
+NUMBERS: Final = {Stream.STDOUT: (STDOUT,), Stream.STDERR: (STDERR,), Stream.COMBINED: (STDOUT, STDERR)}
+_NS: Final = 1_000_000_000
+# The two streams of a container are timed by two threads of the engine: a message may come after one that is younger.
+_DISORDER_NS: Final = 50_000_000
+_BLOCK: Final = 1 << 16
+_HEADER: Final = 8
+
+
+@dataclass(slots=True)
+class Place:
+    """A place in one stream.
+
+    Args:
+        time: time of the last message read, nanoseconds since the epoch; 0: nothing was read.
+        count: how many messages of exactly that time were read.
+    """
+
+    time: int = 0
+    count: int = 0
+
+    def pass_by(self, moment: int) -> None:
+        """Go on behind a message of that time."""
+        if moment == self.time:
+            self.count += 1
+        else:
+            self.time, self.count = moment, 1
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A place in the log of a replica.
+
+    Args:
+        attempt: which attempt of the replica.
+        places: the place in stdout and in stderr.
+    """
+
+    attempt: int = 0
+    places: dict[int, Place] = field(default_factory=lambda: {STDOUT: Place(), STDERR: Place()})
+
+    def text(self) -> str:
+        """Return the cursor as text."""
+        out, err = self.places[STDOUT], self.places[STDERR]
+        return f"{self.attempt}:{out.time}.{out.count}:{err.time}.{err.count}"
+
+    @staticmethod
+    def of(text: str | None) -> Cursor:
+        """Read what `text` gave; None is the beginning.
+
+        Raises:
+            SpecError: if it is not a cursor.
+        """
+        if text is None:
+            return Cursor()
+        try:
+            attempt, *places = text.split(":")
+            out, err = (Place(*map(int, place.split(".", 1))) for place in places if "." in place)
+            return Cursor(int(attempt), {STDOUT: out, STDERR: err})
+        except (TypeError, ValueError) as exc:
+            raise SpecError(f"log cursor {text!r}: is not one that this scheduler gave") from exc
+
+    def next_attempt(self, attempt: int) -> None:
+        """Go to the beginning of an attempt."""
+        self.attempt = attempt
+        self.places = {STDOUT: Place(), STDERR: Place()}
+
+    def since(self, streams: tuple[int, ...]) -> int:
+        """Return a time before which there is nothing to read, nanoseconds since the epoch; 0: from the beginning."""
+        latest = max(self.places[stream].time for stream in streams)
+        return min(max(self.places[stream].time, latest - _DISORDER_NS, 0) for stream in streams)
+
+
+@dataclass(slots=True)
+class Line:
+    """One line.
+
+    Args:
+        text: the line, newline included unless it is the unfinished last one.
+        time: when its beginning was written, nanoseconds since the epoch.
+        size: bytes.
+    """
+
+    text: str
+    time: int
+    size: int
+
+
+def nanoseconds(text: str) -> int:
+    """Return an engine's time as nanoseconds since the epoch.
+
+    Raises:
+        ValueError: if it is not one.
+    """
+    whole, _, rest = text.rstrip("Z").partition(".")
+    seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
+    return seconds * _NS + int((rest or "0").ljust(9, "0")[:9])
+
+
+def to_nanoseconds(moment: datetime | None) -> int | None:
+    """Return a moment (naive: local time) as nanoseconds since the epoch."""
+    return None if moment is None else round(moment.timestamp() * 1_000_000) * 1000
+
+
+class Reader:
+    """Reads lines of one container from a cursor on, moving the cursor behind each line as it is taken.
+
+    Args:
+        engine: the engine.
+        container_id: the container.
+        streams: which of stdout and stderr.
+        cursor: where to begin; moved on.
+        follow: go on until the container ends.
+        start: nothing before this time, nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        container_id: str,
+        streams: tuple[int, ...],
+        cursor: Cursor,
+        *,
+        follow: bool = False,
+        start: int = 0,
+    ) -> None:
+        self._cursor = cursor
+        self._seen = {stream: copy.copy(cursor.places[stream]) for stream in streams}
+        self._skip = {stream: cursor.places[stream].count for stream in streams}
+        self._parts: dict[int, list[bytes]] = {stream: [] for stream in streams}
+        self._began = dict.fromkeys(streams, 0)
+        self._start = start
+        self._engine = engine
+        self._response = self._open(container_id, streams, follow, max(cursor.since(streams), start))
+        self.at_end = False
+
+    def _open(self, container_id: str, streams: tuple[int, ...], follow: bool, since: int) -> Any:
+        params: dict[str, Any] = {
+            "stdout": int(STDOUT in streams),
+            "stderr": int(STDERR in streams),
+            "timestamps": 1,
+            "follow": int(follow),
+            "tail": "all",
+        }
+        if since:
+            params["since"] = f"{since // _NS}.{since % _NS:09d}"
+
+        def ask(api: Any) -> Any:
+            response = api._get(
+                api._url("/containers/{0}/logs", container_id), params=params, stream=True, timeout=None
+            )
+            api._raise_for_status(response)
+            return response
+
+        try:
+            return self._engine.call(ask, again=True)
+        except EngineError as exc:
+            raise SchedulerUnavailable(
+                f"docker engine {self._engine.url}: no log of {container_id[:12]}: {exc}"
+            ) from exc
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._response.close()
+
+    def lines(self) -> Iterator[Line]:
+        """Yield whole lines. ``at_end`` is True afterwards unless the connection broke."""
+        for stream, payload in self._messages():
+            stamp, _, data = payload.partition(b" ")
+            moment = nanoseconds(stamp.decode("ascii"))
+            place = self._seen.get(stream)
+            if place is None or moment < max(place.time, self._start):
+                continue
+            if moment == place.time and self._skip[stream]:
+                self._skip[stream] -= 1
+                continue
+            if moment != place.time:
+                self._skip[stream] = 0
+            place.pass_by(moment)
+            yield from self._take(stream, moment, data)
+
+    def _take(self, stream: int, moment: int, data: bytes) -> Iterator[Line]:
+        parts = self._parts[stream]
+        if not parts:
+            self._began[stream] = moment
+        parts.append(data)
+        if data.endswith(b"\n"):
+            line = b"".join(parts)
+            parts.clear()
+            self._cursor.places[stream] = copy.copy(self._seen[stream])
+            yield Line(line.decode("utf-8", "replace"), self._began[stream], len(line))
+
+    def rest(self) -> Iterator[Line]:
+        """Yield the unfinished last line of each stream; only sensible once the container has ended."""
+        for stream, parts in self._parts.items():
+            if parts:
+                line = b"".join(parts)
+                parts.clear()
+                self._cursor.places[stream] = copy.copy(self._seen[stream])
+                yield Line(line.decode("utf-8", "replace"), self._began[stream], len(line))
+
+    def _messages(self) -> Iterator[tuple[int, bytes]]:
+        """Yield ``(stream, bytes)`` of each frame, however the engine cut them into blocks."""
+        import http.client
+
+        import requests
+        import urllib3  # type: ignore[import-untyped,unused-ignore]
+
+        raw = self._response.raw
+        read = getattr(raw, "read1", None) or raw.read
+        buffer = bytearray()
+        try:
+            while True:
+                block = read(_BLOCK)
+                if not block:
+                    break
+                buffer += block
+                position = 0
+                while len(buffer) - position >= _HEADER:
+                    length = int.from_bytes(buffer[position + 4 : position + _HEADER], "big")
+                    end = position + _HEADER + length
+                    if len(buffer) < end:
+                        break
+                    yield buffer[position], bytes(buffer[position + _HEADER : end])
+                    position = end
+                del buffer[:position]
+        except (
+            OSError,
+            http.client.HTTPException,
+            urllib3.exceptions.HTTPError,
+            requests.RequestException,
+            ValueError,
+        ):
+            return  # broken off: the reader is not at the end
+        self.at_end = True

@@ -1,0 +1,80 @@
+"""Names and labels of what an app has on an engine: containers, a network, volumes that serve as records."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+PREFIX: Final = "transload."
+"""What the names of networks and volumes of apps start with."""
+
+LABEL_APP: Final = "transload.app-id"
+LABEL_UID: Final = "transload.uid"
+LABEL_OWNER: Final = "transload.owner"
+LABEL_ROLE: Final = "transload.role"
+LABEL_REPLICA: Final = "transload.replica"
+LABEL_ATTEMPT: Final = "transload.attempt"
+LABEL_RESTARTS: Final = "transload.restarts"
+LABEL_HOST: Final = "transload.host"
+LABEL_KIND: Final = "transload.kind"
+LABEL_DATA: Final = "transload.data"
+LABEL_WORKSPACE: Final = "transload.workspace"
+
+_SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}\Z")
+_NOT_SAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_NOT_DNS: Final = re.compile(r"[^a-z0-9-]+")
+
+
+def short_hash(text: str, length: int = 8) -> str:
+    """Return the first hex digits of a digest of ``text``."""
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def base_name(app_id: str) -> str:
+    """Return the part of names that stands for an app: the id itself where an engine takes it, no dot inside."""
+    if _SAFE.match(app_id):
+        return app_id
+    readable = _NOT_SAFE.sub("-", app_id).strip("-_")[:48] or "app"
+    return f"{readable}-{short_hash(app_id)}"
+
+
+def container_name(app_id: str, role: str, replica: int, attempt: int) -> str:
+    """Return the name of the container of one attempt of a replica."""
+    return f"{base_name(app_id)}.{role}.{replica}.{attempt}"
+
+
+def network_name(app_id: str) -> str:
+    """Return the name of the app's own network."""
+    return f"{PREFIX}{base_name(app_id)}"
+
+
+def volume_name(app_id: str, kind: str) -> str:
+    """Return the name of the empty volume that keeps one fact about an app in its labels."""
+    return f"{PREFIX}{base_name(app_id)}.{kind}"
+
+
+def app_base_of_volume(name: str) -> str | None:
+    """Return the `base_name` that a volume's name speaks of; None for a stranger's volume."""
+    if not name.startswith(PREFIX) or name.count(".") != 2:
+        return None
+    return name.split(".")[1]
+
+
+def host_names(app_id: str, roles: Sequence[tuple[str, int]], shared: bool) -> list[list[str]]:
+    """Return the host name of each replica, as the others of the app reach it.
+
+    Args:
+        app_id: the app.
+        roles: name and number of replicas of each role.
+        shared: the network is not the app's own: the names must then tell the app too.
+    """
+    labels: list[str] = []
+    for name, _ in roles:
+        label = _NOT_DNS.sub("-", name.lower()).strip("-")[:40] or "role"
+        while label in labels:  # "a_b" and "a.b" are two roles and must stay two hosts
+            label = f"{label[:40]}-{short_hash(name, 4)}"
+        labels.append(label)
+    start = f"{short_hash(app_id, 10)}-" if shared else ""
+    return [[f"{start}{label}-{k}" for k in range(count)] for label, (_, count) in zip(labels, roles, strict=True)]

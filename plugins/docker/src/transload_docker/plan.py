@@ -1,0 +1,184 @@
+"""What is kept of an app on the engine: the plan made at submit, and the facts noted later. Data only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from transload.specs import RetryPolicy
+
+SCHEMA: Final = 1
+
+RECORD: Final = "app"
+STOP: Final = "stop"
+ENDED: Final = "ended"
+DELETED: Final = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class RolePlan:
+    """How a role is kept.
+
+    Args:
+        name: its name.
+        replicas: how many.
+        needed: how many must end well.
+        max_retries: how often a failure is answered by starting again.
+        policy: what is started again.
+    """
+
+    name: str
+    replicas: int
+    needed: int
+    max_retries: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is needed to keep an app, whoever does it; written once, when the app is complete on the engine.
+
+    Args:
+        app_id: the app.
+        uid: what this one submit is called, unlike any other.
+        owner: whose keeper looks after it (host and state folder).
+        roles: its roles.
+        created: when it was submitted, seconds since the epoch by the submitter's clock.
+        timeout: seconds that it may take; None: no limit.
+        grace: seconds between asking a replica to end and killing it.
+        network: name of the network made for it; ``""`` if none was.
+        digest: digest of the app.
+        session: name of the session.
+        name: name of the app.
+        id_given: the id is the caller's.
+        tracker_base: where it reports results.
+        results: folder of the host that was made for its results, ``""`` if none was.
+        cfg: run options, without secrets.
+        app: the app as JSON text, secret-looking values masked.
+    """
+
+    app_id: str
+    uid: str
+    owner: str
+    roles: tuple[RolePlan, ...]
+    created: float
+    timeout: float | None = None
+    grace: float = 10.0
+    network: str = ""
+    digest: str = ""
+    session: str = ""
+    name: str = ""
+    id_given: bool = False
+    tracker_base: str | None = None
+    results: str = ""
+    cfg: Mapping[str, Any] = field(default_factory=dict)
+    app: str = ""
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """Read what `to_json` wrote; unknown fields are ignored.
+
+        Raises:
+            ValueError: if it is not a plan, or one of a newer schema.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("schema", 0) > SCHEMA:
+            raise ValueError("not a plan that this version reads")
+        try:
+            data["roles"] = tuple(RolePlan(**role) for role in data["roles"])
+            return Plan(**{key: data[key] for key in Plan.__slots__ if key in data})
+        except (KeyError, TypeError) as exc:
+            raise ValueError(f"not a plan: {exc!r}") from exc
+
+    def role(self, name: str) -> RolePlan:
+        """Return a role; KeyError if there is none of that name."""
+        for role in self.roles:
+            if role.name == name:
+                return role
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """How often a container's replica, its role and its app had been started again when it was made."""
+
+    app: int = 0
+    role: int = 0
+    replica: int = 0
+
+    def used(self, policy: str) -> int:
+        """Return the number that counts against a role's ``max_retries``."""
+        counted = {RetryPolicy.REPLICA.value: self.replica, RetryPolicy.ROLE.value: self.role}
+        return counted.get(policy, self.app)
+
+    def to_text(self) -> str:
+        """Return the form of a label."""
+        return f"{self.app}.{self.role}.{self.replica}"
+
+    @staticmethod
+    def from_text(text: str) -> Restarts:
+        """Read `to_text`; nothing was started again if it is not of that form."""
+        parts = text.split(".")
+        if len(parts) == 3 and all(part.isdigit() for part in parts):
+            return Restarts(*map(int, parts))
+        return Restarts()
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of an app, that is one attempt of a replica.
+
+    Args:
+        id: the engine's id.
+        name: its name.
+        role: role of the replica.
+        replica: number of the replica.
+        attempt: how often the replica had been started before.
+        restarts: see `Restarts`.
+        uid: the submit that it belongs to.
+        status: what the engine calls its state.
+        exit_code: exit status as the engine gives it; None while it runs.
+        error: why the engine could not start it.
+        oom: the kernel killed it for its memory limit.
+        started: seconds since the epoch, or None.
+        finished: seconds since the epoch, or None.
+    """
+
+    id: str
+    name: str
+    role: str
+    replica: int
+    attempt: int
+    restarts: Restarts
+    uid: str
+    status: str
+    exit_code: int | None = None
+    error: str = ""
+    oom: bool = False
+    started: float | None = None
+    finished: float | None = None
+
+
+@dataclass(slots=True)
+class Facts:
+    """All that an engine knows of an app.
+
+    Args:
+        plan: its plan; None if there is no record.
+        containers: all its containers, old attempts included.
+        stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …}``; None: it is not.
+        ended: its final status as `AppStatus` JSON text, once it was noted.
+        deleted: the record that outlived it: ``{"digest": …}``.
+    """
+
+    plan: Plan | None = None
+    containers: list[Container] = field(default_factory=list)
+    stop: dict[str, Any] | None = None
+    ended: str | None = None
+    deleted: dict[str, Any] | None = None

@@ -1,0 +1,338 @@
+"""The scheduler: apps as containers of a Docker engine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from transload.errors import SchedulerUnavailable, SpecError, SubmitError
+from transload.schedulers.api import (
+    AppDescription,
+    Capabilities,
+    ListAppResponse,
+    LogPage,
+    Stream,
+    Submission,
+    Watch,
+)
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, runopts
+from transload_docker import convert as _convert
+from transload_docker import images
+from transload_docker.diagnose import diagnose
+from transload_docker.engine import Engine, EngineError, in_parallel
+from transload_docker.home import Home
+from transload_docker.judge import is_alive, judge
+from transload_docker.keeper import cancel_note
+from transload_docker.logs import to_nanoseconds
+from transload_docker.logview import LogView
+from transload_docker.names import network_name
+from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
+from transload_docker.submit import submit
+from transload_docker.watch import EngineWatch, wait_until_ended
+
+_DELETE_S: Final = 30.0
+
+
+class DockerScheduler:
+    """Runs apps as containers of a Docker engine.
+
+    Args:
+        session_name: name of the session, kept with each app.
+        name: name of the scheduler.
+        docker_host: where the engine is; default: ``DOCKER_HOST``, else the usual socket.
+    """
+
+    def __init__(self, session_name: str, name: str = "docker", docker_host: str | None = None) -> None:
+        self.session = session_name
+        self.name = name
+        self._engine = Engine(docker_host)
+        self._home = Home(self._engine.url)
+        self.capabilities: Capabilities = _convert.capabilities(self._engine.reach)
+
+    def run_opts(self) -> runopts:
+        """Return the options that this scheduler takes."""
+        return _convert.run_opts()
+
+    # -- submitting
+
+    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.DockerRequest:
+        """Return what is asked of the engine: one request body for each container. Nothing is touched.
+
+        Raises:
+            UnsupportedFeature: for a field that an engine cannot express, by its path.
+        """
+        return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
+
+    def format_request(self, request: _convert.DockerRequest) -> str:
+        """Return a request as text, secrets masked."""
+        return _convert.format_request(request)
+
+    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+        """Build the images that carry the workspaces of roles, unless they are there already.
+
+        Raises:
+            SubmitError: if an image is missing or cannot be built.
+        """
+        default = str(cfg.get("image") or "")
+        try:
+            return images.with_workspaces(self._engine, self._home, app, str(cfg["pull"]), default)
+        except EngineError as exc:
+            raise SubmitError(f"the image of a workspace cannot be built: {exc}") from exc
+
+    def submit(self, request: _convert.DockerRequest, app_id: str, submission: Submission) -> bool:
+        """Start the app under ``app_id``, or adopt it: all or nothing.
+
+        Raises:
+            AppExists: if the id is taken by another app, or was one that has been deleted.
+            SubmitError: if it was not started; nothing is left of it.
+            SchedulerUnavailable: if the engine cannot be reached.
+        """
+        try:
+            started = submit(self._engine, self._home, request, app_id, submission)
+        except EngineError as exc:
+            raise SubmitError(f"app {app_id} was not started: {exc}") from exc
+        self._home.ensure_keeper()
+        return started
+
+    # -- afterwards
+
+    def describe(self, app_id: str) -> AppDescription | None:
+        """Return what is known of an app; None if it does not exist.
+
+        Raises:
+            SchedulerUnavailable: if the engine cannot be reached.
+        """
+        return self._description(app_id, self._facts(app_id))
+
+    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return `describe` for many apps: the engine is asked for its lists, not for each app."""
+        ids = set(app_ids)
+        if not ids:
+            return {}
+        if len(ids) == 1:
+            return {app_id: self.describe(app_id) for app_id in ids}
+        found = self._engine.facts()
+        return {app_id: self._description(app_id, found.get(app_id, Facts())) for app_id in app_ids}
+
+    def _facts(self, app_id: str) -> Facts:
+        return self._engine.facts(app_id).get(app_id, Facts())
+
+    def _description(self, app_id: str, facts: Facts) -> AppDescription | None:
+        plan = facts.plan
+        if plan is None:
+            return None
+        status = self._status(facts)
+        return AppDescription(
+            app_id,
+            status,
+            app=_read_app(plan.app),
+            session=plan.session,
+            cfg=dict(plan.cfg),
+            digest=plan.digest,
+            tracker_base=plan.tracker_base,
+            created=plan.created,
+        )
+
+    def _status(self, facts: Facts) -> AppStatus:
+        assert facts.plan is not None
+        try:
+            status = judge(facts, time.time()).status
+        except (KeyError, ValueError) as exc:  # written by a version that this one does not understand
+            return AppStatus(AppState.UNKNOWN, msg=f"its record on the engine cannot be read: {exc}")
+        if facts.ended is None and facts.plan.owner == self._home.owner:
+            # its keeper may have been killed; what cannot be started now is for the next one who looks
+            with contextlib.suppress(SchedulerUnavailable):
+                self._home.ensure_keeper()
+        return status
+
+    def existed(self, app_id: str) -> bool:
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        facts = self._engine.notes(app_id).get(app_id, Facts())
+        return facts.plan is not None or facts.deleted is not None
+
+    def watch(self) -> Watch | None:
+        """Return a new watch on the engine's events: one thread for any number of apps."""
+        return EngineWatch(self._engine)
+
+    def list(self) -> list[ListAppResponse]:
+        """Return the apps on the engine, newest first, whoever submitted them."""
+        rows = [
+            ListAppResponse(app_id, self._status(facts).state, name=facts.plan.name, created=facts.plan.created)
+            for app_id, facts in self._engine.facts().items()
+            if facts.plan is not None
+        ]
+        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
+
+    def cancel(self, app_id: str) -> None:
+        """Ask for the end of an app; return at once. Nothing happens if it has ended or does not exist."""
+        # under the lock: no container is being started while this is noted
+        with self._home.lock(app_id):
+            facts = self._facts(app_id)
+            if facts.plan is None or self._status(facts).is_terminal():
+                return
+            self._engine.note(app_id, STOP, cancel_note(self._home.owner), facts.plan.uid)
+            alive = [container for container in facts.containers if is_alive(container)]
+            in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
+        self._home.ensure_keeper()
+
+    def delete(self, app_id: str) -> None:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+
+        Raises:
+            SchedulerUnavailable: if the app does not end.
+        """
+        facts = self._facts(app_id)
+        if facts.plan is None:
+            return
+        if not self._status(facts).is_terminal():
+            self.cancel(app_id)
+            self._await_end(app_id, facts.plan.grace)
+        with self._home.lock(app_id):
+            self._remove(app_id)
+
+    def _await_end(self, app_id: str, grace: float) -> None:
+        watch = EngineWatch(self._engine)
+        try:
+            watch.update([app_id])
+            deadline = time.monotonic() + grace + _DELETE_S
+            if not wait_until_ended(watch, lambda: self._is_over(app_id), deadline):
+                raise SchedulerUnavailable(f"app {app_id} does not end: a container of it cannot be killed")
+        finally:
+            watch.close()
+
+    def _is_over(self, app_id: str) -> bool:
+        facts = self._facts(app_id)
+        return facts.plan is None or self._status(facts).is_terminal()
+
+    def _remove(self, app_id: str) -> None:
+        facts = self._facts(app_id)
+        plan = facts.plan
+        if plan is None:
+            return
+        if plan.id_given:
+            self._engine.note(app_id, DELETED, f'{{"digest": "{plan.digest}"}}', plan.uid)
+        # the record first: from now on there is no such app, and what is left is rubbish that a keeper clears
+        self._engine.forget(app_id, RECORD)
+        for error in in_parallel(lambda container: self._engine.remove_container(container.id), facts.containers):
+            raise error
+        if plan.network:
+            self._engine.remove_network(network_name(app_id))
+        for kind in (STOP, ENDED):
+            self._engine.forget(app_id, kind)
+        if plan.results and plan.owner == self._home.owner:
+            self._home.remove_results(plan.results)
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that were submitted from here and have ended, and workspace images that no container uses.
+
+        Args:
+            older_than: seconds since their end; None: all that have ended.
+            max_size: not offered: an engine does not tell what a log takes.
+            now: seconds since the epoch; default: the time.
+            dry_run: delete nothing, only tell.
+
+        Returns:
+            The ids of the deleted apps, oldest first.
+
+        Raises:
+            SpecError: if ``max_size`` is given.
+        """
+        if max_size is not None:
+            raise SpecError(
+                "max_size: not offered on docker: the engine does not tell what a log takes; use older_than"
+            )
+        moment = time.time() if now is None else now
+        ended = []
+        for app_id, facts in self._engine.facts().items():
+            if facts.plan is None or facts.plan.owner != self._home.owner:
+                continue
+            status = self._status(facts)
+            ends = [replica.end_time for role in status.roles for replica in role.replicas if replica.end_time]
+            end = max(ends, default=facts.plan.created)
+            if status.is_terminal() and (older_than is None or moment - end >= older_than):
+                ended.append((end, app_id))
+        ended.sort()
+        if not dry_run:
+            for _, app_id in ended:
+                self.delete(app_id)
+            images.remove_workspace_images(self._engine)
+        return [app_id for _, app_id in ended]
+
+    # -- logs
+
+    def _view(self, app_id: str, role_name: str, k: int, stream: Stream | None) -> LogView:
+        return LogView(
+            self._engine, app_id, role_name, k, Stream(stream or Stream.COMBINED), lambda: self._facts(app_id)
+        )
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[str]:
+        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a bad regex.
+        """
+        view = self._view(app_id, role_name, k, streams)
+        return view.iterate(regex, to_nanoseconds(since), to_nanoseconds(until), should_tail)
+
+    def log_read(
+        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+    ) -> LogPage:
+        """Return the next page of a log; never blocks.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a malformed cursor.
+        """
+        return self._view(app_id, role_name, k, stream).log_page(cursor, max_bytes)
+
+    # -- rest
+
+    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return a folder of this machine that every container gets at the same path; None for a remote engine."""
+        return self._home.results_folder(app_id) if self._engine.reach == "host" else None
+
+    def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
+        """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""
+        return diagnose(self._engine, self._home)
+
+    def close(self) -> None:
+        """Close the connection; apps go on. May be called more than once."""
+        self._engine.close()
+
+
+def _read_app(text: str) -> AppDef | None:
+    try:
+        return AppDef.from_json(text)
+    except SpecError:
+        return None  # of a newer schema
+
+
+def create_docker(session_name: str, docker_host: str | None = None, **_: object) -> DockerScheduler:
+    """Make the scheduler ``docker``."""
+    return DockerScheduler(session_name, "docker", docker_host)
+
+
+def create_local_docker(session_name: str, docker_host: str | None = None, **_: object) -> DockerScheduler:
+    """Make the scheduler under TorchX's other name for it, ``local_docker``."""
+    return DockerScheduler(session_name, "local_docker", docker_host)

@@ -1,0 +1,252 @@
+"""Submitting: all containers made, then the record, then all started; or nothing at all.
+
+The record is what makes the app exist. Before it nothing has run and what is there is rubbish; after it the keeper
+will start what its submitter did not come to start.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import uuid
+from typing import Any, Final
+
+from transload.errors import AppExists, SchedulerUnavailable, SubmitError, TransloadError
+from transload.schedulers.api import Submission
+from transload.specs import MASK, looks_secret, masked_env
+from transload_docker import images, names
+from transload_docker.convert import ContainerRequest, DockerRequest, bind
+from transload_docker.engine import CONFLICT, NOT_FOUND, SERVER_ERROR, Engine, EngineError, in_parallel
+from transload_docker.home import Home
+from transload_docker.plan import RECORD, Container, Facts, Plan
+
+_STALE_S: Final = 300.0
+
+
+def submit(engine: Engine, home: Home, request: DockerRequest, app_id: str, submission: Submission) -> bool:
+    """Start an app, or adopt it.
+
+    Returns:
+        True if it was started; False if the same app is there already.
+
+    Raises:
+        AppExists: if the id is taken by another app, or was one that has been deleted.
+        SubmitError: if it was not started; nothing is left of it.
+        SchedulerUnavailable: if the engine cannot be reached.
+    """
+    with home.lock(app_id):
+        facts = engine.facts(app_id).get(app_id, Facts())
+        if facts.plan is not None:
+            _check_same(app_id, facts.plan.digest, submission)
+            return False
+        if facts.deleted is not None:
+            raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
+        _clear_rubbish(engine, home, app_id, facts)
+        return _Submit(engine, home, bind(request, app_id, submission, engine.reach), app_id, submission).run()
+
+
+def _check_same(app_id: str, digest: str, submission: Submission) -> None:
+    if digest != submission.digest:
+        raise AppExists(app_id)
+
+
+def _clear_rubbish(engine: Engine, home: Home, app_id: str, facts: Facts) -> None:
+    """Remove what a submit has left that died before it made its record."""
+    for container in facts.containers:
+        row = _row(engine, container)
+        labels = row["Config"]["Labels"]
+        if labels.get(names.LABEL_OWNER) != home.owner and _age(row["Created"]) < _STALE_S:
+            raise SubmitError(f"app {app_id} is being submitted from another place ({container.name})", transient=True)
+    for error in in_parallel(lambda c: engine.remove_container(c.id), facts.containers):
+        raise error
+
+
+def _row(engine: Engine, container: Container) -> dict[str, Any]:
+    row: dict[str, Any] = engine.query(lambda api: api.inspect_container(container.id))
+    return row
+
+
+def _age(created: str) -> float:
+    from transload_docker.states import seconds
+
+    return time.time() - (seconds(created) or 0.0)
+
+
+class _Submit:
+    """One submit."""
+
+    def __init__(self, engine: Engine, home: Home, request: DockerRequest, app_id: str, submission: Submission) -> None:
+        self.engine = engine
+        self.home = home
+        self.request = request
+        self.app_id = app_id
+        self.submission = submission
+        self.uid = uuid.uuid4().hex
+        self.made: list[tuple[ContainerRequest, str]] = []
+        self.network = False
+
+    def run(self) -> bool:
+        try:
+            self._prepare()
+            self._make()
+            if not self._record():
+                self._undo()
+                return self._adopt()
+        except (EngineError, OSError) as exc:
+            self._undo()
+            raise self._error(exc) from exc
+        except BaseException:
+            self._undo()
+            raise
+        return self._start()
+
+    def _prepare(self) -> None:
+        for image in sorted({container.body["Image"] for container in self.request.containers}):
+            images.ensure(self.engine, image, self.request.pull)
+        for folder in self.request.folders:
+            self.home.make_folder(folder)
+        name = self.request.network
+        if name:
+            labels = {names.LABEL_APP: self.app_id, names.LABEL_UID: self.uid}
+            # ours by its name, so what is there is what an earlier, dead submit has left
+            self.engine.remove_network(name)
+            self.engine.call(lambda api: api.create_network(name, check_duplicate=True, labels=labels))
+            self.network = True
+
+    def _make(self) -> None:
+        first, *rest = self.request.containers  # the first one's name is a lock among machines
+        self._make_one(first)
+        for error in in_parallel(self._make_one, rest):
+            raise error
+
+    def _make_one(self, container: ContainerRequest) -> None:
+        body = copy.deepcopy(container.body)
+        secrets = self.submission.secrets.get(container.role, {})
+        body["Env"] = [*body.get("Env", []), *(f"{name}={value}" for name, value in secrets.items())]
+        body["Labels"] = {
+            **body.get("Labels", {}),
+            names.LABEL_UID: self.uid,
+            names.LABEL_OWNER: self.home.owner,
+        }
+        made = self.engine.call(lambda api: api.create_container_from_config(body, container.name))
+        self.made.append((container, made["Id"]))
+
+    def _record(self) -> bool:
+        return self.engine.note(self.app_id, RECORD, self._plan().to_json(), self.uid)
+
+    def _plan(self) -> Plan:
+        submission, request = self.submission, self.request
+        own = self.home.results_folder(self.app_id)
+        return Plan(
+            app_id=self.app_id,
+            uid=self.uid,
+            owner=self.home.owner,
+            roles=tuple(request.roles),
+            created=time.time(),
+            timeout=request.timeout,
+            grace=request.grace,
+            network=request.network,
+            digest=submission.digest,
+            session=submission.session,
+            name=submission.app.name,
+            id_given=submission.id_given,
+            tracker_base=submission.tracker_base,
+            results=own if own in request.folders else "",
+            cfg=_shown(submission),
+            app=_masked_app(submission),
+        )
+
+    def _adopt(self) -> bool:
+        facts = self.engine.facts(self.app_id).get(self.app_id, Facts())
+        if facts.plan is None:
+            raise SubmitError(f"app {self.app_id} was submitted from another place and removed again", transient=True)
+        _check_same(self.app_id, facts.plan.digest, self.submission)
+        return False
+
+    def _start(self) -> bool:
+        ordered = sorted(self.made, key=lambda each: self.request.containers.index(each[0]))
+        errors = in_parallel(lambda each: self._start_one(each[1]), ordered[:1])  # rank 0 first: the others look for it
+        errors = errors or in_parallel(lambda each: self._start_one(each[1]), ordered[1:])
+        refusals = [error for error in errors if isinstance(error, EngineError)]
+        if refusals:
+            self._undo()
+            raise self._error(refusals[0]) from refusals[0]
+        # an engine that has gone away has the record: the keeper starts the rest when it is back
+        unexpected = [error for error in errors if not isinstance(error, TransloadError)]
+        if unexpected:
+            self._undo()
+            raise unexpected[0]
+        return True
+
+    def _start_one(self, container_id: str) -> None:
+        self.engine.call(lambda api: api.start(container_id))
+
+    def _undo(self) -> None:
+        """Leave nothing; the record goes first, so that a death in between leaves rubbish and not an app."""
+        try:
+            self._forget_own()
+            in_parallel(lambda each: self.engine.remove_container(each[1]), self.made)
+            if self.network:
+                self.engine.remove_network(self.request.network)
+        except (SchedulerUnavailable, EngineError):
+            return  # the engine is gone; the keeper clears what has no record
+        finally:
+            self.home.remove_results(self.home.results_folder(self.app_id))
+
+    def _forget_own(self) -> None:
+        noted = self.engine.notes(self.app_id).get(self.app_id)
+        if noted is not None and noted.plan is not None and noted.plan.uid == self.uid:
+            self.engine.forget(self.app_id, RECORD)
+
+    def _error(self, exc: Exception) -> Exception:
+        if not isinstance(exc, EngineError):
+            return SubmitError(f"app {self.app_id} was not started: {exc}")
+        text = str(exc)
+        if exc.code == CONFLICT and "name" in text:
+            text += " It is not this app's: remove or rename it, or choose another app id"
+        if exc.code == NOT_FOUND and "network" in text:
+            text += " (run option network)"
+        transient = exc.code >= SERVER_ERROR and "already allocated" not in text and "executable" not in text
+        return SubmitError(f"app {self.app_id} was not started: {text}", transient=transient)
+
+
+def renewed(engine: Engine, app_id: str, last: Container, attempt: int, restarts: str, network: str) -> None:
+    """Make the container of a replica's next attempt, like the last one's; nothing happens if it is there already.
+
+    Raises:
+        EngineError: if the engine refuses.
+    """
+    row = _row(engine, last)
+    body = {**row["Config"], "HostConfig": row["HostConfig"]}
+    labels = dict(body["Labels"])
+    labels[names.LABEL_ATTEMPT], labels[names.LABEL_RESTARTS] = str(attempt), restarts
+    body["Labels"] = labels
+    body["Env"] = [item for item in body.get("Env") or () if not item.startswith("TRANSLOAD_RETRY=")]
+    body["Env"].append(f"TRANSLOAD_RETRY={attempt}")
+    mode = row["HostConfig"].get("NetworkMode") or ""
+    if network or mode not in ("", "default", "bridge", "host", "none"):
+        host = labels.get(names.LABEL_HOST, "")
+        body["NetworkingConfig"] = {"EndpointsConfig": {network or mode: {"Aliases": [host]}}}
+    name = names.container_name(app_id, last.role, last.replica, attempt)
+    try:
+        engine.call(lambda api: api.create_container_from_config(body, name))
+    except EngineError as exc:
+        if exc.code != CONFLICT:
+            raise
+
+
+def _shown(submission: Submission) -> dict[str, object]:
+    """Return the run options fit to be kept: values that look secret are masked."""
+    cfg: dict[str, object] = {}
+    for key, value in submission.cfg.items():
+        if isinstance(value, dict):
+            value = masked_env(value)
+        cfg[key] = MASK if value and looks_secret(key) else value
+    return cfg
+
+
+def _masked_app(submission: Submission) -> str:
+    app = copy.deepcopy(submission.app)
+    for role in app.roles:
+        role.env = masked_env(role.env)
+    return app.to_json()

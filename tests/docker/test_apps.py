@@ -1,0 +1,273 @@
+"""Apps on a real engine: what the fields of a spec come to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.specs import AppState, BindMount, DeviceMount, Resource, VolumeMount, macros, parse_app_handle
+
+pytestmark = pytest.mark.engine("docker")
+
+
+def lines(runner: Runner, handle: str, role: str = "main", k: int = 0) -> list[str]:
+    """Return the log of a replica."""
+    return list(runner.log_lines(handle, role, k))
+
+
+def ends(runner: Runner, handle: str, state: AppState = AppState.SUCCEEDED) -> Any:
+    """Wait for the end of an app, which must be that state; return its status."""
+    status = runner.wait(handle, timeout=60)
+    assert status is not None and status.state is state, (status, lines(runner, handle, status.roles[0].role))
+    return status
+
+
+@pytest.mark.parametrize("scheduler", ["docker", "local_docker"])
+def test_both_names(runner: Runner, shell: Any, scheduler: str) -> None:
+    """An app runs under either name of the scheduler, and its handle says which."""
+    handle = runner.run(shell("echo hello; echo oops >&2"), scheduler)
+    assert parse_app_handle(handle).scheduler_backend == scheduler
+    ends(runner, handle)
+    assert sorted(lines(runner, handle)) == ["hello\n", "oops\n"]
+
+
+def test_replicas_find_rank_0_by_name(runner: Runner, shell: Any, engine: Any) -> None:
+    """On the app's own network the host that rank0_env names answers to the others."""
+    lead = 'echo "$TRANSLOAD_RANK0_HOST"; until [ -e "$TRANSLOAD_TRACKER_BASE/.met" ]; do sleep 0.1; done'
+    name = f'eval "host=\\${macros.rank0_env}"'
+    work = f'{name}; until ping -c 1 "$host"; do sleep 0.1; done; touch "$TRANSLOAD_TRACKER_BASE/.met"'
+    handle = runner.run(shell({"lead": lead, "work": work}), "docker")
+    app_id = parse_app_handle(handle).app_id
+    assert engine.client.networks(names=[f"transload.{app_id}"])
+    ends(runner, handle)
+    assert lines(runner, handle, "lead") == ["lead-0\n"]
+    assert lines(runner, handle, "work")[0].startswith("PING lead-0 ")
+
+
+def test_network_is_removed_at_the_end(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
+    """An engine has few networks to give: an ended app keeps none, its logs stay."""
+    handle = runner.run(shell("echo x", replicas=2), "docker")
+    ends(runner, handle)
+    eventually(lambda: not engine.client.networks(names=["transload."]))
+    assert lines(runner, handle, "main", 1) == ["x\n"]
+
+
+def test_memory_limit(runner: Runner, shell: Any) -> None:
+    """A replica that takes too much is killed, and told apart from other kills."""
+    eat = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}"
+    handle = runner.run(shell(eat, resource=Resource(cpu=-1, gpu=-1, memMB=32)), "docker")
+    status = ends(runner, handle, AppState.FAILED)
+    assert "out of memory" in status.msg
+    assert status.roles[0].replicas[0].exit_code in (-9, 2, 1)
+
+
+def test_cpu_limit_reaches_the_engine(runner: Runner, shell: Any, engine: Any) -> None:
+    """The engine has the limits; more than the machine has is refused and nothing is left."""
+    from transload.errors import SubmitError
+
+    handle = runner.run(shell("sleep 60", resource=Resource(cpu=0.5, gpu=-1, memMB=64)), "docker")
+    (row,) = engine.client.containers(all=True)
+    host = engine.client.inspect_container(row["Id"])["HostConfig"]
+    assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (500_000_000, 64 << 20, 64 << 20)
+    runner.delete(handle)
+    with pytest.raises(SubmitError, match="CPUs"):
+        runner.run(shell("true", resource=Resource(cpu=4096, gpu=-1, memMB=-1)), "docker")
+
+
+def test_mounts(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None:
+    """Bind mounts (read-only and not), a volume that outlives the app, a device."""
+    (tmp_path / "in").write_text("given\n")
+    mounts = [
+        BindMount(str(tmp_path), "/out"),
+        BindMount(str(tmp_path), "/in", read_only=True),
+        VolumeMount("tl-test-data", "/data"),
+        DeviceMount("/dev/null", "/dev/nothing"),
+    ]
+    command = (
+        "cat /in/in > /out/copy; touch /in/no 2>/dev/null || echo read-only; echo v >> /data/v; echo > /dev/nothing"
+    )
+    for expected in (1, 2):
+        handle = runner.run(shell(f"{command}; wc -l < /data/v", mounts=mounts), "docker")
+        ends(runner, handle)
+        assert lines(runner, handle) == ["read-only\n", f"{expected}\n"]
+        runner.delete(handle)
+    assert (tmp_path / "copy").read_text() == "given\n"
+    engine.client.remove_volume("tl-test-data")
+
+
+def test_mount_that_is_not_there(runner: Runner, shell: Any) -> None:
+    """A bind mount of a path that does not exist is refused; nothing is left."""
+    from transload.errors import SubmitError
+
+    with pytest.raises(SubmitError, match="/no/such/place"):
+        runner.run(shell("true", mounts=[BindMount("/no/such/place", "/x")]), "docker")
+
+
+def test_ports(runner: Runner, shell: Any, engine: Any, free_port: int, eventually: Any) -> None:
+    """A single replica's port answers on the engine's machine; a second app on it is refused, and leaves nothing."""
+    from transload.errors import SubmitError
+
+    serve = f"while true; do echo hello | nc -l -p {free_port}; done"
+    handle = runner.run(shell(serve, port_map={"http": free_port}), "docker")
+    ask = f"import socket; print(socket.create_connection(('127.0.0.1', {free_port}), 5).recv(9).decode())"
+
+    def answer() -> bool:
+        done = subprocess.run(
+            engine.enter("python3", "-c", ask), capture_output=True, text=True, timeout=30, check=False
+        )
+        return "hello" in done.stdout
+
+    eventually(answer, timeout=20)
+    with pytest.raises(SubmitError, match="already allocated"):
+        runner.run(shell("sleep 60", port_map={"http": free_port}), "docker", app_id="second")
+    assert len(engine.client.containers(all=True)) == 1
+    assert not runner.scheduler("docker").existed("second")
+    runner.delete(handle)
+
+
+def test_gpu_without_gpus(runner: Runner, shell: Any, engine: Any) -> None:
+    """A GPU that the engine cannot give: refused by the engine, nothing left."""
+    from transload.errors import SubmitError
+
+    with pytest.raises(SubmitError, match="gpu"):
+        runner.run(shell("true", resource=Resource(cpu=-1, gpu=1, memMB=-1)), "docker")
+    assert engine.client.containers(all=True) == []
+
+
+def test_user(runner: Runner, shell: Any) -> None:
+    """The replicas run as the user that was asked for, and can still write results."""
+    command = 'touch "$TRANSLOAD_TRACKER_BASE/.x.tmp" && ls -ln "$TRANSLOAD_TRACKER_BASE/.x.tmp"'
+    handle = runner.run(shell(command), "docker", {"user": "1234:1234"})
+    ends(runner, handle)
+    assert "1234" in lines(runner, handle)[0]
+
+
+def test_results(runner: Runner, shell: Any) -> None:
+    """Results written inside reach the runner; deleting the app removes the folder."""
+    result = json.dumps({"schema": 1, "key": "final", "results": {"accuracy": 0.5}})
+    handle = runner.run(shell(f"printf %s '{result}' > $TRANSLOAD_TRACKER_BASE/final.json"), "docker")
+    ends(runner, handle)
+    results = runner.results(handle)
+    assert results.value("accuracy") == 0.5
+    runner.delete(handle)
+    assert not os.path.exists(results.looked_in[0])
+
+
+def test_given_tracker_base_is_mounted(runner: Runner, shell: Any, tmp_path: Path) -> None:
+    """A folder of this machine given for results is visible in the job, and kept when the app is deleted."""
+    base = tmp_path / "mine"
+    handle = runner.run(shell("echo '{}' > $TRANSLOAD_TRACKER_BASE/x.txt"), "docker", tracker_base=str(base))
+    ends(runner, handle)
+    runner.delete(handle)
+    assert (base / "x.txt").exists()
+
+
+def test_secrets_and_labels(
+    runner: Runner, shell: Any, engine: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret is in the replica's environment and in no label, volume or file of the state folder."""
+    monkeypatch.setenv("SOURCE", "hunter2-value")
+    app = shell("test ${#PASSWORD} = 13", secrets={"PASSWORD": "env:SOURCE"}, env={"API_KEY": "plain-secret"})
+    handle = runner.run(app, "docker", {"env": {"DB_PASSWORD": "third-secret"}})
+    ends(runner, handle)
+    (row,) = engine.client.containers(all=True)
+    told = json.dumps([row["Labels"], engine.client.volumes()]) + repr(runner.description(handle))
+    for secret in ("hunter2-value", "plain-secret", "third-secret"):
+        assert secret not in told
+        assert not any(secret in p.read_text(errors="replace") for p in transload_home.rglob("*") if p.is_file())
+
+
+def test_description(runner: Runner, shell: Any) -> None:
+    """All that went with the submit is told, from the engine alone."""
+    app = shell("true")
+    handle = runner.run(app, "docker", {"grace_period": 3.0}, app_id="described-1")
+    found = runner.description(handle)
+    assert found is not None and found.app is not None
+    assert found.app.to_json() == app.to_json()
+    assert (found.digest, found.session, found.cfg["grace_period"]) == (app.digest(), "tests", 3.0)
+    assert found.tracker_base and found.created and abs(found.created - time.time()) < 60
+
+
+def test_timestamps_and_container_name(runner: Runner, shell: Any) -> None:
+    """A replica's status tells when it ran, and in which container."""
+    handle = runner.run(shell("sleep 0.3"), "docker")
+    (replica,) = ends(runner, handle).roles[0].replicas
+    assert 0.3 <= replica.end_time - replica.start_time < 30
+    assert replica.hostname == f"{parse_app_handle(handle).app_id}.main.0.0"
+
+
+def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
+    """A paused container has not ended; a cancel ends it all the same."""
+    handle = runner.run(shell("sleep 60"), "docker", {"grace_period": 0.5})
+    (row,) = engine.client.containers()
+    engine.client.pause(row["Id"])
+    status = runner.status(handle)
+    assert status is not None and status.state is AppState.RUNNING
+    runner.cancel(handle)
+    assert ends(runner, handle, AppState.CANCELLED).cancel_requested
+
+
+def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
+    """SIGTERM is ignored: killed after the grace period; the cancel itself returned at once."""
+    handle = runner.run(shell("trap '' TERM; echo up; while true; do sleep 1; done"), "docker", {"grace_period": 1.0})
+    tail = runner.log_lines(handle, "main", should_tail=True)
+    assert next(tail) == "up\n"
+    begin = time.monotonic()
+    runner.cancel(handle)
+    assert time.monotonic() - begin < 0.9
+    status = ends(runner, handle, AppState.CANCELLED)
+    assert status.roles[0].replicas[0].exit_code == -9
+    assert list(tail) == []
+
+
+def test_restart_count_is_told_to_the_replica(runner: Runner, shell: Any) -> None:
+    """TRANSLOAD_RETRY counts up; all attempts are in one log, the status tells of the last."""
+    from transload.specs import RetryPolicy
+
+    app = shell(
+        'echo "try $TRANSLOAD_RETRY"; test "$TRANSLOAD_RETRY" = 2 || exit 4',
+        replicas=2,
+        max_retries=2,
+        retry_policy=RetryPolicy.ROLE,
+        secrets={"S": "env:PATH"},
+    )
+    handle = runner.run(app, "docker")
+    tail = list(runner.log_lines(handle, "main", 1, should_tail=True))
+    status = ends(runner, handle)
+    assert tail == ["try 0\n", "try 1\n", "try 2\n"]
+    assert status.num_restarts == 2
+    assert [r.restarts for r in status.roles[0].replicas] == [2, 2]
+
+
+def test_existing_network(runner: Runner, shell: Any, engine: Any) -> None:
+    """An app can join a network that is there; it stays. One that is not there is a clear error."""
+    from transload.errors import SubmitError
+
+    made = engine.client.create_network("tl-shared")
+    handle = runner.run(
+        shell({"a": "sleep 2", "b": 'ping -c 1 "$TRANSLOAD_RANK0_HOST"'}), "docker", {"network": "tl-shared"}
+    )
+    ends(runner, handle)
+    runner.delete(handle)
+    engine.client.remove_network(made["Id"])
+    with pytest.raises(SubmitError, match="no-such-net"):
+        runner.run(shell("true"), "docker", {"network": "no-such-net"})
+
+
+def test_prune(runner: Runner, shell: Any) -> None:
+    """Apps that have ended are removed by age, running ones never."""
+    ended = runner.run(shell("true"), "docker")
+    running = runner.run(shell("sleep 60"), "docker")
+    ends(runner, ended)
+    scheduler: Any = runner.scheduler("docker")
+    assert scheduler.prune(older_than=3600.0) == []
+    assert scheduler.prune(dry_run=True) == [parse_app_handle(ended).app_id]
+    assert scheduler.prune(older_than=0.0) == [parse_app_handle(ended).app_id]
+    assert runner.status(ended) is None and runner.status(running) is not None

@@ -1,0 +1,39 @@
+"""The digits trainer, unchanged, over several containers: the same accuracy as on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner, get_runner
+from transload.specs import AppState
+
+pytestmark = pytest.mark.engine("docker")
+
+COMPONENT = Path(__file__).parents[2] / "examples" / "digits" / "component.py"
+ARGUMENTS = {"replicas": 3, "epochs": 5, "seed": 7}
+
+
+def train(runner: Runner, scheduler: str, **cfg: Any) -> float:
+    """Train; return the accuracy."""
+    handle = runner.run_component(str(COMPONENT), ARGUMENTS, scheduler, cfg)
+    status = runner.wait(handle, timeout=180)
+    assert status is not None
+    assert status.state is AppState.SUCCEEDED, "".join(
+        line for k in range(3) for line in runner.log_lines(handle, "trainer", k)
+    )
+    accuracy = runner.results(handle).value("accuracy", "final")
+    runner.delete(handle)
+    return float(accuracy)
+
+
+def test_digits(engine: Any, python_image: str, transload_home: Path) -> None:
+    """Nothing changes but the scheduler's name and the image that the code is mounted into."""
+    pytest.importorskip("sklearn")
+    with get_runner() as runner:
+        docker = train(runner, "docker", image=python_image)
+        local = train(runner, "local")
+    assert docker == local
+    assert docker > 0.8

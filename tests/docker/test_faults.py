@@ -1,0 +1,202 @@
+"""What goes wrong around a running app: keepers, the engine, other people."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.specs import AppState, RetryPolicy, parse_app_handle
+
+pytestmark = pytest.mark.engine("docker")
+
+
+def ends(runner: Runner, handle: str) -> Any:
+    """Wait for the end of an app; return its status."""
+    status = runner.wait(handle, timeout=90)
+    assert status is not None
+    return status
+
+
+def keepers(home: Path) -> list[int]:
+    """Return the pids of the keepers of a state folder."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            command = Path(f"/proc/{entry}/cmdline").read_bytes()
+            environ = Path(f"/proc/{entry}/environ").read_bytes()
+            state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            continue
+        if b"transload_docker.keeper" in command and str(home).encode() in environ and state != "Z":
+            found.append(int(entry))
+    return found
+
+
+def container(engine: Any, name: str) -> Any:
+    """Return the row of a container by name."""
+    return next(row for row in engine.client.containers(all=True) if row["Names"] == [f"/{name}"])
+
+
+def test_keeper_is_replaced(runner: Runner, shell: Any, transload_home: Path, eventually: Any) -> None:
+    """The keeper is killed: the app goes on, and the next look brings a new one that restarts and ends as due."""
+    app = shell(
+        {"main": 'test "$TRANSLOAD_RETRY" = 1 || { sleep 3; exit 1; }', "other": "sleep 60"},
+        max_retries=1,
+        retry_policy=RetryPolicy.APPLICATION,
+    )
+    app.roles[1].min_replicas = 0
+    handle = runner.run(app, "docker")
+    (keeper,) = eventually(lambda: keepers(transload_home))
+    os.kill(keeper, signal.SIGKILL)
+    eventually(lambda: keeper not in keepers(transload_home))
+    status = runner.status(handle)
+    assert status is not None and status.state is AppState.RUNNING
+    eventually(lambda: (s := runner.status(handle)) and s.num_restarts == 1, timeout=30)
+    assert keepers(transload_home)
+    runner.cancel(handle)
+    assert ends(runner, handle).state is AppState.CANCELLED
+
+
+def test_keeper_ends_when_idle(runner: Runner, shell: Any, transload_home: Path, eventually: Any) -> None:
+    """Nothing to keep: no process is left after a few seconds, no zombie either."""
+    ends(runner, runner.run(shell("true"), "docker"))
+    eventually(lambda: not keepers(transload_home), timeout=20)
+
+
+def test_one_keeper_for_many_apps(runner: Runner, shell: Any, transload_home: Path, eventually: Any) -> None:
+    """However many apps: one process."""
+    handles = [runner.run(shell("sleep 2"), "docker") for _ in range(4)]
+    eventually(lambda: len(keepers(transload_home)) == 1)
+    for handle in handles:
+        assert ends(runner, handle).state is AppState.SUCCEEDED
+
+
+def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: Any) -> None:
+    """A replica that somebody removed is lost: FAILED, the rest of the gang ended; never "completed"."""
+    handle = runner.run(shell("sleep 60", replicas=2), "docker")
+    name = f"{parse_app_handle(handle).app_id}.main.1.0"
+    engine.client.remove_container(container(engine, name)["Id"], force=True)
+    status = ends(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "replica 1 is lost" in status.msg
+    assert [r.state for r in status.roles[0].replicas] == [AppState.CANCELLED, AppState.FAILED]
+
+
+def test_ended_app_is_remembered_without_its_containers(
+    runner: Runner, shell: Any, engine: Any, eventually: Any
+) -> None:
+    """Containers pruned after the end: the final status was noted and stays what it was."""
+    handle = runner.run(shell("exit 3"), "docker")
+    ends(runner, handle)
+    name = f"transload.{parse_app_handle(handle).app_id}.ended"
+    eventually(lambda: name in [v["Name"] for v in engine.client.volumes()["Volumes"]])
+    engine.client.prune_containers()
+    status = runner.status(handle)
+    assert status is not None and status.state is AppState.FAILED
+    assert status.roles[0].replicas[0].exit_code == 3
+    assert list(runner.log_lines(handle, "main", should_tail=True)) == []
+
+
+def test_stopped_from_outside(runner: Runner, shell: Any, engine: Any) -> None:
+    """Somebody's ``docker kill`` is a failure by that signal."""
+    handle = runner.run(shell("sleep 60"), "docker")
+    engine.client.kill(container(engine, f"{parse_app_handle(handle).app_id}.main.0.0")["Id"])
+    status = ends(runner, handle)
+    assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, -9)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_engine_restarted_under_a_running_app(runner: Runner, shell: Any, engine: Any, number: int) -> None:
+    """The engine goes away and comes back: UNKNOWN meanwhile, then FAILED, since its containers ended with it."""
+    handle = runner.run(shell("sleep 60"), "docker")
+    try:
+        engine.stop(number)
+        status = runner.status(handle)
+        assert status is not None and status.state is AppState.UNKNOWN
+        assert "cannot be reached" in status.msg
+    finally:
+        engine.start()
+    status = ends(runner, handle)
+    assert status.state is AppState.FAILED
+    assert status.roles[0].replicas[0].exit_code in (-9, -15, 255)
+
+
+def test_engine_restarted_under_an_app_with_retries(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
+    """With retries the keeper starts it again when the engine is back; waiting and tailing go through it."""
+    app = shell(
+        'echo "try $TRANSLOAD_RETRY"; test "$TRANSLOAD_RETRY" = 1 || sleep 60',
+        max_retries=1,
+        retry_policy=RetryPolicy.REPLICA,
+    )
+    handle = runner.run(app, "docker")
+    tail = runner.log_lines(handle, "main", should_tail=True)
+    assert next(tail) == "try 0\n"
+    try:
+        engine.stop(signal.SIGTERM)
+    finally:
+        engine.start()
+    assert ends(runner, handle).state is AppState.SUCCEEDED
+    assert list(tail) == ["try 1\n"]
+
+
+def test_watch_survives_a_restart_of_the_engine(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
+    """A watch tells of the loss and of what happens once the engine is back."""
+    watch: Any = runner.scheduler("docker").watch()
+    try:
+        handle = runner.run(shell("sleep 60"), "docker")
+        app_id = parse_app_handle(handle).app_id
+        watch.update([app_id])
+        assert watch.wait(5) == {app_id}
+        try:
+            engine.stop(signal.SIGTERM)
+        finally:
+            engine.start()
+        seen = time.monotonic() + 30
+        status = runner.status(handle)
+        while status is None or not status.is_terminal():
+            assert time.monotonic() < seen
+            watch.wait(5)
+            status = runner.status(handle)
+    finally:
+        watch.close()
+
+
+def test_watch_has_one_thread_and_a_descriptor(runner: Runner, shell: Any) -> None:
+    """One thread however many apps; the descriptor is readable when there is something, and closing frees both."""
+    import select
+    import threading
+
+    before = threading.active_count()
+    watch: Any = runner.scheduler("docker").watch()
+    handles = [runner.run(shell("sleep 0.2"), "docker") for _ in range(3)]
+    ids = {parse_app_handle(handle).app_id for handle in handles}
+    watch.update(ids)
+    assert threading.active_count() == before + 1
+    assert select.select([watch.fileno()], [], [], 5)[0]
+    assert watch.drain() == ids
+    for handle in handles:
+        ends(runner, handle)
+    watch.drain()
+    assert not select.select([watch.fileno()], [], [], 0)[0]
+    watch.close()
+    watch.close()
+    assert threading.active_count() == before
+
+
+def test_waiting_is_prompt(runner: Runner, shell: Any) -> None:
+    """The end is seen when it happens, not at the next tick of a clock."""
+    handle = runner.run(shell("sleep 1"), "docker")
+    status = ends(runner, handle)
+    assert time.time() - status.roles[0].replicas[0].end_time < 1.0
+
+
+async def test_wait_async(runner: Runner, shell: Any) -> None:
+    """The asynchronous wait goes by the watch's descriptor."""
+    status = await runner.wait_async(runner.run(shell("sleep 0.5"), "docker"), timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED

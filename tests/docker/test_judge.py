@@ -1,0 +1,247 @@
+"""What follows from what is known of an app: pure, table by table."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.specs import AppState, AppStatus
+from transload_docker.judge import judge, may_run_again
+from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
+
+_ids = itertools.count()
+
+
+def plan(*roles: RolePlan, **more: Any) -> Plan:
+    """Return a plan submitted at second 100."""
+    return Plan("app", "uid", "owner", roles or (RolePlan("main", 2, 2, 0, "REPLICA"),), 100.0, **more)
+
+
+def box(k: int = 0, status: str = "running", *, role: str = "main", **more: Any) -> Container:
+    """Return a container; ``code=3`` is short for one that exited."""
+    if "code" in more:
+        more["exit_code"], status = more.pop("code"), "exited"
+        more.setdefault("finished", 110.0 + k)
+    values = {"attempt": 0, "restarts": Restarts(), "started": 105.0} | more
+    return Container(f"id{next(_ids)}", f"app.{role}.{k}", role, k, uid="uid", status=status, **values)
+
+
+def look(facts: Facts, now: float = 200.0) -> Any:
+    """Judge."""
+    return judge(facts, now)
+
+
+@pytest.mark.parametrize(
+    ("containers", "state"),
+    [
+        ([box(0, "created", started=None), box(1, "created", started=None)], AppState.SUBMITTED),
+        ([box(0), box(1, "created", started=None)], AppState.RUNNING),
+        ([box(0), box(1)], AppState.RUNNING),
+        ([box(0, "paused"), box(1, code=0)], AppState.RUNNING),
+        ([box(0, code=0), box(1, code=0)], AppState.SUCCEEDED),
+        ([box(0, code=1), box(1, code=0)], AppState.FAILED),
+        ([box(0, code=0), box(1, "hibernating")], AppState.UNKNOWN),
+        ([box(0, code=0), box(1, "removing")], AppState.UNKNOWN),
+    ],
+)
+def test_state(containers: list[Container], state: AppState) -> None:
+    """The containers' states make the app's."""
+    assert look(Facts(plan(), containers)).status.state is state
+
+
+def test_final_failure_of_one_ends_the_others() -> None:
+    """A gang: the app is not over before the others are, and it says who began."""
+    facts = Facts(plan(), [box(0, code=3), box(1)])
+    verdict = look(facts)
+    assert verdict.status.state is AppState.RUNNING
+    assert verdict.stop == ("failure", "role 'main', replica 0 failed (exit code 3)")
+    facts.stop = {"reason": "failure", "msg": verdict.stop[1], "time": 111.0}
+    assert [c.replica for c in look(facts).end] == [1]
+    facts.containers[1] = box(1, code=143, finished=112.0)
+    ended = look(facts)
+    assert ended.note and ended.status.state is AppState.FAILED
+    assert [r.state for r in ended.status.roles[0].replicas] == [AppState.FAILED, AppState.CANCELLED]
+    assert ended.status.msg == "role 'main', replica 0 failed (exit code 3)"
+
+
+def test_who_failed_first_is_blamed() -> None:
+    """Of several failures the earliest is the reason."""
+    verdict = look(Facts(plan(), [box(0, code=1, finished=120.0), box(1, code=2, finished=119.0)]))
+    assert "replica 1" in verdict.status.msg
+
+
+def test_min_replicas() -> None:
+    """Failures are borne while enough replicas are left."""
+    role = RolePlan("main", 3, 2, 0, "REPLICA")
+    facts = Facts(plan(role), [box(0, code=1), box(1), box(2)])
+    assert look(facts).stop is None
+    facts.containers[1:] = [box(1, code=0), box(2, code=0)]
+    assert look(facts).status.state is AppState.SUCCEEDED
+    facts.containers[2] = box(2, code=1)
+    assert look(facts).status.state is AppState.FAILED
+
+
+def test_replica_is_started_again_alone() -> None:
+    """REPLICA: the failed one only, as often as it may."""
+    role = RolePlan("main", 2, 2, 1, "REPLICA")
+    facts = Facts(plan(role), [box(0, code=1), box(1)])
+    verdict = look(facts)
+    ((renewal,), end) = (verdict.renew, verdict.end)
+    assert (renewal.attempt, renewal.restarts, end) == (1, Restarts(0, 0, 1), [])
+    facts.containers.append(box(0, "created", attempt=1, restarts=Restarts(0, 0, 1), started=None))
+    again = look(facts)
+    assert [c.attempt for c in again.start] == [1]
+    facts.containers[2] = box(0, code=1, attempt=1, restarts=Restarts(0, 0, 1))
+    assert look(facts).stop is not None
+
+
+def test_application_is_started_again_as_a_whole() -> None:
+    """APPLICATION: all others are ended first, then all are made, then all started; counted once."""
+    roles = (RolePlan("a", 1, 1, 1, "APPLICATION"), RolePlan("b", 2, 2, 0, "REPLICA"))
+    facts = Facts(plan(*roles), [box(0, code=1, role="a"), box(0, role="b"), box(1, role="b", code=0, finished=101.0)])
+    verdict = look(facts)
+    assert [c.role for c in verdict.end] == ["b"] and not verdict.renew and verdict.stop is None
+    facts.containers[1] = box(0, role="b", code=137, finished=130.0)
+    verdict = look(facts)
+    assert verdict.status.state is AppState.PENDING
+    assert [(r.last.role, r.attempt, r.restarts.app) for r in verdict.renew] == [("a", 1, 1), ("b", 1, 1), ("b", 1, 1)]
+    # the keeper dies when one of three is made: the next one goes on, nothing is counted twice
+    facts.containers.append(box(0, "created", role="a", attempt=1, restarts=Restarts(1), started=None))
+    verdict = look(facts)
+    assert [(r.last.role, r.restarts.app) for r in verdict.renew] == [("b", 1), ("b", 1)] and not verdict.start
+    facts.containers += [box(k, "created", role="b", attempt=1, restarts=Restarts(1), started=None) for k in (0, 1)]
+    verdict = look(facts)
+    assert len(verdict.start) == 3 and verdict.status.num_restarts == 1
+
+
+def test_role_is_started_again_as_a_whole() -> None:
+    """ROLE: the other roles stay."""
+    roles = (RolePlan("a", 2, 2, 1, "ROLE"), RolePlan("b", 1, 1, 0, "REPLICA"))
+    facts = Facts(plan(*roles), [box(0, code=1, role="a"), box(1, role="a"), box(0, role="b")])
+    assert [(c.role, c.replica) for c in look(facts).end] == [("a", 1)]
+    facts.containers[1] = box(1, code=143, role="a")
+    assert {(r.last.role, r.restarts.role) for r in look(facts).renew} == {("a", 1)}
+
+
+def test_lost_container_is_a_failure_never_a_success() -> None:
+    """What was removed behind our back has failed, retries or not."""
+    verdict = look(Facts(plan(RolePlan("main", 2, 2, 5, "REPLICA")), [box(0, code=0)]))
+    assert verdict.status.state is AppState.FAILED
+    assert verdict.status.msg == "role 'main', replica 1 is lost: its container was removed"
+
+
+def test_timeout() -> None:
+    """Time runs out for what is still open, not for what has ended."""
+    facts = Facts(plan(timeout=50.0), [box(0), box(1, code=0)])
+    assert look(facts, now=149.0).due == 150.0
+    verdict = look(facts, now=150.0)
+    assert verdict.stop is not None and verdict.stop[0] == "timeout"
+    facts.containers[0] = box(0, code=0)
+    assert look(facts, now=1000.0).status.state is AppState.SUCCEEDED
+
+
+def test_cancel() -> None:
+    """A cancelled app is CANCELLED when nothing runs any more, unless it had succeeded before."""
+    facts = Facts(plan(), [box(0), box(1, code=0)], stop={"reason": "cancel", "time": 150.0})
+    verdict = look(facts)
+    assert verdict.status.state is AppState.RUNNING and verdict.status.cancel_requested
+    facts.containers[0] = box(0, code=0, finished=151.0)
+    assert look(facts).status.state is AppState.CANCELLED
+    facts.containers[0] = box(0, code=0, finished=149.0)
+    assert look(facts).status.state is AppState.SUCCEEDED
+
+
+def test_cancel_before_the_start() -> None:
+    """What was never started is not started any more."""
+    facts = Facts(plan(), [box(k, "created", started=None) for k in (0, 1)], stop={"reason": "cancel", "time": 1.0})
+    verdict = look(facts)
+    assert verdict.status.state is AppState.CANCELLED and not verdict.start
+
+
+def test_out_of_memory_is_told_apart() -> None:
+    """The kernel's kill for the memory limit is named; the same exit code without it is a signal."""
+    assert "out of memory" in look(Facts(plan(), [box(0, code=137, oom=True), box(1, code=0)])).status.msg
+    assert "SIGKILL" in look(Facts(plan(), [box(0, code=137), box(1, code=0)])).status.msg
+
+
+def test_noted_end_counts() -> None:
+    """Once noted the end is what was noted, whatever became of the containers."""
+    noted = AppStatus(AppState.SUCCEEDED, msg="noted").to_json()
+    verdict = look(Facts(plan(), [], ended=noted))
+    assert verdict.status.state is AppState.SUCCEEDED and not verdict.note
+
+
+@pytest.mark.parametrize(
+    ("role", "containers", "expected"),
+    [
+        (RolePlan("main", 2, 2, 1, "REPLICA"), [box(0, code=0), box(1)], False),
+        (RolePlan("main", 2, 2, 1, "APPLICATION"), [box(0, code=0), box(1)], True),
+        (RolePlan("main", 2, 2, 1, "ROLE"), [box(0, code=0), box(1)], True),
+        (RolePlan("main", 2, 2, 1, "REPLICA"), [box(0, code=1), box(1)], True),
+        (RolePlan("main", 2, 2, 0, "REPLICA"), [box(0, code=1), box(1, code=0)], False),
+    ],
+)
+def test_may_run_again(role: RolePlan, containers: list[Container], expected: bool) -> None:
+    """A log is complete only when its replica cannot be started again."""
+    facts = Facts(plan(role), containers)
+    assert facts.plan is not None
+    assert may_run_again(facts.plan, facts, "main", 0) is expected
+
+
+_BOXES = st.builds(
+    lambda k, role, status, code, attempt, app, part: box(
+        k,
+        status,
+        role=role,
+        exit_code=code if status == "exited" else None,
+        attempt=attempt,
+        restarts=Restarts(app, part),
+    ),
+    st.integers(0, 2),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["created", "running", "paused", "exited", "exited", "dead", "removing", "new-word"]),
+    st.sampled_from([0, 1, 137]),
+    st.integers(0, 2),
+    st.integers(0, 1),
+    st.integers(0, 1),
+)
+_ROLES = st.builds(
+    RolePlan,
+    st.just("a"),
+    st.just(3),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.sampled_from(["REPLICA", "ROLE", "APPLICATION"]),
+)
+
+
+@given(
+    _ROLES,
+    st.lists(_BOXES, max_size=9),
+    st.sampled_from([None, {"reason": "cancel", "time": 110.0}, {"reason": "failure", "time": 110.0}]),
+    st.sampled_from([None, 50.0]),
+)
+def test_every_verdict_is_sound(
+    role: RolePlan, containers: list[Container], stop: dict[str, Any] | None, timeout: float | None
+) -> None:
+    """Whatever is found: final iff nothing may run; nothing is started or made while something is to be ended."""
+    facts = Facts(plan(role, RolePlan("b", 2, 2, 1, "REPLICA"), timeout=timeout), containers, stop=stop)
+    verdict = look(facts)
+    assert verdict.note == verdict.status.is_terminal()
+    if verdict.note:
+        assert not (verdict.start or verdict.renew or verdict.end or verdict.stop)
+        latest: dict[tuple[str, int], Container] = {}
+        for each in containers:
+            before = latest.get((each.role, each.replica))
+            if before is None or before.attempt < each.attempt:
+                latest[each.role, each.replica] = each
+        ran = [each for key, each in latest.items() if key[1] < (3 if key[0] == "a" else 2)]
+        assert not any(each.status in ("running", "paused", "new-word") for each in ran)
+    if stop is not None:
+        assert not (verdict.start or verdict.renew)
+    if verdict.end:
+        assert not (verdict.start or verdict.renew)

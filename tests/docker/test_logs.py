@@ -1,0 +1,139 @@
+"""Logs on a real engine: whole lines, each once, through retries, restarts and reconnects."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.errors import SpecError
+from transload.runner import Runner
+from transload.schedulers.api import Stream
+from transload.specs import AppState, RetryPolicy, parse_app_handle
+from transload_docker.logs import STDERR, STDOUT, Cursor, Place, nanoseconds
+
+PLACES = st.builds(Place, st.integers(0, 2**62), st.integers(0, 10**6))
+
+
+@given(st.integers(0, 1000), PLACES, PLACES)
+def test_cursor_round_trip(attempt: int, out: Place, err: Place) -> None:
+    """A cursor survives being text."""
+    cursor = Cursor(attempt, {STDOUT: out, STDERR: err})
+    assert Cursor.of(cursor.text()) == cursor
+
+
+@pytest.mark.parametrize("text", ["", "x", "1:2:3", "1:2.3", "1:a.b:0.0", "1:2.3:4.5:6.7"])
+def test_malformed_cursor(text: str) -> None:
+    """What is not a cursor is refused, and shown."""
+    with pytest.raises(SpecError, match="log cursor"):
+        Cursor.of(text)
+
+
+def test_since_allows_for_disorder_between_streams() -> None:
+    """A silent stream does not make the engine read everything again; it may lag a little."""
+    second = 1_000_000_000
+    cursor = Cursor(0, {STDOUT: Place(9 * second, 1), STDERR: Place()})
+    assert cursor.since((STDOUT,)) == 9 * second
+    assert 8.5 * second < cursor.since((STDOUT, STDERR)) < 9 * second
+    assert Cursor().since((STDOUT, STDERR)) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1970-01-01T00:00:01Z", 10**9), ("1970-01-01T00:00:01.00000001Z", 10**9 + 10)]
+)
+def test_nanoseconds(text: str, expected: int) -> None:
+    """No digit of a time is lost."""
+    assert nanoseconds(text) == expected
+
+
+def _pages(runner: Runner, handle: str, stream: Stream, max_bytes: int) -> list[str]:
+    """Read a log page by page until it is complete."""
+    scheduler = runner.scheduler("docker")
+    app_id = parse_app_handle(handle).app_id
+    found: list[str] = []
+    cursor: str | None = None
+    deadline = time.monotonic() + 60
+    while True:
+        page = scheduler.log_read(app_id, "main", 0, stream, cursor, max_bytes)
+        assert not page.dropped
+        found += page.lines
+        cursor = page.cursor
+        if page.complete:
+            return found
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.engine("docker")
+@pytest.mark.parametrize("max_bytes", [1, 700, 1 << 20])
+def test_pages_while_it_writes(runner: Runner, shell: Any, max_bytes: int) -> None:
+    """Read while both streams are written: every line once, in order, whatever the size of a page."""
+    count = 40 if max_bytes == 1 else 400
+    command = f"for i in $(seq {count}); do echo out $i; echo err $i >&2; done; sleep 1; echo last"
+    handle = runner.run(shell(command), "docker")
+    expected = [f"out {i}\n" for i in range(1, count + 1)]
+    found = _pages(runner, handle, Stream.COMBINED, max_bytes)
+    assert [line for line in found if line.startswith("out")] == expected
+    assert [line for line in found if line.startswith("err")] == [line.replace("out", "err") for line in expected]
+    assert found[-1] == "last\n" and len(found) == 2 * count + 1
+    assert _pages(runner, handle, Stream.STDERR, max_bytes) == [line.replace("out", "err") for line in expected]
+
+
+@pytest.mark.engine("docker")
+def test_long_lines_of_both_streams_at_once(runner: Runner, shell: Any) -> None:
+    """The engine cuts lines of more than 16 kB; here they are whole again, also when read line by line."""
+    piece = "printf '%s' $(head -c 50000 /dev/zero | tr '\\\\0' a)"
+    command = f"for i in 1 2 3; do {piece}; {piece} >&2; echo $i; echo $i >&2; done"
+    handle = runner.run(shell(command.replace("\\\\0", "\\0")), "docker")
+    expected = ["a" * 50_000 + f"{i}\n" for i in (1, 2, 3)]
+    assert _pages(runner, handle, Stream.STDOUT, 1) == expected
+    assert sorted(_pages(runner, handle, Stream.COMBINED, 1)) == sorted(expected * 2)
+
+
+@pytest.mark.engine("docker")
+def test_since_and_until(runner: Runner, shell: Any) -> None:
+    """Lines by the time at which they were written."""
+    handle = runner.run(shell("echo one; sleep 1; echo two; sleep 1; echo three"), "docker")
+    status = runner.wait(handle, timeout=60)
+    assert status is not None
+    start = status.roles[0].replicas[0].start_time
+    assert start is not None
+    after, before = datetime.fromtimestamp(start + 0.7), datetime.fromtimestamp(start + 1.7)
+    assert list(runner.log_lines(handle, "main", since=after)) == ["two\n", "three\n"]
+    assert list(runner.log_lines(handle, "main", until=before)) == ["one\n", "two\n"]
+    assert list(runner.log_lines(handle, "main", since=after, until=before, should_tail=True)) == ["two\n"]
+
+
+@pytest.mark.engine("docker")
+def test_unfinished_line_of_an_earlier_attempt(runner: Runner, shell: Any) -> None:
+    """Each attempt begins a line of its own, and the log is not complete before the last has ended."""
+    app = shell('printf "try $TRANSLOAD_RETRY"; exit 1', max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    handle = runner.run(app, "docker")
+    assert _pages(runner, handle, Stream.STDOUT, 1 << 20) == ["try 0\n", "try 1"]
+    status = runner.status(handle)
+    assert status is not None and status.state is AppState.FAILED
+
+
+@pytest.mark.engine("docker")
+def test_tail_is_prompt(runner: Runner, shell: Any) -> None:
+    """A line is handed over when it is written, not when the replica ends."""
+    handle = runner.run(shell("echo first; sleep 60"), "docker")
+    begin = time.monotonic()
+    tail = runner.log_lines(handle, "main", should_tail=True)
+    assert next(tail) == "first\n"
+    assert time.monotonic() - begin < 10
+    runner.cancel(handle)
+    assert list(tail) == []
+
+
+@pytest.mark.engine("docker")
+def test_tail_ends_when_the_app_is_deleted(runner: Runner, shell: Any) -> None:
+    """Somebody deletes what is followed: the iterator ends."""
+    handle = runner.run(shell("echo first; sleep 60"), "docker")
+    tail = runner.log_lines(handle, "main", should_tail=True)
+    next(tail)
+    runner.delete(handle)
+    assert list(tail) == []

@@ -1,0 +1,39 @@
+"""The plugin: two names, nothing heavy imported until an app is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from transload.plugins import Plugins
+
+
+def test_two_names() -> None:
+    """``docker`` and TorchX's ``local_docker`` are registered, through the entry point."""
+    plugins = Plugins([("docker", "transload_docker.plugin", "transload-docker", "0")])
+    assert {"docker", "local_docker"} <= set(plugins.names("schedulers"))
+    for name in ("docker", "local_docker"):
+        assert plugins.get("schedulers", name)("session").name == name
+
+
+def test_dry_run_imports_no_client() -> None:
+    """Neither the plugin, nor a scheduler, nor a conversion imports the client."""
+    code = (
+        "import sys, transload_docker.plugin\n"
+        "from transload_docker.scheduler import create_docker\n"
+        "from transload.specs import AppDef, Role\n"
+        "s = create_docker('x', docker_host='tcp://nowhere.invalid:1')\n"
+        "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), s.run_opts().resolve({})))\n"
+        "print(s.capabilities.reachable_from, *sorted({'docker', 'requests'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("network", "")
+
+
+def test_reach_follows_the_address() -> None:
+    """A socket is of this host, everything else is on the network."""
+    from transload_docker.scheduler import create_docker
+
+    assert create_docker("x", docker_host="unix:///run/x.sock").capabilities.reachable_from == "host"
+    assert create_docker("x", docker_host="tcp://10.0.0.1:2376").capabilities.reachable_from == "network"
+    assert create_docker("x", docker_host="tcp://10.0.0.1:2376").results_folder("a", {}) is None
