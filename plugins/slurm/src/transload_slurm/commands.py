@@ -1,0 +1,87 @@
+"""Running Slurm's command-line tools."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transload.errors import SchedulerUnavailable
+
+_PREFERENCES = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION")
+_UNREACHABLE = (
+    "unable to contact",
+    "connection refused",
+    "connect failure",
+    "timed out",
+    "temporarily",
+    "zero bytes",
+    "communication",
+    "not responding",
+    "configuration source",
+    "slurm backup controller in standby",
+    "socket",
+    "munge",
+    "authentication",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def unreachable(self) -> bool:
+        """Tell whether the tool failed since the controller could not be asked, or did not answer."""
+        return self.code != 0 and any(word in self.err.lower() for word in _UNREACHABLE)
+
+    @property
+    def complaint(self) -> str:
+        """Return what it complained of, as one line."""
+        lines = [line.partition(": error: ")[2] or line for line in self.err.splitlines() if line.strip()]
+        return "; ".join(dict.fromkeys(line.strip() for line in lines)) or f"exit code {self.code}"
+
+
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for a tool: what an outer job or its submitter's habits would add is taken out.
+
+    ``SLURM_CONF`` stays, and so do defaults for account, partition, QOS and reservation.
+    """
+    kept = {
+        name: value
+        for name, value in base.items()
+        if not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_")) or name in _PREFERENCES
+    }
+    if "SLURM_CONF" in os.environ:
+        kept["SLURM_CONF"] = os.environ["SLURM_CONF"]
+    return kept
+
+
+def run(command: list[str], timeout: float, env: Mapping[str, str] | None = None) -> Answer:
+    """Run a tool to its end.
+
+    Args:
+        command: the tool and its arguments.
+        timeout: seconds.
+        env: its environment; default: this process's, cleaned.
+
+    Raises:
+        SchedulerUnavailable: if it is not installed, or does not end in time.
+    """
+    given = environment(os.environ) if env is None else dict(env)
+    # times and words that this package can read, whatever the user's habits
+    given.update(SLURM_TIME_FORMAT="standard", LC_MESSAGES="C")
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=given, check=False
+        )
+    except FileNotFoundError as exc:
+        raise SchedulerUnavailable(f"{command[0]} is not installed here: Slurm's clients are needed") from exc
+    except subprocess.TimeoutExpired as exc:
+        raise SchedulerUnavailable(f"{command[0]} did not answer within {timeout:g} s") from exc
+    return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))

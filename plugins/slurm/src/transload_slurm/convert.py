@@ -1,0 +1,350 @@
+"""AppDef → a request to ``sbatch``. Pure: no file is written, nobody is asked."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from transload.errors import ConfigError, UnsupportedFeature
+from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.specs import (
+    AppDef,
+    CfgVal,
+    MalformedAppHandleException,
+    RetryPolicy,
+    Role,
+    Workspace,
+    macros,
+    masked_env,
+    parse_app_handle,
+)
+from transload_slurm.options import PER_JOB, PER_ROLE, extra, flags, plain, role_options
+
+CAPABILITIES: Final = Capabilities(
+    retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
+    mounts=frozenset(),
+    ports=False,
+    since_until=True,
+    reachable_from="network",
+)
+"""Reached from any machine that shares the folder of the apps and can ask Slurm."""
+
+RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+COMMENT: Final = "transload:"
+"""Begins the comment of every job; the app id follows."""
+
+NO_ID: Final = "<app id>"
+
+
+@dataclass(frozen=True)
+class RoleRequest:
+    """One role.
+
+    Args:
+        name: its name.
+        entrypoint: the program.
+        args: its arguments; ``${replica_id}`` is left for the replica, ``${img_root}`` if there is a workspace.
+        env: its environment, likewise.
+        cwd: working directory, which is also the root of the image; None: the copy of the workspace.
+        workspace: what is copied; None: nothing.
+        num_replicas: see `transload.specs.Role`.
+        min_replicas: likewise.
+        max_retries: likewise.
+        retry_policy: likewise.
+        secrets: environment variable → source; the values come with the submission.
+        sbatch: its options of ``sbatch``.
+        srun: its options of ``srun``.
+    """
+
+    name: str
+    entrypoint: str
+    args: list[str]
+    env: dict[str, str]
+    cwd: str | None
+    workspace: Workspace | None
+    num_replicas: int
+    min_replicas: int | None
+    max_retries: int
+    retry_policy: RetryPolicy
+    secrets: dict[str, str]
+    sbatch: list[str]
+    srun: list[str]
+
+
+@dataclass(frozen=True)
+class SlurmRequest:
+    """A request to the Slurm scheduler.
+
+    Args:
+        name: name of the app.
+        app_id: its id as far as known; what is given to ``submit`` counts.
+        roles: its roles: one is a job, several are the components of a heterogeneous job.
+        sbatch: options of ``sbatch`` for the job as a whole.
+        comment: the user's own.
+        gang: tasks of one job; False: elements of an array.
+        array_parallel: how many elements may run at the same time; None: all.
+        timeout: seconds from the first start; None: no limit.
+        grace_period: seconds between SIGTERM and SIGKILL.
+        job_dir: folder for logs, workspace and results; None: the app's own.
+        python: the Python of the nodes.
+    """
+
+    name: str
+    app_id: str
+    roles: list[RoleRequest]
+    sbatch: list[str]
+    comment: str
+    gang: bool
+    array_parallel: int | None
+    timeout: float | None
+    grace_period: float
+    job_dir: str | None
+    python: str
+
+    def __str__(self) -> str:
+        return format_request(self)
+
+
+def convert(app: AppDef, cfg: Mapping[str, CfgVal]) -> SlurmRequest:
+    """Convert an app.
+
+    Raises:
+        UnsupportedFeature: for a field that Slurm cannot express, by its path.
+        ConfigError: for a run option out of range.
+    """
+    app.check_runnable()
+    refuse_unsupported(app, CAPABILITIES, "slurm")
+    gang = cfg.get("gang") is not False
+    if not gang:
+        _refuse_array(app)
+    elif cfg.get("array_parallel") is not None:
+        raise ConfigError("run option array_parallel: only with gang=false, where replicas are elements of an array")
+    options = [role_options(role, index, cfg) for index, role in enumerate(app.roles)]
+    roles = [_role(role, index, options[index], cfg, app, gang) for index, role in enumerate(app.roles)]
+    job = flags(PER_JOB, cfg)
+    if cfg.get("dependency"):
+        job.append("--kill-on-invalid-dep=yes")
+    again = cfg.get("requeue")
+    requeue = any(role.max_retries for role in app.roles) if again is None else bool(again)
+    job.append("--requeue" if requeue else "--no-requeue")
+    parallel = cfg.get("array_parallel")
+    if isinstance(parallel, int) and parallel < 1:
+        raise ConfigError(f"run option array_parallel={parallel}: must be 1 or more")
+    grace = cfg.get("grace_period", 5.0)
+    if not isinstance(grace, (int, float)) or not 0 <= grace < math.inf:
+        raise ConfigError(f"run option grace_period={grace!r}: must be 0 or more")
+    folder = cfg.get("job_dir")
+    return SlurmRequest(
+        name=app.name,
+        app_id=_app_id(app),
+        roles=roles,
+        sbatch=job,
+        comment=plain("comment", str(cfg["comment"])) if cfg.get("comment") else "",
+        gang=gang,
+        array_parallel=parallel if isinstance(parallel, int) else None,
+        timeout=app.timeout,
+        grace_period=float(grace),
+        job_dir=os.path.abspath(os.path.expanduser(plain("job_dir", str(folder)))) if folder else None,
+        python=plain("python", str(cfg.get("python") or "python3")),
+    )
+
+
+def _app_id(app: AppDef) -> str:
+    """Return the id that the runner has given to the app, as its replicas will be told."""
+    try:
+        return parse_app_handle(app.roles[0].env.get("TRANSLOAD_JOB_ID", "")).app_id
+    except MalformedAppHandleException:
+        return NO_ID
+
+
+def _refuse_array(app: AppDef) -> None:
+    def refuse(path: str, reason: str) -> None:
+        raise UnsupportedFeature(f"{path}: not possible on scheduler 'slurm' with gang=false: {reason}", path)
+
+    if len(app.roles) > 1:
+        refuse("roles", "an array has one role")
+    role = app.roles[0]
+    if role.max_retries and role.retry_policy is not RetryPolicy.REPLICA:
+        refuse("roles[0].retry_policy", "elements of an array are started again one by one (REPLICA)")
+    for index, arg in enumerate(role.args):
+        if macros.rank0_env in arg:
+            refuse(f"roles[0].args[{index}]", f"{macros.rank0_env}: replica 0 may not have started yet")
+
+
+def _role(
+    role: Role, index: int, options: Mapping[str, CfgVal], cfg: Mapping[str, CfgVal], app: AppDef, gang: bool
+) -> RoleRequest:
+    cwd = None if role.workspace else image_root(role)
+    root = macros.img_root if cwd is None else cwd
+    values = macros.Values(img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV)
+    tasks = role.num_replicas if gang else 1
+    shape = _shape(role, index, tasks, options)
+    limit = flags(PER_ROLE, options)
+    if app.timeout is not None and not options.get("time"):
+        # the wrapper ends the app to the second; this is for the case that it cannot
+        limit.append(f"--time={math.ceil((app.timeout + 60) / 60)}")
+    own = extra("srun_args", cfg.get("srun_args"))
+    group = [f"--het-group={index}"] if len(app.roles) > 1 else []
+    step = [flag for flag in shape if not flag.startswith("--gpus")]
+    gpus = [flag for flag in shape if flag.startswith("--gpus")]
+    return RoleRequest(
+        name=role.name,
+        entrypoint=role.entrypoint,
+        args=[values.substitute(arg) for arg in role.args],
+        env={name: values.substitute(value) for name, value in role.env.items()},
+        cwd=cwd,
+        workspace=role.workspace or None,
+        num_replicas=role.num_replicas,
+        min_replicas=role.min_replicas,
+        max_retries=role.max_retries,
+        retry_policy=role.retry_policy,
+        secrets=dict(role.secrets),
+        sbatch=[*shape, *limit, *extra("sbatch_args", cfg.get("sbatch_args"))],
+        srun=[
+            *group,
+            *step,
+            *gpus,
+            "--kill-on-bad-exit=0",
+            "--wait=0",
+            "--export=ALL",
+            f"--job-name={role.name}",
+            *own,
+        ],
+    )
+
+
+def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) -> list[str]:
+    """Return what the role asks of the nodes. Zero is taken for unset: it means "all" to Slurm."""
+    resource = role.resource
+    path = f"roles[{index}].resource"
+    if resource.devices:
+        field = f"{path}.devices"
+        raise UnsupportedFeature(f"{field}: not possible on scheduler 'slurm': use sbatch_args=--gres=…", field)
+    if resource.cpu > 0 and not float(resource.cpu).is_integer():
+        field = f"{path}.cpu"
+        raise UnsupportedFeature(f"{field}={resource.cpu}: not possible on scheduler 'slurm': CPUs are whole", field)
+    cpus = max(1, int(resource.cpu))
+    shape = [f"--ntasks={tasks}", f"--cpus-per-task={cpus}"]
+    if resource.memMB > 0:
+        shape.append(f"--mem-per-cpu={math.ceil(resource.memMB / cpus)}M")
+    if resource.gpu > 0:
+        kind = options.get("gpu_type")
+        shape.append(f"--gpus-per-task={plain('gpu_type', str(kind)) + ':' if kind else ''}{resource.gpu}")
+    return shape
+
+
+def image_root(role: Role) -> str:
+    """Return the working directory of a role without a workspace, which is also its ``${img_root}``.
+
+    An image that is an existing folder or an absolute path, else the current directory.
+    """
+    image = os.path.expanduser(role.image)
+    if image.startswith("/") or (image and os.path.isdir(image)):
+        return os.path.abspath(image)
+    return os.getcwd()
+
+
+def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
+    """Return the batch script.
+
+    Args:
+        request: the request.
+        app_id: the app.
+        folder: the app's folder.
+        token: tells this submit from an earlier one of the same app.
+    """
+    comment = f"{COMMENT}{app_id}" + (f" {request.comment}" if request.comment else "")
+    head = [f"--job-name={app_id}", f"--comment={comment}", f"--output={folder}/batch.log", "--open-mode=append"]
+    head += ["--export=ALL", *request.sbatch]
+    if not request.gang:
+        last = request.roles[0].num_replicas - 1
+        limit = f"%{request.array_parallel}" if request.array_parallel else ""
+        head.append(f"--array=0-{last}{limit}")
+    lines = ["#!/bin/sh", *map(_directive, head)]
+    for index, role in enumerate(request.roles):
+        lines += ["#SBATCH hetjob"] if index else []
+        lines.append(f"# role {role.name}")
+        lines += map(_directive, role.sbatch)
+    lines.append("")
+    for role in request.roles:
+        command = shlex.join([role.entrypoint, *role.args]).replace("\n", "\\n").replace("\r", "\\r")
+        lines.append(f"# role {role.name}, {role.num_replicas} replica(s): {command}")
+        lines.append(f"#   logs in logs/{role.name}/<replica>/{{stdout,stderr}}.log of the folder below")
+    job, python = shlex.quote(f"{folder}/job"), shlex.quote(request.python)
+    return "\n".join(
+        [
+            *lines,
+            f'command -v {python} >/dev/null || {{ echo "transload: no "{python}" on $(hostname)" >&2; exit 127; }}',
+            f"cd {shlex.quote(folder)} || exit 75  # the app was deleted, or its submit withdrawn",
+            f"exec {python} -I -S {job} supervise {shlex.quote(folder)} {token}",
+            "",
+        ]
+    )
+
+
+def _directive(flag: str) -> str:
+    """Return a line for ``sbatch``, which takes quotes in the manner of a shell."""
+    name, equals, value = flag.partition("=")
+    if equals and not all(c.isalnum() or c in "-_.,:/+@%=[]" for c in value):
+        value = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f"#SBATCH {name}{equals}{value}"
+
+
+def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str]) -> dict[str, Any]:
+    """Return what the wrapper in the job reads: ``plan.json``.
+
+    Args:
+        request: the request.
+        app_id: the app.
+        folders: number of a role → its copy of a workspace.
+    """
+    roles = [
+        {
+            "name": role.name,
+            "entrypoint": role.entrypoint,
+            "args": role.args,
+            "env": role.env,
+            "cwd": folders.get(index, role.cwd),
+            "num_replicas": role.num_replicas,
+            "min_replicas": role.min_replicas,
+            "max_retries": role.max_retries,
+            "retry_policy": role.retry_policy.value,
+            "secrets": list(role.secrets),
+            "srun": role.srun,
+        }
+        for index, role in enumerate(request.roles)
+    ]
+    return {
+        "schema": 1,
+        "app_id": app_id,
+        "python": request.python,
+        "timeout": request.timeout,
+        "grace": request.grace_period,
+        "roles": roles,
+    }
+
+
+def format_request(request: SlurmRequest) -> str:
+    """Return a request as text for a person: the batch script, and what each role runs; secrets masked."""
+    from transload_slurm.store import root_folder
+
+    folder = f"{request.job_dir or root_folder()}/{request.app_id}"
+    lines = [script(request, request.app_id, f"{root_folder()}/{request.app_id}", "<token>")]
+    for role in request.roles:
+        lines.append(f"role {role.name}: {role.num_replicas} replica(s) in {role.cwd or f'{folder}/workspace'}")
+        if role.max_retries:
+            lines.append(f"  retries: {role.max_retries} by {role.retry_policy.value}")
+        if role.min_replicas is not None:
+            lines.append(f"  min_replicas: {role.min_replicas}")
+        if role.workspace:
+            lines.append(f"  workspace: {role.workspace}")
+        lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
+        lines.append(f"  {shlex.join([role.entrypoint, *role.args])}")
+        lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(role.env).items()]
+    if request.timeout is not None:
+        lines.append(f"timeout: {request.timeout:g} s")
+    return "\n".join(lines)

@@ -1,0 +1,99 @@
+"""Can Slurm be used from here, as whom, and what is missing."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+
+from transload.errors import ConfigError, SchedulerUnavailable
+from transload_slurm import commands
+from transload_slurm.store import ENV_FOLDER, Store
+
+Check = tuple[str, bool, str]
+_TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
+_TIMEOUT_S = 30.0
+
+
+def diagnose(store: Store) -> list[Check]:
+    """Return ``(what was looked at, whether it is well, what was found)`` for each point."""
+    checks = [_tools(), _folder(store)]
+    if checks[0][1]:
+        checks += [_controller(), _partitions(), _accounting()]
+    return checks
+
+
+def _tools() -> Check:
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        return "clients", False, f"not installed here: {', '.join(missing)}"
+    return "clients", True, commands.run(["sbatch", "--version"], _TIMEOUT_S).out.strip()
+
+
+def _folder(store: Store) -> Check:
+    try:
+        store.ensure()
+        probe = f"{store.root}/.probe-{os.getpid()}"
+        os.mkdir(probe)
+        os.rmdir(probe)
+    except (ConfigError, OSError) as exc:
+        return "folder", False, str(exc)
+    return (
+        "folder",
+        True,
+        f"{store.root}, on {_file_system(store.root)}: login and compute nodes must share it ({ENV_FOLDER})",
+    )
+
+
+def _file_system(folder: str) -> str:
+    """Return the type of the file system that a folder lies on."""
+    best, kind = "", "an unknown file system"
+    try:
+        with open("/proc/self/mounts", encoding="utf-8") as file:
+            for line in file:
+                _, place, found, *_ = line.split()
+                if (folder == place or folder.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
+                    best, kind = place, found
+    except OSError:
+        pass
+    return kind
+
+
+def _controller() -> Check:
+    try:
+        answer = commands.run(["scontrol", "ping"], _TIMEOUT_S)
+        if answer.code != 0 or " UP" not in answer.out:
+            return "controller", False, (answer.out.strip() or answer.complaint).splitlines()[0]
+        asked = commands.run(["squeue", "-h", "--me", "-t", "all", "-o", "%i"], _TIMEOUT_S)
+    except SchedulerUnavailable as exc:
+        return "controller", False, str(exc)
+    if asked.code != 0:
+        return "controller", False, f"it is up, but does not answer {getpass.getuser()}: {asked.complaint}"
+    return (
+        "controller",
+        True,
+        f"{answer.out.strip().splitlines()[0]}; as {getpass.getuser()}, {len(asked.out.split())} job(s)",
+    )
+
+
+def _partitions() -> Check:
+    try:
+        answer = commands.run(["sinfo", "-h", "-o", "%P %a %D nodes %T"], _TIMEOUT_S)
+    except SchedulerUnavailable as exc:
+        return "partitions", False, str(exc)
+    found = [line.strip() for line in answer.out.splitlines() if line.strip()]
+    return "partitions", bool(found) and answer.code == 0, "; ".join(found) or answer.complaint
+
+
+def _accounting() -> Check:
+    try:
+        answer = commands.run(["sacct", "-n", "-X", "-j", "1"], _TIMEOUT_S)
+    except SchedulerUnavailable as exc:
+        answer = commands.Answer(1, "", str(exc))
+    if answer.code == 0:
+        return "accounting", True, "sacct answers: jobs are known after the controller has forgotten them"
+    return (
+        "accounting",
+        True,
+        f"none ({answer.complaint}): of a job that Slurm has forgotten, only what its wrapper wrote is known",
+    )

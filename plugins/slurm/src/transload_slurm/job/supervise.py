@@ -1,0 +1,460 @@
+"""The batch script's one command: starts the replicas, decides what follows from an end, writes ``state.json``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from . import agent
+from .rules import App, Replica, exit_text
+
+WITHDRAWN = 75
+"""Exit code of a job that finds its submit withdrawn, or done again by another."""
+
+_WRITE_S = 0.1
+_KILL_S = 10.0
+_SIGNAL_S = 1.0
+_TASKS = re.compile(r"error: [^\n:]+: tasks? ([0-9]+(?:[,-][0-9]+)*): ")
+_SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
+
+
+class Step:
+    """The tasks of one role: an ``srun``, or a fork of ours where there is one task only."""
+
+    def __init__(self, folder: str, plan: dict[str, Any], role: int, only: int | None) -> None:
+        self.role = role
+        self.buffer = b""
+        self.noise: int | None = None
+        self.broken = False
+        if only is not None or (len(plan["roles"]) == 1 and plan["roles"][role]["num_replicas"] == 1):
+            self.process = None
+            self.pid, self.orders, self.reports = _fork(folder, plan, role, only or 0)
+            return
+        env = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
+        env.update({name: value for name, value in os.environ.items() if name.startswith(f"{_SECRET}{role}_")})
+        wrapper = [plan["python"], "-I", "-S", os.path.join(folder, "job"), "agent", folder, str(role)]
+        self.process = subprocess.Popen(
+            ["srun", *plan["roles"][role]["srun"], *wrapper],  # noqa: S607 - Slurm's own, on PATH
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            cwd=folder,
+        )
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        self.pid, self.noise = self.process.pid, self.process.stderr.fileno()
+        self.orders, self.reports = self.process.stdin.fileno(), self.process.stdout.fileno()
+
+    def tell(self, line: str) -> None:
+        """Give an order to the tasks; nothing happens if they are gone."""
+        with contextlib.suppress(OSError):
+            os.write(self.orders, f"{line}\n".encode())
+
+    def dismiss(self) -> None:
+        """End the orders: the tasks end what they run, and themselves."""
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        elif self.orders >= 0:
+            os.close(self.orders)
+        self.orders = -1
+
+    def lines(self) -> list[bytes] | None:
+        """Return the reports that have come; None at their end."""
+        data = os.read(self.reports, 1 << 16)
+        *whole, self.buffer = (self.buffer + data).split(b"\n")
+        return whole if data else None
+
+    def dead_tasks(self) -> list[int] | None:
+        """Pass on what ``srun`` complains of; return the numbers of tasks that it says are gone, None at the end."""
+        assert self.noise is not None
+        data = os.read(self.noise, 1 << 16)
+        os.write(2, data)
+        found: list[int] = []
+        for numbers in _TASKS.findall(data.decode("utf-8", "replace")):
+            for part in numbers.split(","):
+                first, _, last = part.partition("-")
+                found += range(int(first), int(last or first) + 1)
+        return found if data else None
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the tasks to be gone; kill them when the time is over."""
+        deadline = time.monotonic() + timeout
+        while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+            if time.monotonic() >= deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGTERM)  # srun kills its tasks at this
+                deadline += _KILL_S
+            time.sleep(0.01)
+        if self.process is not None:
+            self.process.returncode = 0
+
+
+def _fork(folder: str, plan: dict[str, Any], role: int, k: int) -> tuple[int, int, int]:
+    orders_in, orders_out = os.pipe()
+    reports_in, reports_out = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(orders_in)
+        os.close(reports_out)
+        return pid, orders_out, reports_in
+    code = 1
+    try:
+        os.close(orders_out)
+        os.close(reports_in)
+        signal.set_wakeup_fd(-1)
+        agent.Agent(folder, plan, role, k, orders_in, reports_out).main()
+        code = 0
+    finally:
+        os._exit(code)
+    raise AssertionError
+
+
+class Supervisor:
+    """Runs one app, or one element of an array, to its end.
+
+    Args:
+        folder: the app's folder.
+        plan: its ``plan.json``.
+        only: the replica that this array element runs; None: all.
+    """
+
+    def __init__(self, folder: str, plan: dict[str, Any], only: int | None) -> None:
+        self.folder, self.plan, self.only = folder, plan, only
+        self.place = folder if only is None else os.path.join(folder, "elements", str(only))
+        os.makedirs(self.place, mode=0o700, exist_ok=True)
+        before = _read_json(os.path.join(self.place, "state.json"))
+        self.app = App(plan, only, before if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None)
+        self.steps: dict[int, Step] = {}
+        self.selector = selectors.DefaultSelector()
+        self.final: tuple[str, str] | None = None
+        self.restarting: list[set[Replica]] = []
+        self.dirty, self.written = True, 0.0
+        self.patience = 0.0
+        if self.app.began is None:
+            self.app.began = time.time()
+        self.wake, woken = os.pipe()
+        for end in (self.wake, woken):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        self.selector.register(self.wake, selectors.EVENT_READ, None)
+
+    def main(self) -> int:
+        """Run to the end; return the job's exit code."""
+        if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" and not self.app.requeue_allowed():
+            again = "Slurm started the job again (a node was lost, or it was pre-empted)"
+            self._finish("FAILED", f"{again}, and its retries are used up")
+        elif os.path.exists(os.path.join(self.folder, "cancel")):
+            self._finish("CANCELLED", "")
+        else:
+            os.environ["TRANSLOAD_RANK0_HOST"] = rank0_host(self.plan)
+            self._start(self.app.replicas)
+        while not self._over():
+            self._wait()
+        return self._end()
+
+    # ------------------------------------------------------------------------------------------------------ starting
+
+    def _start(self, replicas: list[Replica]) -> None:
+        for replica in replicas:
+            replica.active, replica.stopping, replica.state = True, False, "PENDING"
+        for role in sorted({replica.role for replica in replicas}):
+            mine = [replica for replica in replicas if replica.role == role]
+            step = self._step(role)
+            together = len({replica.run for replica in mine}) == 1
+            if together and len(mine) == self.plan["roles"][role]["num_replicas"]:
+                step.tell(f"start * {mine[0].run}")
+            else:
+                for replica in mine:
+                    step.tell(f"start {replica.k} {replica.run}")
+        self.dirty = True
+
+    def _step(self, role: int) -> Step:
+        step = self.steps.get(role)
+        if step is not None and step.broken:
+            self._leave(step)
+            step = None
+        if step is None:
+            step = self.steps[role] = Step(self.folder, self.plan, role, self.only)
+            self.selector.register(step.reports, selectors.EVENT_READ, step)
+            if step.noise is not None:
+                self.selector.register(step.noise, selectors.EVENT_READ, (step,))
+        return step
+
+    def _leave(self, step: Step) -> None:
+        """Have done with the tasks of a role."""
+        self.selector.unregister(step.reports)
+        if step.noise is not None:
+            self.selector.unregister(step.noise)
+        self.steps.pop(step.role, None)
+        step.dismiss()
+        step.wait(_KILL_S)
+
+    # ------------------------------------------------------------------------------------------------------- waiting
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        dues = []
+        limit = self.plan["timeout"]
+        if limit is not None and self.final is None:
+            dues.append((self.app.began or 0.0) + limit - time.time())
+        if self.dirty:
+            dues.append(self.written + _WRITE_S - now)
+        for key, _ in self.selector.select(max(0.0, min(dues)) if dues else None):
+            if key.data is None:
+                self._on_signal()
+            elif isinstance(key.data, tuple):
+                self._on_noise(*key.data)
+            elif self.steps.get(key.data.role) is key.data:
+                self._on_report(key.data)
+        if limit is not None and time.time() >= (self.app.began or 0.0) + limit:
+            self._finish("FAILED", f"timed out after {limit:g} s")
+        self._restart_ready()
+        before = self.app.state
+        self.app.refresh()
+        if self.dirty and (self.app.state != before or time.monotonic() >= self.written + _WRITE_S):
+            self._write()
+
+    def _on_signal(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            numbers = os.read(self.wake, 4096)
+            if set(numbers) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+                # scancel, the time limit, pre-emption: Slurm knows which, and signals the replicas itself
+                self.app.signalled = self.dirty = True
+                self.restarting = []
+                for replica in self.app.replicas:
+                    replica.stopping = True
+
+    def _on_report(self, step: Any) -> None:
+        lines = step.lines()
+        if lines is None:
+            self._lost(step)
+            return
+        for line in lines:
+            try:
+                report = json.loads(line)
+                replica = self.app.find(step.role, report["k"])
+            except (ValueError, KeyError, TypeError, StopIteration):
+                sys.stderr.write(f"transload: not a report: {line!r}\n")
+                continue
+            if report["run"] != replica.run or not replica.active:
+                continue
+            self.dirty = True
+            if report["e"] == "started":
+                self.app.started(replica, report["host"], report["time"])
+            else:
+                replica.host = report["host"]
+                if report.get("signalled"):  # by Slurm; why, it will tell us, or whoever asks it
+                    replica.stopping, self.patience = True, time.monotonic() + _SIGNAL_S
+                self._judge(replica, report["code"], report["time"])
+
+    def _lost(self, step: Step) -> None:
+        """The tasks of a role are gone; those replicas that had not ended are lost."""
+        self._leave(step)
+        self.dirty = True
+        lost = [r for r in self.app.replicas if r.role == step.role and r.active]
+        if lost and not self.app.signalled:
+            # Slurm's own signal may be on its way: then this is no failure to answer
+            select.select([self.wake], [], [], _SIGNAL_S)
+            self._on_signal()
+        for replica in lost:
+            self._judge(replica, None, time.time())
+
+    def _on_noise(self, step: Step) -> None:
+        """A task was killed, its agent with it: that replica is lost, and the role wants new tasks."""
+        dead = step.dead_tasks()
+        if dead is None:
+            self.selector.unregister(step.noise or 0)
+            step.noise = None
+            return
+        mine = [r for r in self.app.replicas if r.role == step.role and r.active]
+        lost = [r for r in mine if r.k in dead]
+        if not lost or self.app.signalled:
+            return
+        step.broken = self.dirty = True
+        for replica in lost:
+            self._judge(replica, None, time.time())
+        scope = next((scope for scope in self.restarting if scope & set(lost)), None)
+        if scope is not None:  # all share the tasks that have to be replaced
+            others = [replica for replica in mine if replica.active]
+            scope.update(others)
+            self._stop(others)
+
+    # ------------------------------------------------------------------------------------------------------- judging
+
+    def _judge(self, replica: Replica, code: int | None, when: float) -> None:
+        """Decide what follows from a replica's end."""
+        failed = self.app.ended(replica, code, when)
+        if not failed or self.final is not None or self.app.signalled:
+            return
+        reason = f"{self.app.name(replica)} failed ({exit_text(code)})"
+        again = self.app.to_restart(replica)
+        if again:
+            self.app.count(replica)
+            self.app.msg = f"{reason}; started again"
+            scope = set(again)
+            self.restarting = [other for other in self.restarting if not scope >= other] + [scope]
+            self._stop(again)
+        elif not self.app.holds(replica.role):
+            self._finish("FAILED", reason)
+
+    def _stop(self, replicas: list[Replica]) -> None:
+        for replica in replicas:
+            if replica.active and not replica.stopping:
+                replica.stopping = True
+                if replica.role in self.steps:
+                    self.steps[replica.role].tell(f"stop {replica.k}")
+
+    def _restart_ready(self) -> None:
+        for scope in list(self.restarting):
+            if not any(replica.active for replica in scope):
+                self.restarting.remove(scope)
+                for replica in scope:
+                    replica.run += 1
+                self._start(sorted(scope, key=lambda r: (r.role, r.k)))
+
+    def _finish(self, state: str, reason: str) -> None:
+        if self.final is None and not self.app.signalled:
+            self.final = (state, reason)
+            self.app.msg, self.dirty, self.restarting = reason, True, []
+            self._stop(self.app.replicas)
+
+    def _over(self) -> bool:
+        if any(replica.active for replica in self.app.replicas) or self.restarting:
+            return False
+        if self.final is None and not self.app.signalled:
+            if time.monotonic() < self.patience:
+                select.select([self.wake], [], [], _SIGNAL_S)
+                self._on_signal()
+                return self.app.signalled
+            good = self.app.succeeded()
+            self.final = ("SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well")
+        return True
+
+    # -------------------------------------------------------------------------------------------------------- ending
+
+    def _end(self) -> int:
+        """Nothing runs any more: write it down, let the tasks go."""
+        if self.final is not None:
+            self.app.state, self.app.msg = self.final
+        for replica in self.app.replicas:
+            if replica.state in ("PENDING", "RUNNING"):
+                replica.state = "CANCELLED"
+        while not self._write():
+            time.sleep(1.0)  # a full disk: an end that nobody can read helps nobody
+        if self.only is not None and self.app.state == "FAILED":
+            self._end_array()
+        for step in self.steps.values():
+            step.dismiss()
+        for step in self.steps.values():
+            step.wait(_KILL_S)
+        if self.final is None:
+            return 128 + signal.SIGTERM
+        return 0 if self.final[0] == "SUCCEEDED" else 1
+
+    def _end_array(self) -> None:
+        """Too many elements have failed for good: the others need not go on."""
+        role = self.plan["roles"][0]
+        places = [os.path.join(self.folder, "elements", str(k), "state.json") for k in range(role["num_replicas"])]
+        states = [_read_json(place) for place in places]
+        failed = sum(1 for state in states if state and state["state"] == "FAILED")
+        wanted = role["num_replicas"] if role["min_replicas"] is None else role["min_replicas"]
+        if role["num_replicas"] - failed < wanted:
+            with open(os.path.join(self.folder, "verdict.json.tmp"), "w", encoding="utf-8") as file:
+                json.dump({"msg": self.app.msg}, file)
+            os.replace(file.name, os.path.join(self.folder, "verdict.json"))
+            subprocess.call(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])  # noqa: S607 - Slurm's own, on PATH
+
+    def _write(self) -> bool:
+        path = os.path.join(self.place, "state.json")
+        self.written = time.monotonic()
+        try:
+            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+                json.dump({"job": job_id(), **self.app.as_json()}, file)
+            os.replace(f"{path}.tmp", path)
+        except FileNotFoundError:
+            return not os.path.isdir(self.folder)  # deleted meanwhile: there is nobody to tell
+        except OSError as exc:
+            sys.stderr.write(f"transload: {exc}\n")
+            return False
+        self.dirty = False
+        return True
+
+
+def job_id() -> str:
+    """Return the id by which the whole job is known: of an array, of a heterogeneous job, or plain."""
+    env = os.environ
+    return env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
+
+
+def rank0_host(plan: dict[str, Any]) -> str:
+    """Return the address of the node of replica 0 of the first role: that on which this runs."""
+    if len(plan["roles"]) == 1 and plan["roles"][0]["num_replicas"] == 1:
+        return os.uname().nodename
+    name = os.environ.get("SLURMD_NODENAME", "")
+    try:
+        shown = subprocess.run(
+            ["scontrol", "-o", "show", "node", name],  # noqa: S607 - Slurm's own, on PATH
+            stdout=subprocess.PIPE,
+            timeout=30,
+            check=True,
+        ).stdout.decode()
+    except (OSError, subprocess.SubprocessError):
+        return name or os.uname().nodename
+    # the address that Slurm itself uses: a node's name need not be one that resolves
+    return next((word[9:] for word in shown.split() if word.startswith("NodeAddr=")), name)
+
+
+def _read_json(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def claim(folder: str, token: str) -> bool:
+    """Take the app for this job: only one job may run it, and only that of the latest submit."""
+    path = os.path.join(folder, "claim")
+    mine = job_id()
+    aside = f"{path}.{mine}.{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
+    try:
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(mine)
+        with contextlib.suppress(FileExistsError):
+            os.link(aside, path)
+        os.unlink(aside)
+        with open(path, encoding="utf-8") as file:
+            holder = file.read()
+        with open(os.path.join(folder, "token"), encoding="utf-8") as file:
+            current = file.read()
+    except FileNotFoundError:
+        return False
+    if holder == mine and current == token:
+        return True
+    if holder == mine:
+        os.unlink(path)
+    return False
+
+
+def main(folder: str, token: str) -> None:
+    """Run the app in ``folder``, unless its submit was withdrawn."""
+    if not claim(folder, token):
+        sys.stderr.write("transload: this submit was withdrawn, or done again: nothing to do\n")
+        sys.exit(WITHDRAWN)
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
+        plan = json.load(file)
+    element = os.environ.get("SLURM_ARRAY_TASK_ID")
+    sys.exit(Supervisor(folder, plan, None if element is None else int(element)).main())

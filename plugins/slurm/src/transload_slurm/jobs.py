@@ -1,0 +1,180 @@
+"""Asking Slurm about jobs: ``squeue``, then ``sacct``, then the record of completed jobs; many jobs in one query."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from transload.errors import SchedulerUnavailable
+from transload_slurm import commands
+from transload_slurm.states import combined
+
+_TIMEOUT_S: Final = 60.0
+_FRESH_S: Final = 0.2
+_COST: Final = 5.0  # an answer is good for this many times the seconds that it took
+_REMEMBER_S: Final = 30.0
+_FORGET_S: Final = 5.0
+_NO_ACCOUNTING_S: Final = 600.0
+_UNREACHABLE_S: Final = 1.0
+_CHUNK: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What Slurm says of a job, all its components or array elements taken together.
+
+    Args:
+        id: its id; of a heterogeneous job that of the leader, of an array the array's.
+        name: the job's name, which is the app id.
+        state: Slurm's word.
+        parts: offset of a component or index of an element → Slurm's word; empty for a plain job.
+        reason: why it waits, or how it ended.
+        nodes: where it runs.
+        source: which tool said so.
+        start: when it started, or is to start, as Slurm writes local times.
+    """
+
+    id: str
+    name: str
+    state: str
+    parts: Mapping[str, str]
+    reason: str = ""
+    nodes: str = ""
+    source: str = "squeue"
+    start: str = ""
+
+
+_Row = tuple[str, str, str, str, str, str]
+
+
+def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
+    """Build jobs from rows of (id, name, state, reason, nodes, start)."""
+    grouped: dict[str, dict[str, tuple[str, ...]]] = {}
+    for job_id, *rest in rows:
+        base, _, part = job_id.replace("+", "_").partition("_")
+        grouped.setdefault(base, {})[part] = tuple(rest)  # the last row counts
+    jobs = {}
+    for base, parts in grouped.items():
+        words = {part: row[1] for part, row in parts.items()}
+        state = combined(words.values())
+        row = next(row for row in parts.values() if row[1] == state)
+        nodes = ",".join(dict.fromkeys(row[3] for row in parts.values() if row[3]))
+        jobs[base] = Job(base, row[0], state, words if set(words) != {""} else {}, row[2], nodes, source, row[4])
+    return jobs
+
+
+def squeue(*selection: str) -> dict[str, Job]:
+    """Return the jobs that the controller knows, of a selection (``-j 1,2``, ``--name=x``).
+
+    Raises:
+        SchedulerUnavailable: if it cannot be asked.
+    """
+    answer = commands.run(["squeue", "-h", "-r", "-t", "all", "-o", "%i|%j|%T|%r|%N|%S", *selection], _TIMEOUT_S)
+    if answer.code != 0:
+        if "invalid job id" in answer.err.lower():
+            return {}
+        raise SchedulerUnavailable(f"squeue: {answer.complaint}")
+    return _merge([_row(line) for line in answer.out.splitlines() if line.count("|") >= 5], "squeue")
+
+
+def _row(line: str) -> _Row:
+    job_id, name, state, reason, nodes, start = line.strip().split("|")[:6]
+    return job_id, name, state, "" if reason in ("None", "(null)") else reason, nodes, start
+
+
+def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job] | None:
+    """Return jobs from the accounting database, or (``completed``) from the record of completed jobs.
+
+    Returns:
+        None where this cluster keeps no such thing, or it cannot be read from here.
+    """
+    wanted = ["-c", "-o", "JobID,JobName,State,NodeList"] if completed else ["-X", "-o", "JobID,JobName,State,NodeList"]
+    answer = commands.run(["sacct", "-n", "-P", *wanted, "-j", ",".join(job_ids)], _TIMEOUT_S)
+    if answer.code != 0 and not answer.out.strip():
+        return None
+    rows: list[_Row] = []
+    for line in answer.out.splitlines():
+        if line.count("|") >= 3:
+            job_id, name, state, nodes = line.split("|")[:4]
+            rows.append((job_id, name, state, "", nodes, ""))
+    return _merge(rows, "the record of completed jobs" if completed else "sacct")
+
+
+class Jobs:
+    """Answers about many jobs with few queries: what is asked for is asked together with what was asked for lately."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: dict[str, float] = {}
+        self._known: dict[str, tuple[float, Job | None]] = {}
+        self._good_for = _FRESH_S
+        self._without: dict[bool, float] = {}
+        self._problem: tuple[float, str] | None = None
+        self.queries = 0
+
+    def ask(self, job_ids: Collection[str], max_age: float = 0.0) -> dict[str, Job | None]:
+        """Return what Slurm says of jobs; None for one that neither controller nor accounting knows.
+
+        Args:
+            job_ids: ids, of arrays and heterogeneous jobs the leader's.
+            max_age: seconds that an earlier answer may be old, at least a fraction of a second.
+
+        Raises:
+            SchedulerUnavailable: if the controller cannot be asked now.
+        """
+        with self._lock:
+            now = time.monotonic()
+            self._asked.update(dict.fromkeys(job_ids, now))
+            oldest = now - max(max_age, self._good_for)
+            if any(job_id not in self._known or self._known[job_id][0] < oldest for job_id in job_ids):
+                self._query(now, set(job_ids))
+            return {job_id: self._known[job_id][1] for job_id in job_ids}
+
+    def _query(self, now: float, wanted: set[str]) -> None:
+        if self._problem is not None and now < self._problem[0]:
+            raise SchedulerUnavailable(self._problem[1])
+        self._asked = {job_id: at for job_id, at in self._asked.items() if now - at < _REMEMBER_S}
+        ids = sorted(set(self._asked) | wanted, key=int)
+        found: dict[str, Job] = {}
+        try:
+            for start in range(0, len(ids), _CHUNK):
+                self.queries += 1
+                found.update(squeue("-j", ",".join(ids[start : start + _CHUNK])))
+        except SchedulerUnavailable as exc:
+            # asking takes seconds then: those who wait for their turn get the same answer
+            self._problem = (time.monotonic() + _UNREACHABLE_S, str(exc))
+            raise
+        self._problem = None
+        missing = [job_id for job_id in ids if job_id not in found]
+        for completed in (False, True):
+            # one that was found missing a moment ago is not looked for again
+            fresh = [j for j in missing if j in wanted and not self._missing_lately(j, now)]
+            if fresh and now >= self._without.get(completed, 0.0):
+                self.queries += 1
+                more = sacct(fresh, completed=completed)
+                if more is None:
+                    self._without[completed] = now + _NO_ACCOUNTING_S
+                else:
+                    found.update(more)
+                    missing = [job_id for job_id in missing if job_id not in found]
+        done = time.monotonic()
+        self._good_for = max(_FRESH_S, _COST * (done - now))
+        for job_id in ids:
+            if job_id in found or not self._missing_lately(job_id, now):
+                self._known[job_id] = (done, found.get(job_id))
+            else:
+                self._known[job_id] = (self._known[job_id][0], None)
+        for job_id in [job_id for job_id in self._known if job_id not in self._asked]:
+            del self._known[job_id]
+
+    def _missing_lately(self, job_id: str, now: float) -> bool:
+        known = self._known.get(job_id)
+        return known is not None and known[1] is None and now - known[0] < _FORGET_S
+
+    def drop(self, job_id: str) -> None:
+        """Forget what is known of a job, after something was done to it."""
+        with self._lock:
+            self._known.pop(job_id, None)

@@ -1,0 +1,141 @@
+"""The run options of the Slurm scheduler, and how each becomes an option of ``sbatch``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from transload.errors import ConfigError
+from transload.specs import CfgVal, Role, runopts
+
+PER_ROLE: Final[Mapping[str, tuple[str, type | object, str]]] = {
+    "partition": ("--partition", str, "partition (queue)"),
+    "account": ("--account", str, "account that is charged"),
+    "qos": ("--qos", str, "quality of service"),
+    "time": ("--time", str, "limit of time: minutes, [hours:]minutes:seconds or days-hours[:minutes[:seconds]]"),
+    "constraint": ("--constraint", str, "features that the nodes must have"),
+    "nodes": ("--nodes", int, "number of nodes over which the replicas of a role are spread"),
+    "ntasks_per_node": ("--ntasks-per-node", int, "replicas of a role on one node"),
+    "reservation": ("--reservation", str, "reservation to run in"),
+    "nodelist": ("--nodelist", str, "nodes that must be among those given"),
+    "exclude": ("--exclude", str, "nodes that must not be given"),
+    "exclusive": ("--exclusive", bool, "share the nodes with no other job"),
+}
+"""Option → flag of ``sbatch``, type, help. A role may set its own: metadata ``{"slurm.partition": "gpu"}``."""
+
+PER_JOB: Final[Mapping[str, tuple[str, type | object, str]]] = {
+    "dependency": ("--dependency", str, "jobs to wait for, for example afterok:1234"),
+    "begin": ("--begin", str, "earliest start, for example now+1hour"),
+    "nice": ("--nice", int, "lower (or, for operators, raise) the priority"),
+    "mail_user": ("--mail-user", str, "whom Slurm writes mail"),
+    "mail_type": ("--mail-type", str, "when Slurm writes mail, for example END,FAIL"),
+}
+"""Likewise, for the job as a whole."""
+
+_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z|UNLIMITED\Z|INFINITE\Z", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def run_opts() -> runopts:
+    """Return the options."""
+    opts = runopts()
+    for table in (PER_ROLE, PER_JOB):
+        for name, (_, kind, text) in table.items():
+            opts.add(name, type_=kind, help=text)
+    opts.add("comment", type_=str, help="text added to the job's comment, which begins with the app id")
+    opts.add("gpu_type", type_=str, help="type of the GPUs that Resource.gpu counts, for example a100")
+    opts.add(
+        "sbatch_args", type_=list[str], help="more options of sbatch, for every role, for example --hint=nomultithread"
+    )
+    opts.add("srun_args", type_=list[str], help="more options of srun, for every role, for example --cpu-bind=cores")
+    opts.add(
+        "gang",
+        type_=bool,
+        help="start all replicas together, as tasks of one job; false: each as an element of an array, when it can",
+        default=True,
+    )
+    opts.add("array_parallel", type_=int, help="with gang=false: how many replicas may run at the same time")
+    opts.add(
+        "requeue",
+        type_=bool,
+        help="let Slurm start the job again when a node is lost or it is pre-empted; default: if a role has retries",
+    )
+    opts.add(
+        "grace_period", type_=float, help="seconds between SIGTERM and SIGKILL when a replica is ended", default=5.0
+    )
+    opts.add(
+        "job_dir",
+        type_=str,
+        help="shared folder for logs, workspace and results (<job_dir>/<app_id>); default: the app's own",
+    )
+    opts.add(
+        "python",
+        type_=str,
+        help="Python (3.8 or newer) on the nodes, for the wrapper around the replicas",
+        default="python3",
+    )
+    return opts
+
+
+def role_options(role: Role, index: int, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+    """Return the options of one role: the app's, and what its metadata says under ``slurm.``.
+
+    Raises:
+        InvalidRunConfigException: for an unknown option (the nearest valid name is suggested) or a wrong type.
+    """
+    allowed = runopts()
+    for name, (_, kind, text) in PER_ROLE.items():
+        allowed.add(name, type_=kind, help=text)
+    allowed.add("gpu_type", type_=str, help="type of the GPUs")
+    own = {key.removeprefix("slurm."): value for key, value in role.metadata.items() if key.startswith("slurm.")}
+    try:
+        checked = allowed.resolve(own)
+    except ConfigError as exc:
+        raise ConfigError(f"roles[{index}].metadata: {exc}") from exc
+    return {name: cfg.get(name) if value is None else value for name, value in checked.items()}
+
+
+def flags(table: Mapping[str, tuple[str, type | object, str]], values: Mapping[str, CfgVal]) -> list[str]:
+    """Return the flags of ``sbatch`` for the options of a table that are set.
+
+    Raises:
+        ConfigError: for a value that Slurm could not have.
+    """
+    found = []
+    for name, (flag, _, _) in table.items():
+        value = values.get(name)
+        if value is None or value is False:
+            continue
+        if name == "time" and not _TIME.match(str(value)):
+            raise ConfigError(f"run option time={value!r}: must be minutes, hours:minutes:seconds or days-hours")
+        if name in ("nodes", "ntasks_per_node") and isinstance(value, int) and value < 1:
+            raise ConfigError(f"run option {name}={value}: must be 1 or more")
+        found.append(flag if value is True else f"{flag}={plain(name, str(value))}")
+    return found
+
+
+def plain(name: str, value: str) -> str:
+    """Return ``value`` if it may stand in a line of the script.
+
+    Raises:
+        ConfigError: if it is empty or holds control characters.
+    """
+    if not value or _CONTROL.search(value):
+        raise ConfigError(f"run option {name}={value!r}: must be printable text of one line")
+    return value
+
+
+def extra(name: str, values: CfgVal) -> list[str]:
+    """Return the words of ``sbatch_args`` or ``srun_args``.
+
+    Raises:
+        ConfigError: for a word that is no option.
+    """
+    words = [plain(name, word) for word in values] if isinstance(values, list) else []
+    for word in words:
+        if not word.startswith("-"):
+            raise ConfigError(
+                f"run option {name}: {word!r}: must be an option in one word, for example --hint=nomultithread"
+            )
+    return words

@@ -1,0 +1,460 @@
+"""The Slurm scheduler: `transload.schedulers.Scheduler` over Slurm's command-line tools and a shared folder."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.schedulers.api import AppDescription, Capabilities, ListAppResponse, LogPage, Stream, Submission, Watch
+from transload.schedulers.local.logs import Cursor, LogReader
+from transload.schedulers.local.store import safe_id
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runopts
+from transload_slurm import commands, options, submission
+from transload_slurm import convert as _convert
+from transload_slurm import diagnose as _diagnose
+from transload_slurm.jobs import Job, Jobs
+from transload_slurm.states import PUT_BACK, clean, ended
+from transload_slurm.store import Store, read_json, root_folder, write_file
+from transload_slurm.verdict import FORGOTTEN, judge, written_end
+from transload_slurm.watch import SlurmWatch
+
+_PAGE: Final = 1 << 20
+_STREAMS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
+_CANCEL_S: Final = 60.0
+_DELETE_S: Final = 120.0
+_LOG_AGE_S: Final = 2.0
+_LIFT_S: Final = 2.0
+_HOLD_S: Final = 3
+_DOUBT_S: Final = 10.0
+_FOLLOW_S: Final = (0.05, 0.5)
+
+
+class SlurmScheduler:
+    """Runs apps as jobs of a Slurm cluster.
+
+    An app is found by its id from any machine that shares the folder of the apps (``TRANSLOAD_SLURM_DIR``) and can ask
+    Slurm. Thread-safe; starts no thread.
+
+    Args:
+        session_name: name of the session, recorded with each app.
+    """
+
+    name = "slurm"
+    capabilities: Capabilities = _convert.CAPABILITIES
+
+    def __init__(self, session_name: str) -> None:
+        self._session = session_name
+        self._store = Store(root_folder())
+        self._jobs = Jobs()
+        self._lifted: dict[str, float] = {}
+        self._doubted: dict[str, float] = {}
+
+    # -- before a submit
+
+    def run_opts(self) -> runopts:
+        """Return the options that this scheduler takes."""
+        return options.run_opts()
+
+    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.SlurmRequest:
+        """Return the request for ``app``. Pure.
+
+        Raises:
+            UnsupportedFeature: for a field that Slurm cannot express, by its path.
+            ConfigError: for a run option out of range.
+        """
+        return _convert.convert(app, cfg)
+
+    def format_request(self, request: _convert.SlurmRequest) -> str:
+        """Return the batch script, and what each role runs; secrets masked."""
+        return _convert.format_request(request)
+
+    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+        """Return the app: its workspace is copied into its folder, which the submit makes."""
+        return app
+
+    def submit(self, request: _convert.SlurmRequest, app_id: str, submission_: Submission) -> bool:
+        """Submit an app, or adopt it: all or nothing.
+
+        Raises:
+            AppExists: if the id is, or was, another app's.
+            SpecError: if a workspace is not there, or a secret was not resolved.
+            SubmitError: if Slurm did not take it; nothing runs, now or later.
+        """
+        return submission.submit(self._store, request, app_id, submission_)
+
+    # -- afterwards
+
+    def describe(self, app_id: str) -> AppDescription | None:
+        """Return what is known of an app; None if there is no such app; state UNKNOWN if Slurm cannot say."""
+        return self.describe_many([app_id])[app_id]
+
+    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return `describe` of many apps, with one query to Slurm for all that have not ended."""
+        return self._describe_many(app_ids, 0.0)
+
+    def _describe_many(self, app_ids: Collection[str], max_age: float) -> dict[str, AppDescription | None]:
+        found: dict[str, AppDescription | None] = {}
+        open_: dict[str, tuple[dict[str, Any], str]] = {}
+        for app_id in app_ids:
+            record = self._store.record(app_id)
+            found[app_id] = None
+            if record is None:
+                continue
+            status, job_id = self._without_asking(app_id, record)
+            if status is not None:
+                found[app_id] = self._description(app_id, record, status)
+            elif job_id is not None:
+                open_[app_id] = (record, job_id)
+        if not open_:
+            return found
+        problem = ""
+        try:
+            jobs = self._jobs.ask({job_id for _, job_id in open_.values()}, max_age)
+        except SchedulerUnavailable as exc:
+            jobs, problem = {}, str(exc)
+        for app_id, (record, job_id) in open_.items():
+            if problem:
+                status = self._unreachable(app_id, record, problem)
+            else:
+                status = self._judge(app_id, record, job_id, jobs[job_id])
+            found[app_id] = self._description(app_id, record, status)
+        return found
+
+    def _without_asking(self, app_id: str, record: dict[str, Any]) -> tuple[AppStatus | None, str | None]:
+        """Return an app's status if the folder alone tells, else the id of its job; neither: there is no such app."""
+        folder = self._store.folder(app_id)
+        state = self._store.state(app_id, record)
+        cancelled = self._cancel_requested(app_id)
+        last = read_json(f"{folder}/slurm.json")
+        if written_end(state) and record["gang"]:
+            return judge(record, state, None, cancel_requested=cancelled), None
+        if last is not None:
+            return self._concluded(app_id, record, state, Job(**last)), None
+        if written_end(state):
+            return judge(record, state, None, cancel_requested=cancelled), None
+        job_id = self._store.job_id(app_id)
+        if job_id is not None:
+            return None, job_id
+        if submission.being_submitted(folder):
+            return judge(record, None, Job("", "", "PENDING", {}, "being submitted"), cancel_requested=cancelled), None
+        try:
+            return None, submission.find_again(self._store, app_id)
+        except SchedulerUnavailable as exc:
+            return AppStatus(AppState.UNKNOWN, msg=str(exc)), None
+
+    def _cancel_requested(self, app_id: str) -> bool:
+        return os.path.exists(f"{self._store.folder(app_id)}/cancel")
+
+    def _unreachable(self, app_id: str, record: dict[str, Any], problem: str) -> AppStatus:
+        status = judge(record, self._store.state(app_id, record), None, cancel_requested=self._cancel_requested(app_id))
+        if not written_end(self._store.state(app_id, record)):
+            status.state, status.msg = AppState.UNKNOWN, problem
+        return status
+
+    def _judge(self, app_id: str, record: dict[str, Any], job_id: str, job: Job | None) -> AppStatus:
+        if job is not None and job.name != app_id and job.name != "":
+            job = None  # Slurm has begun to count anew: that is another job
+        if job is not None and self._put_back(record, job):
+            job = replace(job, state="PENDING", reason=clean(job.state))
+        state = self._store.state(app_id, record)  # read after Slurm was asked: its end may have come meanwhile
+        if job is not None and ended(job.state):
+            with contextlib.suppress(OSError):
+                said = {"id": job.id, "name": job.name, "state": job.state, "parts": dict(job.parts)}
+                said.update(reason=job.reason, nodes=job.nodes, source=job.source, start=job.start)
+                write_file(f"{self._store.folder(app_id)}/slurm.json", json.dumps(said))
+        self._lift(app_id, job)
+        return self._concluded(app_id, record, state, job)
+
+    def _put_back(self, record: dict[str, Any], job: Job) -> bool:
+        """Tell whether the end that Slurm speaks of may be none: it is to start the job again, and may be about to."""
+        if not record["requeue"] or job.source != "squeue" or clean(job.state) not in PUT_BACK:
+            self._doubted.pop(job.id, None)
+            return False
+        return time.monotonic() - self._doubted.setdefault(job.id, time.monotonic()) < _DOUBT_S
+
+    def _concluded(
+        self, app_id: str, record: dict[str, Any], state: dict[str, Any] | None, job: Job | None
+    ) -> AppStatus:
+        folder = self._store.folder(app_id)
+        verdict = read_json(f"{folder}/verdict.json")
+        if verdict is not None and job is not None and ended(job.state):
+            state = {**(state or {}), "state": "FAILED", "msg": verdict["msg"]}
+        note = _last_line(f"{folder}/batch.log") if job is not None and ended(job.state) else ""
+        return judge(record, state, job, cancel_requested=self._cancel_requested(app_id), note=note)
+
+    def _lift(self, app_id: str, job: Job | None) -> None:
+        """Slurm holds a job that it has put back in the queue for two minutes; some seconds will do.
+
+        Not at once: within the second in which the job was ended, its nodes take the new start for the old one.
+        """
+        if job is None or job.reason != "BeginTime" or not os.path.exists(f"{self._store.folder(app_id)}/claim"):
+            return  # not one that has run before
+        try:
+            held = datetime.fromisoformat(job.start).timestamp() - time.time()
+        except ValueError:
+            return  # N/A: the time has come
+        if held < 2 * _HOLD_S:
+            return
+        now = time.monotonic()
+        if now - self._lifted.get(job.id, -_LIFT_S) >= _LIFT_S:
+            self._lifted[job.id] = now
+            for part in job.parts or {"": ""}:
+                mark = "" if not part else "+" if len(job.parts) and "-" not in part else "_"
+                with contextlib.suppress(SchedulerUnavailable):
+                    commands.run(
+                        ["scontrol", "update", f"jobid={job.id}{mark}{part}", f"StartTime=now+{_HOLD_S}"], _CANCEL_S
+                    )
+
+    def _description(self, app_id: str, record: dict[str, Any], status: AppStatus) -> AppDescription:
+        return AppDescription(
+            app_id,
+            status,
+            app=AppDef.from_json(json.dumps(record["app"])),
+            session=record["session"],
+            cfg=dict(record["cfg"]),
+            digest=record["digest"],
+            tracker_base=record["tracker_base"],
+            created=record["created"],
+            log_url=f"{record['files']}/logs",
+        )
+
+    def existed(self, app_id: str) -> bool:
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        record = self._store.record(app_id)
+        if record is None:
+            return self._store.is_gone(app_id)
+        # a submitter that died before it reached Slurm leaves a folder, but no app
+        return self._without_asking(app_id, record) != (None, None)
+
+    def watch(self) -> Watch | None:
+        """Return a new watch."""
+        return SlurmWatch(self._places, self._words)
+
+    def _places(self, app_id: str) -> list[str]:
+        folder = self._store.folder(app_id)
+        record = self._store.record(app_id)
+        if record is None or record["gang"]:
+            return [folder, f"{folder}/state.json", f"{folder}/claim"]
+        elements = [f"{folder}/elements/{k}/state.json" for k in range(record["roles"][0]["num_replicas"])]
+        return [folder, f"{folder}/slurm.json", *elements]
+
+    def _words(self, app_ids: Collection[str]) -> dict[str, str]:
+        """Return Slurm's words for the jobs of those apps that have not ended."""
+        jobs: dict[str, str] = {}
+        for app_id in app_ids:
+            record = self._store.record(app_id)
+            if record is not None and read_json(f"{self._store.folder(app_id)}/slurm.json") is None:
+                job_id = self._store.job_id(app_id)
+                if job_id is not None and not written_end(self._store.state(app_id, record)):
+                    jobs[app_id] = job_id
+        known = self._jobs.ask(set(jobs.values())) if jobs else {}
+        words = {}
+        for app_id, job_id in jobs.items():
+            job = known[job_id]
+            self._lift(app_id, job)
+            # an end that may be none is looked at again, until it is believed
+            again = job is not None and clean(job.state) in PUT_BACK
+            words[app_id] = f"{job!r} {time.monotonic() if again else ''}"
+        return words
+
+    def list(self) -> list[ListAppResponse]:
+        """Return the user's apps, of all sessions, newest first."""
+        described = self.describe_many(self._store.ids())
+        rows = [
+            ListAppResponse(app_id, found.status.state, name=found.app.name if found.app else "", created=found.created)
+            for app_id, found in described.items()
+            if found is not None
+        ]
+        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
+
+    def cancel(self, app_id: str) -> None:
+        """Ask for the end of an app; returns at once. Nothing happens if it has ended or does not exist.
+
+        Raises:
+            SchedulerUnavailable: if Slurm cannot be asked.
+        """
+        record = self._store.record(app_id)
+        if record is None or self._has_ended(app_id, record):
+            return
+        folder = self._store.folder(app_id)
+        with contextlib.suppress(OSError):
+            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        job_id = self._store.job_id(app_id)
+        if job_id is None:  # whoever submits it sees the file
+            if submission.being_submitted(folder):
+                return
+            job_id = submission.find_again(self._store, app_id)
+        if job_id is not None:
+            answer = commands.run(["scancel", job_id], _CANCEL_S)
+            self._jobs.drop(job_id)
+            if answer.unreachable:
+                raise SchedulerUnavailable(f"scancel: {answer.complaint}")
+
+    def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
+        """Tell, from the folder alone, whether an app has ended."""
+        state = self._store.state(app_id, record)
+        return written_end(state) or os.path.exists(f"{self._store.folder(app_id)}/slurm.json")
+
+    def delete(self, app_id: str) -> None:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+
+        Raises:
+            SchedulerUnavailable: if Slurm cannot be asked, or the app does not end.
+        """
+        record = self._store.record(app_id)
+        if record is None:
+            return
+        if not self._has_ended(app_id, record):
+            self.cancel(app_id)
+            self._await_end(app_id)
+        self._store.remove(app_id, record)
+
+    def _await_end(self, app_id: str) -> None:
+        deadline = time.monotonic() + _DELETE_S
+        watch = SlurmWatch(self._places, self._words)
+        watch.update([app_id])
+        while True:
+            found = self.describe(app_id)
+            if found is None or found.status.is_terminal() or found.status.msg == FORGOTTEN:
+                return
+            if found.status.state is AppState.UNKNOWN and time.monotonic() >= deadline - _DELETE_S / 2:
+                raise SchedulerUnavailable(f"app {app_id} cannot be ended: {found.status.msg}")
+            if time.monotonic() >= deadline:
+                raise SchedulerUnavailable(f"app {app_id} does not end: {found.status.msg}")
+            watch.wait(1.0)
+
+    def diagnose(self) -> Sequence[_diagnose.Check]:
+        """Return ``(what was looked at, whether it is well, what was found)``, for ``transload doctor``."""
+        return _diagnose.diagnose(self._store)
+
+    # -- logs
+
+    def _replica(self, app_id: str, role_name: str, k: int) -> str:
+        """Return a replica's log folder."""
+        record = self._store.record(app_id)
+        if record is None:
+            raise AppNotFound(app_id)
+        roles = {role["name"]: role["num_replicas"] for role in record["roles"]}
+        if role_name not in roles:
+            raise SpecError(f"role {role_name!r}: app {app_id} has no such role; it has: {', '.join(sorted(roles))}")
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < roles[role_name]:
+            raise SpecError(f"replica {k!r}: role {role_name!r} has the replicas 0 to {roles[role_name] - 1}")
+        return f"{self._store.folder(app_id)}/logs/{role_name}/{k}"
+
+    def _over(self, app_id: str) -> bool:
+        """Tell whether an app has ended; Slurm is asked now and then only."""
+        record = self._store.record(app_id)
+        if record is None or self._has_ended(app_id, record):
+            return True
+        found = self._describe_many([app_id], _LOG_AGE_S)[app_id]
+        return found is None or found.status.is_terminal()
+
+    def log_read(
+        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = _PAGE
+    ) -> LogPage:
+        """Return the next page of a log; never blocks on the log.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a malformed cursor.
+        """
+        place = Cursor.of(cursor)
+        folder = self._replica(app_id, role_name, k)
+        over = self._over(app_id)
+        reader = LogReader(folder, _STREAMS[Stream(stream)], False)
+        try:
+            piece = reader.read(place, max(1, max_bytes), over)
+        finally:
+            reader.close()
+        found = [line for text in piece.texts for line in io.StringIO(text, newline="\n")]
+        return LogPage(found, place.text(), piece.complete, piece.dropped)
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[str]:
+        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a bad regex.
+        """
+        folder = self._replica(app_id, role_name, k)
+        try:
+            search = re.compile(regex).search if regex is not None else None
+        except re.error as exc:
+            raise SpecError(f"regex={regex!r}: {exc}") from exc
+        reader = LogReader(folder, _STREAMS[Stream(streams or Stream.COMBINED)], False)
+        texts = self._follow(app_id, reader, _seconds(since), _seconds(until), should_tail)
+        lines = (line for text in texts for line in io.StringIO(text, newline="\n"))
+        return lines if search is None else (line for line in lines if search(line))
+
+    def _follow(
+        self, app_id: str, reader: LogReader, since: float | None, until: float | None, tail: bool
+    ) -> Iterator[str]:
+        pause = _FOLLOW_S[0]
+        try:
+            cursor = Cursor() if since is None else reader.since(since)
+            while True:
+                late = until is not None and time.time() >= until
+                over = self._over(app_id)
+                piece = reader.read(cursor, _PAGE, over, None if until is None else reader.until(until))
+                yield from piece.texts
+                if piece.texts:
+                    pause = _FOLLOW_S[0]
+                elif piece.complete or not tail or late:
+                    return
+                else:
+                    left = pause if until is None else max(0.0, min(pause, until - time.time()))
+                    time.sleep(left)
+                    pause = min(pause * 1.5, _FOLLOW_S[1])
+        finally:
+            reader.close()
+
+    # -- rest
+
+    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the app's own folder for results, which the nodes share."""
+        folder = cfg.get("job_dir")
+        base = os.path.abspath(os.path.expanduser(str(folder))) if folder else self._store.root
+        return f"{base}/{app_id}/results" if safe_id(app_id) else None
+
+    def close(self) -> None:
+        """Nothing is held; jobs go on."""
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def _last_line(path: str) -> str:
+    """Return the last line of a file that says something, shortened."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4096))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+def create_slurm(session_name: str, **_: object) -> SlurmScheduler:
+    """Make the scheduler ``slurm``."""
+    return SlurmScheduler(session_name)

@@ -1,0 +1,192 @@
+"""What is on disk of the apps, in a folder that login and compute nodes share.
+
+::
+
+    <root>/<app_id>/record.json   what was submitted; never changed; made in one step with the folder
+                    submitting    somebody is submitting it: host, boot id, pid, time
+                    token         tells the latest submit from earlier ones; a job with another one does nothing
+                    job.json      the job's id
+                    claim         the id of the job that runs the app
+                    job.sh        the batch script
+                    job/          the wrapper that runs in the job
+                    plan.json     what the wrapper runs
+                    state.json    what the app is doing, written by the wrapper (elements/<k>/state.json in an array)
+                    verdict.json  an array had too many failures
+                    slurm.json    Slurm's last word on the job, written by whoever heard it
+                    cancel        somebody asked for the end
+                    batch.log     what the wrapper, srun and Slurm itself complain of
+                    logs/<role>/<k>/{stdout.log,stderr.log,index}
+                    workspace/, results/
+    <root>/.gone/<app_id>         kept by delete for ids that the caller chose
+
+With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into that folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from typing import Any, Final
+
+from transload.errors import ConfigError
+from transload.schedulers.local.store import safe_id
+
+ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
+"""Folder of the apps, on a file system that login and compute nodes share."""
+
+BULKY: Final = ("logs", "workspace", "results")
+
+
+def root_folder() -> str:
+    """Return the folder of all apps: ``TRANSLOAD_SLURM_DIR``, else ``~/.transload/slurm``."""
+    return os.path.abspath(os.environ.get(ENV_FOLDER) or os.path.expanduser("~/.transload/slurm"))
+
+
+def write_file(path: str, text: str) -> None:
+    """Replace a file in one step; nobody else may read it."""
+    aside = f"{path}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(aside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
+
+
+def read_text(path: str) -> str | None:
+    """Return a file's content; None if it (or its folder) is not there."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """Return the JSON object in a file; None if it is not there or damaged."""
+    try:
+        found = json.loads(read_text(path) or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class Store:
+    """The folder of the apps.
+
+    Args:
+        root: its path; made when first needed.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._records: dict[str, tuple[int, dict[str, Any]]] = {}
+
+    def ensure(self) -> None:
+        """Make the folder.
+
+        Raises:
+            ConfigError: if it cannot be made or is not ours.
+        """
+        try:
+            os.makedirs(self.root, mode=0o700, exist_ok=True)
+            os.makedirs(f"{self.root}/.gone", mode=0o700, exist_ok=True)
+            stat = os.stat(self.root)
+        except OSError as exc:
+            raise ConfigError(f"{ENV_FOLDER}: the folder {self.root} cannot be used: {exc.strerror}") from exc
+        if stat.st_uid != os.getuid() or stat.st_mode & 0o022:
+            raise ConfigError(f"{ENV_FOLDER}: the folder {self.root} must be yours, and not writable by others")
+
+    def folder(self, app_id: str) -> str:
+        """Return the folder of an app."""
+        return f"{self.root}/{app_id}"
+
+    def record(self, app_id: str) -> dict[str, Any] | None:
+        """Return what was submitted; None if there is no such app."""
+        if not safe_id(app_id):
+            return None
+        path = f"{self.folder(app_id)}/record.json"
+        try:
+            inode = os.stat(path).st_ino
+        except OSError:
+            self._records.pop(app_id, None)
+            return None
+        known = self._records.get(app_id)
+        if known is None or known[0] != inode:
+            found = read_json(path)
+            if found is None:
+                return None
+            known = self._records[app_id] = (inode, found)
+        return known[1]
+
+    def job_id(self, app_id: str) -> str | None:
+        """Return the id of the app's job, once it has one."""
+        folder = self.folder(app_id)
+        claimed = read_text(f"{folder}/claim")
+        if claimed:
+            return claimed
+        found = read_json(f"{folder}/job.json")
+        return None if found is None else str(found["id"])
+
+    def is_gone(self, app_id: str) -> bool:
+        """Tell whether an app of that id was deleted (caller-given ids only)."""
+        return safe_id(app_id) and os.path.exists(f"{self.root}/.gone/{app_id}")
+
+    def ids(self) -> list[str]:
+        """Return the ids of all apps."""
+        try:
+            return [name for name in os.listdir(self.root) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+
+    def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what the wrapper has written last; None if it has not begun."""
+        folder = self.folder(app_id)
+        if record["gang"]:
+            return read_json(f"{folder}/state.json")
+        return self._array_state(folder, record)
+
+    @staticmethod
+    def _array_state(folder: str, record: dict[str, Any]) -> dict[str, Any] | None:
+        role = record["roles"][0]
+        states = [read_json(f"{folder}/elements/{k}/state.json") for k in range(role["num_replicas"])]
+        found = [state for state in states if state is not None]
+        if not found:
+            return None
+        replicas = []
+        for k, state in enumerate(states):
+            replicas.append(state["roles"][0]["replicas"][0] if state else {"id": k, "state": "PENDING"})
+        good = sum(1 for state in found if state["state"] == "SUCCEEDED")
+        over = sum(1 for state in found if state["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"))
+        bad = next((state for state in found if state["state"] == "FAILED"), None)
+        word = "RUNNING" if any(replica["state"] == "RUNNING" for replica in replicas) else "PENDING"
+        if over == len(states):
+            wanted = role["num_replicas"] if role["min_replicas"] is None else role["min_replicas"]
+            word = "SUCCEEDED" if good >= wanted else "FAILED"
+        return {
+            "schema": 1,
+            "state": word,
+            "msg": bad["msg"] if bad and word != "SUCCEEDED" else "",
+            "num_restarts": sum(item["num_restarts"] for item in found),
+            "signalled": any(item["signalled"] for item in found),
+            "roles": [{"role": role["name"], "replicas": replicas}],
+        }
+
+    def remove(self, app_id: str, record: dict[str, Any]) -> None:
+        """Remove an app's folder; the record of a caller-given id stays."""
+        if record.get("id_given"):
+            with open(f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"):
+                pass
+        folder = self.folder(app_id)
+        if record.get("files") not in (None, folder):
+            shutil.rmtree(record["files"], ignore_errors=True)
+        trash = f"{self.root}/.trash-{os.urandom(8).hex()}"
+        try:
+            os.rename(folder, trash)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(trash, ignore_errors=True)

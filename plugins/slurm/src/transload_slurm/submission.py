@@ -1,0 +1,284 @@
+"""Submitting: all or nothing, once per id, whatever crashes in between.
+
+The app's folder appears in one step with its record inside: that is the lock. Then ``sbatch`` is called with the app id
+as the job's name and in its comment, so that a job whose submitter died before it noted the job's id is found again. If
+it is not found, a new token is written, and another job is submitted: should the first one come up after all, it finds
+a token that is not its own and ends at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitError
+from transload.schedulers.api import Submission
+from transload.schedulers.local.environment import inherited
+from transload.schedulers.local.store import safe_id
+from transload.specs import masked_env
+from transload_slurm import commands
+from transload_slurm.convert import SlurmRequest, plan, script
+from transload_slurm.jobs import squeue
+from transload_slurm.store import BULKY, Store, read_json, read_text, write_file
+
+_SBATCH_S: Final = 120.0
+_STALE_S: Final = 300.0
+_WAIT_S: Final = 60.0
+_JOB = Path(__file__).parent / "job"
+
+
+def submit(store: Store, request: SlurmRequest, app_id: str, submission: Submission) -> bool:
+    """Submit an app, or adopt it.
+
+    Raises:
+        AppExists: if the id is, or was, another app's.
+        SpecError: if the id is no folder's name, a workspace is not there or a secret was not resolved.
+        SubmitError: if Slurm did not take it; nothing runs, now or later.
+    """
+    if not safe_id(app_id):
+        raise SpecError(f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'")
+    store.ensure()
+    if store.is_gone(app_id) and store.record(app_id) is None:
+        raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
+    record = _record(store, request, app_id, submission)
+    if _create(store, app_id, record):
+        _launch(store, request, app_id, submission, fresh=True)
+        return True
+    found = store.record(app_id)
+    if found is None or found["digest"] != submission.digest:
+        raise AppExists(app_id)
+    return _adopt(store, request, app_id, submission)
+
+
+def _record(store: Store, request: SlurmRequest, app_id: str, submission: Submission) -> dict[str, Any]:
+    shown: Any = json.loads(submission.app.to_json())
+    for role in shown["roles"]:
+        role["env"] = masked_env(role["env"])
+    roles = [
+        {"name": role.name, "num_replicas": role.num_replicas, "min_replicas": role.min_replicas}
+        for role in request.roles
+    ]
+    return {
+        "schema": 1,
+        "app_id": app_id,
+        "session": submission.session,
+        "app": shown,
+        "cfg": dict(submission.cfg),
+        "digest": submission.digest,
+        "tracker_base": submission.tracker_base,
+        "created": time.time(),
+        "id_given": submission.id_given,
+        "gang": request.gang,
+        "requeue": "--requeue" in request.sbatch,
+        "roles": roles,
+        "files": f"{request.job_dir}/{app_id}" if request.job_dir else store.folder(app_id),
+    }
+
+
+def _me() -> str:
+    return json.dumps(
+        {"host": os.uname().nodename, "boot": _boot_id(), "pid": os.getpid(), "started": _started(os.getpid())}
+    )
+
+
+def _boot_id() -> str:
+    return (read_text("/proc/sys/kernel/random/boot_id") or "").strip()
+
+
+def _started(pid: int) -> str:
+    """Return the start time of a living process, in the kernel's ticks; "" if it does not live."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _create(store: Store, app_id: str, record: dict[str, Any]) -> bool:
+    """Make the app's folder in one step; False if it is there."""
+    staged = f"{store.root}/.new-{os.urandom(8).hex()}"
+    os.mkdir(staged, 0o700)
+    try:
+        write_file(f"{staged}/record.json", json.dumps(record))
+        write_file(f"{staged}/submitting", _me())
+        os.rename(staged, store.folder(app_id))  # onto a folder that is not empty: refused by the file system
+    except OSError:
+        shutil.rmtree(staged, ignore_errors=True)
+        if os.path.isdir(store.folder(app_id)):
+            return False
+        raise
+    return True
+
+
+def being_submitted(folder: str) -> bool:
+    """Tell whether somebody is at it: a living process of this machine, or one elsewhere that began a moment ago."""
+    path = f"{folder}/submitting"
+    holder = read_json(path)
+    if holder is None:
+        return False
+    if holder["host"] == os.uname().nodename and holder["boot"] == _boot_id():
+        return _started(int(holder["pid"])) == str(holder["started"])
+    try:
+        return time.time() - os.stat(path).st_mtime < _STALE_S
+    except FileNotFoundError:
+        return False
+
+
+def find_again(store: Store, app_id: str) -> str | None:
+    """Return the id of the job of an app whose submitter did not come to note it; it is noted now.
+
+    Raises:
+        SchedulerUnavailable: if Slurm cannot be asked.
+    """
+    known = store.job_id(app_id)
+    if known is not None:
+        return known
+    found = squeue(f"--name={app_id}", f"--user={os.getuid()}")
+    if not found:
+        return None
+    job_id = max(found, key=int)
+    write_file(f"{store.folder(app_id)}/job.json", json.dumps({"id": job_id}))
+    return job_id
+
+
+def _adopt(store: Store, request: SlurmRequest, app_id: str, submission: Submission) -> bool:
+    """Adopt an app that is there; finish the submit of somebody who died over it."""
+    folder = store.folder(app_id)
+    deadline = time.monotonic() + _WAIT_S
+    while store.job_id(app_id) is None:
+        record = store.record(app_id)
+        if record is None:  # the other one failed, and took it back
+            return submit(store, request, app_id, submission)
+        if not being_submitted(folder) and _take_over(folder):
+            try:
+                if find_again(store, app_id) is not None:
+                    return False
+            except SchedulerUnavailable as exc:
+                raise SubmitError(f"app {app_id!r}: an earlier submit was interrupted; {exc}", transient=True) from exc
+            finally:
+                if store.job_id(app_id) is not None:
+                    _unlink(f"{folder}/submitting")
+            _launch(store, request, app_id, submission, fresh=False)
+            return True
+        if time.monotonic() >= deadline:
+            raise SubmitError(f"app {app_id!r} is being submitted by another process, for too long", transient=True)
+        time.sleep(0.02)
+    return False
+
+
+def _take_over(folder: str) -> bool:
+    """Put ourselves in the place of a submitter that has died; False if another was faster."""
+    mine = f"{folder}/.submitting-{os.urandom(8).hex()}"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(f"{folder}/submitting", mine)
+            os.unlink(mine)
+        write_file(mine, _me())
+        os.link(mine, f"{folder}/submitting")
+        return True
+    except OSError:
+        return False
+    finally:
+        _unlink(mine)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submission, *, fresh: bool) -> None:
+    """Fill the app's folder and call ``sbatch``; if that fails, the folder goes, and with it any job that comes up."""
+    folder = store.folder(app_id)
+    try:
+        token = os.urandom(8).hex()
+        write_file(f"{folder}/token", token)
+        if not fresh and _claimed(folder):
+            _unlink(f"{folder}/submitting")
+            return
+        _fill(folder, request, app_id, token)
+        job_id = _sbatch(folder, request, app_id, submission)
+        write_file(f"{folder}/job.json", json.dumps({"id": job_id}))
+    except BaseException as exc:
+        record = store.record(app_id)
+        if record is not None:
+            store.remove(app_id, {**record, "id_given": False})
+        if isinstance(exc, OSError):
+            raise SubmitError(f"app {app_id!r} was not submitted: {exc}") from exc
+        if isinstance(exc, SchedulerUnavailable):
+            raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=True) from exc
+        raise
+    _unlink(f"{folder}/submitting")
+    if os.path.exists(f"{folder}/cancel"):
+        commands.run(["scancel", job_id], _SBATCH_S)
+
+
+def _claimed(folder: str) -> bool:
+    """Tell whether a job of an earlier submit runs the app; one that has just found the new token lets go at once."""
+    for _ in range(3):
+        if read_text(f"{folder}/claim") is None:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _fill(folder: str, request: SlurmRequest, app_id: str, token: str) -> None:
+    from transload.workspace import copy_workspace
+
+    for name in BULKY:
+        if request.job_dir:
+            os.makedirs(f"{request.job_dir}/{app_id}/{name}", mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.symlink(f"{request.job_dir}/{app_id}/{name}", f"{folder}/{name}")
+        else:
+            os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
+    copies: dict[str, str] = {}
+    folders: dict[int, str] = {}
+    for index, role in enumerate(request.roles):
+        if role.workspace is None:
+            continue
+        key = str(role.workspace)
+        if key not in copies:
+            copies[key] = os.path.realpath(f"{folder}/workspace/{len(copies)}")
+            shutil.rmtree(copies[key], ignore_errors=True)
+            copy_workspace(role.workspace, copies[key])
+        folders[index] = copies[key]
+    package = f"{folder}/job/transload_slurm_job"
+    os.makedirs(package, mode=0o700, exist_ok=True)
+    for source in sorted(_JOB.glob("*.py")):
+        target = f"{folder}/job/{source.name}" if source.name == "__main__.py" else f"{package}/{source.name}"
+        shutil.copyfile(source, target)
+    write_file(f"{folder}/plan.json", json.dumps(plan(request, app_id, folders)))
+    write_file(f"{folder}/job.sh", script(request, app_id, folder, token))
+
+
+def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submission) -> str:
+    env = commands.environment(inherited(os.environb, submission.inherit_env))
+    for index, role in enumerate(request.roles):
+        values = submission.secrets.get(role.name, {})
+        missing = [name for name in role.secrets if name not in values]
+        if missing:
+            raise SpecError(f"role {role.name!r}: the secrets {missing} were not resolved")
+        # by the job's environment: never in the script, nor in a file of ours
+        env.update({f"TRANSLOAD_SECRET_{index}_{number}": values[name] for number, name in enumerate(role.secrets)})
+    for variable, flag in (
+        ("ACCOUNT", "account"),
+        ("PARTITION", "partition"),
+        ("QOS", "qos"),
+        ("RESERVATION", "reservation"),
+    ):
+        # what is asked for in the script is stronger than the submitter's habits
+        if any(option.startswith(f"--{flag}=") for role in request.roles for option in role.sbatch):
+            env.pop(f"SBATCH_{variable}", None)
+    answer = commands.run(["sbatch", "--parsable", f"{folder}/job.sh"], _SBATCH_S, env)
+    job_id = answer.out.strip().partition(";")[0]
+    if answer.code != 0 or not re.fullmatch(r"\d+", job_id):
+        raise SubmitError(f"app {app_id!r} was not submitted: sbatch: {answer.complaint}", transient=answer.unreachable)
+    return job_id

@@ -1,0 +1,139 @@
+"""What an app is doing: the wrapper's word in the app's folder, checked against Slurm's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from transload.schedulers.local.states import to_status
+from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
+from transload_slurm.jobs import Job
+from transload_slurm.states import WHY, clean, to_state
+
+NEVER: Final = "DependencyNeverSatisfied"
+FORGOTTEN: Final = "Slurm knows nothing of its job any more, and the job left no word of its end"
+
+
+def written_end(state: Mapping[str, Any] | None) -> bool:
+    """Tell whether the wrapper has written the app's end: then nobody else need be asked."""
+    return state is not None and is_terminal(to_state_of(state))
+
+
+def to_state_of(state: Mapping[str, Any]) -> AppState:
+    """Return the state in a ``state.json``."""
+    return to_status({"state": state.get("state")}).state
+
+
+def judge(
+    record: Mapping[str, Any],
+    state: Mapping[str, Any] | None,
+    job: Job | None,
+    *,
+    cancel_requested: bool = False,
+    note: str = "",
+) -> AppStatus:
+    """Return the status of an app.
+
+    The wrapper's end is decisive: it saw every replica end. Without it Slurm's word counts, and where Slurm has
+    forgotten the job, the state is UNKNOWN, unless the wrapper wrote that Slurm was ending it.
+
+    Args:
+        record: what was submitted.
+        state: what the wrapper has written.
+        job: what Slurm says; None if it does not know the job.
+        cancel_requested: somebody asked for the end through us.
+        note: the last line that the job's own log holds.
+    """
+    status = to_status(state) if state is not None else AppStatus(AppState.SUBMITTED)
+    status.roles = status.roles or _pending(record)
+    status.cancel_requested = cancel_requested
+    if is_terminal(status.state):
+        return status
+    if job is None:
+        return _forgotten(status, state, cancel_requested)
+    word = clean(job.state)
+    status.state = to_state(job.state)
+    if word == "COMPLETED":
+        _check_completed(status, record, state)
+    elif status.state is AppState.CANCELLED:
+        _cancelled(status, job)
+    elif status.state is AppState.FAILED:
+        reason = WHY.get(word) or note or "see batch.log"
+        status.msg = f"Slurm job {job.id}: {word}: {reason}" + (f" ({job.reason})" if job.reason else "")
+    elif status.state is AppState.PENDING:
+        again = f"{status.msg}; " if status.msg and state is not None else ""
+        status.msg = f"{again}waiting in Slurm's queue as job {job.id}" + (f": {job.reason}" if job.reason else "")
+        if job.reason == NEVER:
+            status.state, status.msg = AppState.FAILED, f"Slurm job {job.id}: its dependency can never be satisfied"
+    elif status.state is AppState.UNKNOWN:
+        status.msg = f"Slurm job {job.id} is {job.state!r}, which means nothing to this version"
+    if is_terminal(status.state):
+        _settle(status)
+    elif status.state is AppState.PENDING:
+        _wait(status)
+    return status
+
+
+def _check_completed(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
+    """COMPLETED is the wrapper's exit code 0, which it gives for success alone; replicas that failed say otherwise."""
+    for role, asked in zip(status.roles, record["roles"], strict=False):
+        wanted = asked["num_replicas"] if asked["min_replicas"] is None else asked["min_replicas"]
+        bad = [replica for replica in role.replicas if replica.state is AppState.FAILED]
+        if asked["num_replicas"] - len(bad) < wanted:
+            status.state = AppState.FAILED
+            status.msg = f"Slurm says COMPLETED, but {len(bad)} replica(s) of role {role.role!r} failed"
+            return
+    if state is not None:
+        for role in status.roles:
+            for replica in role.replicas:
+                if replica.state in (AppState.RUNNING, AppState.PENDING):
+                    replica.state = AppState.SUCCEEDED
+
+
+def _cancelled(status: AppStatus, job: Job) -> None:
+    if job.reason in (NEVER, "Dependency"):
+        status.state, status.msg = AppState.FAILED, f"Slurm job {job.id}: its dependency can never be satisfied"
+    elif not status.cancel_requested:
+        status.msg = f"Slurm job {job.id} was cancelled"
+    else:
+        status.msg = ""
+
+
+def _forgotten(status: AppStatus, state: Mapping[str, Any] | None, cancel_requested: bool) -> AppStatus:
+    if state is not None and state.get("signalled"):
+        status.state = AppState.CANCELLED if cancel_requested else AppState.FAILED
+        status.msg = (
+            "" if cancel_requested else "Slurm ended its job (scancel, limit of time or pre-emption), and forgot why"
+        )
+        _settle(status)
+        return status
+    status.state = AppState.UNKNOWN
+    status.msg = FORGOTTEN
+    return status
+
+
+def _settle(status: AppStatus) -> None:
+    """The app has ended without the wrapper seeing all of it: nothing of it runs."""
+    for role in status.roles:
+        for replica in role.replicas:
+            if not is_terminal(replica.state):
+                ended = status.state is AppState.CANCELLED or replica.state is not AppState.RUNNING
+                replica.state = AppState.CANCELLED if ended else status.state
+
+
+def _wait(status: AppStatus) -> None:
+    """The job is in the queue (again): no replica runs."""
+    for role in status.roles:
+        for replica in role.replicas:
+            if replica.state is AppState.RUNNING:
+                replica.state = AppState.PENDING
+
+
+def _pending(record: Mapping[str, Any]) -> list[RoleStatus]:
+    return [
+        RoleStatus(
+            role["name"],
+            [ReplicaStatus(k, AppState.PENDING, role["name"], "") for k in range(role["num_replicas"])],
+        )
+        for role in record["roles"]
+    ]

@@ -1,0 +1,111 @@
+"""Which apps may have changed: their wrappers' files, looked at often; Slurm, asked seldom, for all at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from transload.errors import SchedulerUnavailable
+
+_LOOK_S: Final = (0.02, 1.0)
+_ASK_S: Final = (0.3, 10.0)
+_GROWTH: Final = 1.5
+
+
+class SlurmWatch:
+    """One watch serves any number of apps; it has no thread of its own.
+
+    Args:
+        place: app id → the files whose change means news (they need not exist).
+        ask: asks Slurm for the job states of many apps, in one query.
+    """
+
+    def __init__(self, place: Callable[[str], list[str]], ask: Callable[[Collection[str]], dict[str, str]]) -> None:
+        self._place, self._ask = place, ask
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._new: set[str] = set()
+        self._files: dict[str, tuple[list[str], object]] = {}
+        self._states: dict[str, str] = {}
+        self._look, self._pause, self._next = _LOOK_S[0], _ASK_S[0], 0.0
+
+    def update(self, app_ids: Collection[str]) -> None:
+        """Replace the set of watched ids."""
+        with self._lock:
+            wanted = set(app_ids)
+            for app_id in set(self._files) - wanted:
+                del self._files[app_id]
+                self._states.pop(app_id, None)
+            for app_id in wanted - set(self._files):
+                self._files[app_id] = (self._place(app_id), None)
+                self._new.add(app_id)
+                self._pause = _ASK_S[0]
+            self._new &= wanted
+        self._woken.set()
+
+    def wait(self, timeout: float | None) -> set[str]:
+        """Return ids that may have changed; see `transload.schedulers.api.Watch`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            changed = self._changes()
+            if changed:
+                return changed
+            pause = self._look
+            if deadline is not None:
+                pause = min(pause, deadline - time.monotonic())
+                if pause <= 0:
+                    return set()
+            if self._woken.wait(pause):
+                self._woken.clear()
+                return self._changes()
+
+    def _changes(self) -> set[str]:
+        with self._lock:
+            changed, self._new = self._new, set()
+            for app_id, (files, before) in self._files.items():
+                now = [_stamp(path) for path in files]
+                if now != before:
+                    self._files[app_id] = (files, now)
+                    if before is not None:
+                        changed.add(app_id)
+            # few files are looked at ten times a second, many less often: the cost stays the same
+            longest = min(_LOOK_S[1], 0.1 + 0.005 * len(self._files))
+            self._look = _LOOK_S[0] if changed else min(self._look * _GROWTH, longest)
+            due = time.monotonic() >= self._next and bool(self._files)
+            ids = set(self._files)
+        if due:
+            changed |= self._asked(ids)
+        return changed
+
+    def _asked(self, ids: set[str]) -> set[str]:
+        try:
+            states = self._ask(ids)
+        except SchedulerUnavailable:
+            states = dict.fromkeys(ids, "?")
+        with self._lock:
+            changed = {
+                app_id for app_id, word in states.items() if app_id in self._states and self._states[app_id] != word
+            }
+            self._states.update(states)
+            self._pause = _ASK_S[0] if changed else min(self._pause * _GROWTH, _ASK_S[1])
+            self._next = time.monotonic() + self._pause
+        return changed
+
+    def wake(self) -> None:
+        """Make a `wait` in another thread return at once."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Let a waiting thread go; nothing else is held."""
+        self._woken.set()
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ino

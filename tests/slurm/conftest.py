@@ -1,0 +1,101 @@
+"""A cluster of three nodes per test process, started when the first test wants it, gone at the end."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.specs import AppDef, Role
+
+
+def _load(name: str) -> ModuleType:
+    """Load a neighbour by its path: the folders below ``tests`` are no packages."""
+    full = f"transload_slurm_test_{name}"
+    if full not in sys.modules:
+        spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None and spec.loader is not None
+        sys.modules[full] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[full])
+    return sys.modules[full]
+
+
+cluster_module = _load("cluster")
+
+
+@pytest.fixture(scope="session")
+def cluster_of_three() -> Iterator[object]:
+    """The cluster itself; tests take ``cluster``."""
+    if os.geteuid() != 0:
+        pytest.skip("not run: slurm: the fake GPUs of the test cluster are device files, which root alone can make")
+    made = cluster_module.Cluster()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def accounting_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """A cluster of the test's own that keeps a database and forgets jobs soon."""
+    made = cluster_module.Cluster(accounting=True, MinJobAge="2")
+    try:
+        made.start()
+        monkeypatch.setenv("SLURM_CONF", str(made.conf))
+        monkeypatch.setenv("PATH", made.env["PATH"])
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def cluster(cluster_of_three: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """The cluster, with the environment of this process set to it; afterwards its controller is up again."""
+    made = cluster_of_three
+    assert isinstance(made, cluster_module.Cluster)
+    monkeypatch.setenv("SLURM_CONF", str(made.conf))
+    monkeypatch.setenv("PATH", made.env["PATH"])
+    yield made
+    if "slurmctld" not in made.processes:
+        made.start_controller()
+
+
+@pytest.fixture
+def slurm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of apps of the test's own."""
+    folder = tmp_path / "slurm"
+    monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def runner(
+    cluster: object, slurm_dir: Path, transload_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Runner]:
+    """A runner whose apps are all ended when the test is over, in an empty current directory."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with Runner("tests") as made:
+        yield made
+        for row in made.list("slurm"):
+            made.delete(row.app_handle)
+
+
+@pytest.fixture
+def shell_app() -> Callable[..., AppDef]:
+    """``shell_app("exit 3", num_replicas=2)``: an app of one role ``main`` that runs a line of shell."""
+
+    def make(command: str, *, timeout: float | None = None, **fields: Any) -> AppDef:
+        role = Role("main", "/tmp", entrypoint="sh", args=["-c", command], **fields)
+        return AppDef("test", [role], timeout=timeout)
+
+    return make

@@ -1,0 +1,355 @@
+"""Apps on a real cluster: gangs, arrays, devices, ends of every kind, secrets, workspaces."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import AppExists, ConfigError, SubmitError
+from transload.runner import Runner
+from transload.schedulers.api import Stream
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    Resource,
+    RetryPolicy,
+    Role,
+    Workspace,
+    macros,
+    parse_app_handle,
+)
+
+pytestmark = pytest.mark.engine("slurm")
+
+Eventually = Callable[..., Any]
+ShellApp = Callable[..., AppDef]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits" / "component.py"
+
+
+def ended(runner: Runner, handle: str) -> AppStatus:
+    """Wait for an app's end."""
+    status = runner.wait(handle, timeout=90)
+    assert status is not None
+    return status
+
+
+def job_id(runner: Runner, handle: str) -> str:
+    """Return the id of an app's Slurm job."""
+    found: Any = runner.scheduler("slurm")
+    job: str = found._store.job_id(parse_app_handle(handle).app_id)
+    return job
+
+
+def lines(runner: Runner, handle: str, role: str = "main", k: int = 0, streams: Stream | None = None) -> list[str]:
+    """Return a replica's log."""
+    return list(runner.log_lines(handle, role, k, streams=streams))
+
+
+def test_gang_of_two_roles_with_gpus(runner: Runner, cluster: Any) -> None:
+    """Roles are components that start together; each replica has GPUs of its own; rank 0 is told to all."""
+    say = f"echo $CUDA_VISIBLE_DEVICES on $SLURMD_NODENAME rank0 ${macros.rank0_env} id {macros.replica_id}"
+    say += f" app {macros.app_id}"
+    roles = [
+        Role(
+            "gpu",
+            "/tmp",
+            entrypoint="sh",
+            args=["-c", say],
+            num_replicas=2,
+            resource=Resource(cpu=2, gpu=1, memMB=200),
+        ),
+        Role("cpu", "/tmp", entrypoint="sh", args=["-c", f"{say}; exit 0"], resource=Resource(cpu=1, gpu=0, memMB=100)),
+    ]
+    handle = runner.run(AppDef("pair", roles), "slurm")
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert [(r.role, r.id, r.exit_code) for role in status.roles for r in role.replicas] == [
+        ("gpu", 0, 0),
+        ("gpu", 1, 0),
+        ("cpu", 0, 0),
+    ]
+    said = [lines(runner, handle, "gpu", k)[0].split() for k in range(2)]
+    assert {words[0] for words in said} == {"0", "1"}
+    app_id = parse_app_handle(handle).app_id
+    assert [words[words.index("id") + 1] for words in said] == ["0", "1"]
+    assert said[0][-1] == app_id
+    assert said[0][said[0].index("rank0") + 1] == "127.0.0.1"
+    assert lines(runner, handle, "cpu")[0].startswith("on ")
+    comments = cluster.tool("squeue", "-h", "-t", "all", "-o", "%k", "-j", job_id(runner, handle)).split()
+    assert set(comments) == {f"transload:{app_id}"}
+
+
+def test_array_with_exit_codes(runner: Runner, shell_app: ShellApp) -> None:
+    """With gang=false replicas are elements of an array; too many failures end it; each has its exit code."""
+    app = shell_app(f"exit {macros.replica_id}", num_replicas=3, min_replicas=1)
+    handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED
+    assert [replica.exit_code for replica in status.roles[0].replicas] == [0, 1, 2]
+    handle = runner.run(
+        shell_app(f"test {macros.replica_id} != 1 || exit 7; sleep 60", num_replicas=3), "slurm", {"gang": False}
+    )
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "replica 1 failed (exit code 7)" in status.msg
+    assert status.roles[0].replicas[1].exit_code == 7
+
+
+def test_exit_codes_and_signals(runner: Runner, shell_app: ShellApp) -> None:
+    """Exit statuses and signals are told apart, 137 and SIGKILL too."""
+    commands = {0: "exit 3", 1: "exit 137", 2: "kill -9 $$", 3: "exit 0"}
+    cases = " ".join(f"{k}) {command};;" for k, command in commands.items())
+    handle = runner.run(shell_app(f"case {macros.replica_id} in {cases} esac", num_replicas=4, min_replicas=1), "slurm")
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED
+    assert [replica.exit_code for replica in status.roles[0].replicas] == [3, 137, -9, 0]
+
+
+def test_both_streams_live(runner: Runner, shell_app: ShellApp, eventually: Eventually, tmp_path: Path) -> None:
+    """Both streams are read while the replica runs, apart and together."""
+    go = tmp_path / "go"
+    handle = runner.run(shell_app(f"echo out; echo err >&2; until test -e {go}; do sleep 0.1; done; echo end"), "slurm")
+    eventually(lambda: lines(runner, handle, streams=Stream.STDERR) == ["err\n"], 30)
+    assert lines(runner, handle, streams=Stream.STDOUT) == ["out\n"]
+    go.touch()
+    assert sorted(runner.log_lines(handle, "main", should_tail=True)) == ["end\n", "err\n", "out\n"]
+
+
+def test_scancel_from_outside(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:
+    """A job that somebody cancels with Slurm's own tool is CANCELLED, never FAILED, whatever its retries."""
+    app = shell_app("echo up; sleep 100", num_replicas=2, max_retries=3, retry_policy=RetryPolicy.REPLICA)
+    handle = runner.run(app, "slurm")
+    eventually(lambda: lines(runner, handle) == ["up\n"], 30)
+    cluster.tool("scancel", job_id(runner, handle))
+    status = ended(runner, handle)
+    assert status.state is AppState.CANCELLED
+    assert not status.cancel_requested
+    assert status.num_restarts == 0
+
+
+def test_cancel_leaves_nothing_behind(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
+) -> None:
+    """Cancelling ends grandchildren that have left their session too."""
+    mark = f"3{os.getpid()}"
+    handle = runner.run(shell_app(f"setsid sleep {mark} & echo up; sleep {mark}"), "slurm")
+    eventually(lambda: lines(runner, handle) == ["up\n"], 30)
+    assert _sleepers(mark) == 2
+    runner.cancel(handle)
+    status = ended(runner, handle)
+    assert status.state is AppState.CANCELLED
+    assert status.cancel_requested
+    eventually(lambda: _sleepers(mark) == 0, 20)
+
+
+def _sleepers(mark: str) -> int:
+    count = 0
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                count += Path(f"/proc/{entry}/cmdline").read_bytes() == f"sleep\0{mark}\0".encode()
+            except OSError:
+                continue
+    return count
+
+
+def test_end_of_the_replica_ends_its_children(runner: Runner, shell_app: ShellApp) -> None:
+    """What a replica leaves running when it ends is ended: the app's state is the truth."""
+    mark = f"4{os.getpid()}"
+    handle = runner.run(shell_app(f"setsid sleep {mark} & sleep 0.3"), "slurm")
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert _sleepers(mark) == 0
+
+
+def test_wrapper_is_killed(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
+    """A task that is killed with its wrapper is lost: a failure that a retry answers, and then final."""
+    app = shell_app("echo $PPID; exec sleep 100", num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    handle = runner.run(app, "slurm")
+    for attempt in range(2):
+        eventually(lambda want=attempt + 1: len(lines(runner, handle, "main", 1)) == want, 40)
+        os.kill(int(lines(runner, handle, "main", 1)[attempt]), 9)
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "replica 1 failed (lost" in status.msg
+    assert status.num_restarts == 1
+
+
+def test_batch_script_is_killed(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:
+    """The supervisor killed: Slurm ends the job, and the app is seen as FAILED, its replicas ended."""
+    handle = runner.run(shell_app("echo $PPID; sleep 100", num_replicas=1), "slurm")
+    eventually(lambda: lines(runner, handle), 30)
+    cluster.tool("scancel", "--batch", "--signal=KILL", job_id(runner, handle))
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED, status
+    assert all(replica.state is not AppState.RUNNING for replica in status.roles[0].replicas)
+
+
+def test_more_memory_than_asked_for(runner: Runner, shell_app: ShellApp) -> None:
+    """A job that Slurm kills over its memory is FAILED, and says so."""
+    hog = (
+        f"exec {sys.executable} -c \"import time; a = bytearray(400 << 20); print('full', flush=True); time.sleep(60)\""
+    )
+    handle = runner.run(shell_app(hog, resource=Resource(cpu=1, gpu=0, memMB=50)), "slurm")
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED, status
+    assert "memory" in status.msg.lower(), status.msg
+
+
+@pytest.mark.slow
+def test_limit_of_time(runner: Runner, shell_app: ShellApp) -> None:
+    """A job that Slurm ends at its limit of time is FAILED, and says why."""
+    handle = runner.run(shell_app("sleep 300"), "slurm", {"time": "1"})
+    status = runner.wait(handle, timeout=240)
+    assert status is not None
+    assert status.state is AppState.FAILED
+    assert "limit of time" in status.msg
+
+
+def test_dependency_never_satisfied(runner: Runner, shell_app: ShellApp) -> None:
+    """A job whose dependency cannot come true does not wait for ever."""
+    first = runner.run(shell_app("exit 1"), "slurm")
+    assert ended(runner, first).state is AppState.FAILED
+    handle = runner.run(shell_app("true"), "slurm", {"dependency": f"afterok:{job_id(runner, first)}"})
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "dependency can never be satisfied" in status.msg
+
+
+def test_partition_that_does_not_exist(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
+    """One clear line, and nothing is left of the app: its id is free again."""
+    with pytest.raises(SubmitError, match="invalid partition specified: nope") as caught:
+        runner.run(shell_app("true"), "slurm", {"partition": "nope"}, app_id="again")
+    assert "\n" not in str(caught.value)
+    assert not caught.value.transient
+    assert not (slurm_dir / "again").exists()
+    handle = runner.run(shell_app("true"), "slurm", {"partition": "other"}, app_id="again")
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+
+
+def test_waiting_says_why(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
+    """A job in the queue is PENDING with Slurm's reason, and can be cancelled there."""
+    handle = runner.run(shell_app("true"), "slurm", {"begin": "now+1hour"})
+    status = eventually(lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 20)
+    assert "BeginTime" in status.msg
+    runner.cancel(handle)
+    assert ended(runner, handle).state is AppState.CANCELLED
+
+
+def test_options_reach_slurm(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
+    """Options become those of sbatch, and a role's metadata is stronger than the app's."""
+    app = shell_app("true", metadata={"slurm.partition": "other"})
+    cfg = {"partition": "main", "comment": 'said "so"', "time": "5", "nice": 10, "nodes": 1, "exclusive": True}
+    handle = runner.run(app, "slurm", cfg)
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    shown = cluster.tool("scontrol", "show", "job", job_id(runner, handle))
+    assert "Partition=other" in shown
+    assert f'Comment=transload:{parse_app_handle(handle).app_id} said "so"' in shown
+    assert "TimeLimit=00:05:00" in shown
+    assert "NodeList=node3" in shown
+
+
+def test_unknown_options(runner: Runner, shell_app: ShellApp) -> None:
+    """A misspelt option is refused with the nearest valid one, in the metadata of a role too."""
+    with pytest.raises(ConfigError, match="partition"):
+        runner.run(shell_app("true"), "slurm", {"partitoin": "main"})
+    with pytest.raises(ConfigError, match=r"roles\[0\].metadata.*partition"):
+        runner.run(shell_app("true", metadata={"slurm.partitoin": "main"}), "slurm")
+
+
+def test_workspace_is_copied_once(runner: Runner, tmp_path: Path, slurm_dir: Path) -> None:
+    """Local code reaches the job by a copy in its folder, one for all roles, and is the working directory."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "hello.sh").write_text("echo hello from $PWD; test $1 = $PWD")
+    workspace = Workspace({str(tmp_path / "code"): ""})
+    roles = [
+        Role(name, "", entrypoint="sh", args=["hello.sh", macros.img_root], workspace=workspace) for name in ("a", "b")
+    ]
+    handle = runner.run(AppDef("code", roles), "slurm", {"job_dir": str(tmp_path / "big")})
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    app_id = parse_app_handle(handle).app_id
+    copies = list((tmp_path / "big" / app_id / "workspace").iterdir())
+    assert [copy.name for copy in copies] == ["0"]
+    assert lines(runner, handle, "b") == [f"hello from {copies[0]}\n"]
+    runner.delete(handle)
+    assert not (tmp_path / "big" / app_id).exists()
+
+
+def test_secrets_are_nowhere_to_be_read(
+    runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret is in the job's environment; not in the script, in `scontrol`, nor in any file of the app."""
+    monkeypatch.setenv("SOURCE", "hunter2-value")
+    app = shell_app(
+        'test "$PASSWORD" = hunter2-value && ! env | grep -q TRANSLOAD_SECRET && sleep 1',
+        secrets={"PASSWORD": "env:SOURCE"},
+        num_replicas=2,
+    )
+    info = runner.dryrun(app, "slurm")
+    assert "hunter2" not in str(info).replace(app.roles[0].args[1], "")
+    handle = runner.schedule(info)
+    job = job_id(runner, handle)
+    shown = cluster.tool("scontrol", "show", "job", job) + cluster.tool("scontrol", "write", "batch_script", job, "-")
+    assert "PASSWORD" not in shown.replace(app.roles[0].args[1], "")
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    for path in slurm_dir.rglob("*"):
+        if path.is_file():
+            text = path.read_text(errors="replace")
+            assert "hunter2-value" not in text.replace("= hunter2-value &&", ""), path
+    for folder in (slurm_dir, slurm_dir / parse_app_handle(handle).app_id):
+        assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_two_submits_of_one_id_at_once(runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path) -> None:
+    """Of many submits of one id at the same time one starts the app, the others adopt it; another app is refused."""
+    app = shell_app(f"echo x >> {tmp_path}/starts; sleep 0.5")
+    with ThreadPoolExecutor(6) as pool:
+        handles = list(pool.map(lambda _: runner.run(app, "slurm", app_id="one"), range(6)))
+    assert set(handles) == {"slurm://tests/one"}
+    with pytest.raises(AppExists):
+        runner.run(shell_app("true"), "slurm", app_id="one")
+    assert ended(runner, handles[0]).state is AppState.SUCCEEDED
+    assert (tmp_path / "starts").read_text() == "x\n"
+    assert len(cluster.tool("squeue", "-h", "-t", "all", "--name=one", "-o", "%i").split()) == 1
+
+
+def test_dry_run_is_the_script(runner: Runner, shell_app: ShellApp) -> None:
+    """The dry-run shows the batch script as it will be given to sbatch, but for its token."""
+    info = runner.dryrun(shell_app("echo hi", num_replicas=2), "slurm", {"partition": "main"}, app_id="shown")
+    text = str(info)
+    assert text.startswith("#!/bin/sh\n#SBATCH --job-name=shown\n")
+    assert "#SBATCH --partition=main" in text
+    assert "# role main, 2 replica(s): sh -c 'echo hi'" in text
+    handle = runner.schedule(info)
+    folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / "shown"
+    given = (folder / "job.sh").read_text().splitlines()
+    assert given[:-1] == text.splitlines()[: len(given) - 1]
+    assert subprocess.run(["sh", "-n", str(folder / "job.sh")], check=False).returncode == 0
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+
+
+def test_doctor(runner: Runner) -> None:
+    """The scheduler says for itself whether it can be used, as whom, and what is missing."""
+    scheduler: Any = runner.scheduler("slurm")
+    checks = {name: (well, text) for name, well, text in scheduler.diagnose()}
+    assert all(well for well, _ in checks.values()), checks
+    assert "slurm" in checks["clients"][1]
+    assert "UP" in checks["controller"][1]
+    assert "main*" in checks["partitions"][1]
+
+
+def test_digits_example(runner: Runner) -> None:
+    """The digits trainer runs over three tasks and finds rank 0 by the address that it is told."""
+    pytest.importorskip("sklearn")
+    handle = runner.run_component(f"{EXAMPLE}:digits", ["--epochs", "3", "--replicas", "3"], "slurm")
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, [lines(runner, handle, "trainer", k) for k in range(3)]
+    assert 0.3 < float(runner.results(handle).value("accuracy")) <= 1.0

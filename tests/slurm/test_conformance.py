@@ -1,0 +1,47 @@
+"""The suite that every scheduler must pass, on a real cluster of three nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from transload.specs import CfgVal, RetryPolicy
+from transload.testing import SchedulerConformance
+from transload_slurm import SlurmScheduler, create_slurm
+
+pytestmark = pytest.mark.engine("slurm")
+
+
+@pytest.mark.usefixtures("cluster", "slurm_dir")
+class TestSlurm(SchedulerConformance):
+    """Slurm keeps the contract."""
+
+    image = "/tmp"
+    timeout = 60.0
+
+    def make_scheduler(self, folder: Path) -> SlurmScheduler:
+        """Return a scheduler of the test's own folder of apps."""
+        return create_slurm("suite")
+
+
+@pytest.mark.usefixtures("cluster", "slurm_dir")
+class TestArrays(SchedulerConformance):
+    """So it does where replicas are elements of an array, as far as those can."""
+
+    image = "/tmp"
+    timeout = 60.0
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"gang": False}
+    cannot: ClassVar[Mapping[str, str]] = {
+        "test_macros": "replica 0 of an array may not have started when another does: no ${rank0_env}",
+    }
+
+    def make_scheduler(self, folder: Path) -> SlurmScheduler:
+        """Return a scheduler that says what an array can."""
+        scheduler = create_slurm("suite")
+        only = frozenset({RetryPolicy.REPLICA})
+        scheduler.capabilities = replace(scheduler.capabilities, roles=False, gangs=False, retries=only)
+        return scheduler

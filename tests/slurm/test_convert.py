@@ -1,0 +1,157 @@
+"""AppDef → batch script, with no cluster: what is said to sbatch, and what is refused by name."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.errors import ConfigError, UnsupportedFeature
+from transload.specs import AppDef, BindMount, CfgVal, Resource, RetryPolicy, Role, macros
+from transload_slurm import convert
+from transload_slurm.options import run_opts
+
+
+def role(name: str = "main", **fields: Any) -> Role:
+    """Return a role that runs `true`."""
+    return Role(name, "/tmp", entrypoint="true", **fields)
+
+
+def script(*roles: Role, cfg: Mapping[str, CfgVal] | None = None, timeout: float | None = None) -> str:
+    """Return the batch script of an app."""
+    request = convert.convert(AppDef("app", list(roles), timeout=timeout), run_opts().resolve(cfg or {}))
+    return convert.script(request, "app-1", "/shared/app-1", "token")
+
+
+def test_one_role() -> None:
+    """A role is tasks; its resources are per task."""
+    text = script(role(num_replicas=3, resource=Resource(cpu=4, gpu=2, memMB=1000)), cfg={"gpu_type": "a100"})
+    for line in ("--ntasks=3", "--cpus-per-task=4", "--mem-per-cpu=250M", "--gpus-per-task=a100:2", "--no-requeue"):
+        assert f"#SBATCH {line}\n" in text
+    assert "hetjob" not in text
+    assert "--array" not in text
+
+
+def test_several_roles_are_components() -> None:
+    """Each role has its own part of the script, in the order of the app, and its own group of srun."""
+    app = AppDef("app", [role("a", metadata={"slurm.partition": "gpu"}), role("b", num_replicas=2)])
+    request = convert.convert(app, run_opts().resolve({"partition": "cpu"}))
+    text = convert.script(request, "x", "/f", "t")
+    first, second = text.split("#SBATCH hetjob\n")
+    assert "--partition=gpu" in first
+    assert "--partition=cpu" in second
+    assert [part.srun[0] for part in request.roles] == ["--het-group=0", "--het-group=1"]
+
+
+def test_unset_and_zero_resources_are_left_to_slurm() -> None:
+    """Zero means "all" to Slurm, so it is never said."""
+    for resource in (Resource(-1, -1, -1), Resource(0, 0, 0)):
+        text = script(role(resource=resource))
+        assert "--mem" not in text
+        assert "--gpus" not in text
+        assert "--cpus-per-task=1\n" in text
+
+
+def test_retries_mean_requeue() -> None:
+    """Slurm may start the job again where a role has retries, or where it is told to."""
+    assert "--requeue\n" in script(role(max_retries=1))
+    assert "--no-requeue\n" in script(role(max_retries=1), cfg={"requeue": False})
+    assert "--requeue\n" in script(role(), cfg={"requeue": True})
+
+
+def test_timeout_is_backed_by_a_limit_of_time() -> None:
+    """The wrapper keeps the timeout to the second; the limit that Slurm is told lies beyond it, unless it is given."""
+    assert "--time=3\n" in script(role(), timeout=90)
+    assert "--time=10\n" in script(role(), timeout=90, cfg={"time": "10"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"mounts": [BindMount("/a", "/b")]}, "roles[0].mounts[0]"),
+        ({"port_map": {"web": 1}}, "roles[0].port_map"),
+        ({"resource": Resource(cpu=0.5, gpu=0, memMB=1)}, "roles[0].resource.cpu"),
+        ({"resource": Resource(cpu=1, gpu=0, memMB=1, devices={"nic": 1})}, "roles[0].resource.devices"),
+        ({"max_retries": 1, "retry_policy": RetryPolicy.HOT_SPARE}, "roles[0].retry_policy"),
+    ],
+)
+def test_refused_by_field(fields: dict[str, Any], path: str) -> None:
+    """What Slurm cannot express is refused by its path."""
+    with pytest.raises(UnsupportedFeature) as caught:
+        script(role(**fields))
+    assert caught.value.field == path
+
+
+@pytest.mark.parametrize(
+    ("roles", "path"),
+    [
+        ([role("a"), role("b")], "roles"),
+        ([role(max_retries=1, retry_policy=RetryPolicy.ROLE)], "roles[0].retry_policy"),
+        ([role(args=["a", f"${macros.rank0_env}"])], "roles[0].args[1]"),
+    ],
+)
+def test_refused_in_an_array(roles: list[Role], path: str) -> None:
+    """What elements of an array cannot have is refused by its path."""
+    with pytest.raises(UnsupportedFeature) as caught:
+        script(*roles, cfg={"gang": False})
+    assert caught.value.field == path
+
+
+@pytest.mark.parametrize(
+    "cfg",
+    [
+        {"time": "soon"},
+        {"nodes": 0},
+        {"partition": "a\nb"},
+        {"comment": "a\n#SBATCH --uid=0"},
+        {"sbatch_args": ["hello"]},
+        {"srun_args": ["--x=\ny"]},
+        {"array_parallel": 2},
+        {"gang": False, "array_parallel": 0},
+        {"grace_period": -1.0},
+    ],
+)
+def test_bad_options(cfg: dict[str, CfgVal]) -> None:
+    """A value that could not be meant, or could smuggle a line into the script, is refused by the option's name."""
+    with pytest.raises(ConfigError, match=f"run option ({'|'.join(cfg)})"):
+        script(role(), cfg=cfg)
+
+
+def test_array() -> None:
+    """Replicas are elements, each one task."""
+    text = script(role(num_replicas=5), cfg={"gang": False, "array_parallel": 2})
+    assert "#SBATCH --array=0-4%2\n" in text
+    assert "#SBATCH --ntasks=1\n" in text
+
+
+def test_macros_that_only_the_replica_knows_are_left_to_it() -> None:
+    """The root of the image and rank 0 are put in; the number of the replica is not known yet."""
+    app = AppDef("app", [role(args=[macros.img_root, macros.rank0_env, macros.replica_id, "$$ ${x}"])])
+    request = convert.convert(app, run_opts().resolve({}))
+    assert request.roles[0].args == ["/tmp", "TRANSLOAD_RANK0_HOST", "${replica_id}", "$$ ${x}"]
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=60))
+def test_arguments_cannot_leave_their_comment(text: str) -> None:
+    """Whatever an argument holds, the script stays one that only runs the wrapper."""
+    made = script(Role("main", "/tmp", entrypoint="echo", args=[text]))
+    # sh and sbatch know one end of a line
+    code = [line for line in made.split("\n") if line and not line.startswith("#")]
+    assert [line.split()[0] for line in code] == ["command", "cd", "exec"]
+    head = [line for line in made.split("\n") if line.startswith("#SBATCH")]
+    assert len(head) == len(set(head)) == 8
+
+
+def test_folder_with_odd_characters(tmp_path: Path) -> None:
+    """The script is good shell for any folder."""
+    request = convert.convert(AppDef("app", [role()]), run_opts().resolve({}))
+    folder = str(tmp_path / "it's $HOME `x`")
+    text = convert.script(request, "app", folder, "t")
+    assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
+    assert shlex.quote(folder) in text

@@ -1,0 +1,146 @@
+"""The state table: every word of Slurm's, and those that nobody has heard of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.specs import AppState, AppStatus, is_terminal
+from transload_slurm.jobs import Job, _merge
+from transload_slurm.states import STATES, combined, ended, to_state
+from transload_slurm.verdict import judge
+
+WORDS = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "CONFIGURING",
+    "COMPLETING",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PENDING",
+    "PREEMPTED",
+    "RUNNING",
+    "RESV_DEL_HOLD",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "REQUEUED",
+    "RESIZING",
+    "REVOKED",
+    "SIGNALING",
+    "SPECIAL_EXIT",
+    "STAGE_OUT",
+    "STOPPED",
+    "SUSPENDED",
+    "TIMEOUT",
+    "LAUNCH_FAILED",
+    "RECONFIG_FAIL",
+    "POWER_UP_NODE",
+    "EXPEDITING",
+]
+
+RECORD = {"roles": [{"name": "main", "num_replicas": 2, "min_replicas": None}]}
+
+
+def test_table_is_total() -> None:
+    """Every state that Slurm's documentation knows is in the table."""
+    assert set(WORDS) <= set(STATES)
+    assert [word for word in STATES if STATES[word] is AppState.SUCCEEDED] == ["COMPLETED"]
+
+
+@given(st.text(max_size=30))
+def test_unknown_words_are_unknown(word: str) -> None:
+    """A word of a later version is UNKNOWN, never an error, never an end."""
+    if not any(part.split(" ")[0].rstrip("+").upper() in STATES for part in word.replace(",", " ").split()):
+        assert to_state(word) is AppState.UNKNOWN
+        assert not ended(word)
+
+
+def test_words_with_more() -> None:
+    """What sacct and newer releases add is passed over."""
+    assert to_state("CANCELLED by 1000") is AppState.CANCELLED
+    assert to_state("CANCELLED+") is AppState.CANCELLED
+    assert to_state("RUNNING,SIGNALING") is AppState.RUNNING
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6))
+def test_parts_together(words: list[str]) -> None:
+    """A job has ended when all of its parts have, and well when all of them have."""
+    word = combined(words)
+    assert word in words
+    assert ended(word) == all(ended(each) for each in words)
+    assert (to_state(word) is AppState.SUCCEEDED) == all(to_state(each) is AppState.SUCCEEDED for each in words)
+
+
+def test_components_and_elements_are_one_job() -> None:
+    """Rows of one heterogeneous job or array are taken together; the cause of a failure comes before its effects."""
+    rows = [
+        ("5+0", "a", "CANCELLED", "", "n1", ""),
+        ("5+1", "a", "NODE_FAIL", "x", "n2", ""),
+        ("6_0", "b", "COMPLETED", "", "n1", ""),
+        ("6_1", "b", "RUNNING", "", "n1", ""),
+        ("7", "c", "NODE_FAIL", "", "", ""),
+        ("7", "c", "COMPLETED", "", "", ""),
+    ]
+    jobs = _merge(rows, "test")
+    assert (jobs["5"].state, jobs["5"].reason, jobs["5"].nodes) == ("NODE_FAIL", "x", "n1,n2")
+    assert jobs["6"].state == "RUNNING"
+    assert jobs["7"].state == "COMPLETED"  # started again: the last word counts
+
+
+def _judge(word: str, state: str | None = "RUNNING", **more: object) -> AppStatus:
+    replicas = [{"id": k, "state": "RUNNING"} for k in range(2)]
+    written = None if state is None else {"state": state, "roles": [{"role": "main", "replicas": replicas}], **more}
+    return judge(RECORD, written, Job("1", "a", word, {}))
+
+
+@given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from([None, "PENDING", "RUNNING"]))
+def test_slurm_decides_where_the_wrapper_wrote_no_end(word: str, state: str | None) -> None:
+    """The state is the table's; nothing of an app that has ended runs."""
+    status = _judge(word, state)
+    assert status.state is to_state(word)
+    if status.is_terminal():
+        assert all(is_terminal(replica.state) for replica in status.roles[0].replicas)
+    if status.state in (AppState.FAILED, AppState.UNKNOWN):
+        assert word in status.msg
+
+
+@given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED"]))
+def test_the_end_that_the_wrapper_wrote_is_decisive(word: str, state: str) -> None:
+    """It saw every replica end; what Slurm says meanwhile cannot change it."""
+    assert str(_judge(word, state).state) == state
+
+
+def test_missing_is_never_completed() -> None:
+    """A job that nobody knows is UNKNOWN, unless its wrapper wrote that Slurm was ending it."""
+    running = {"state": "RUNNING", "roles": []}
+    assert judge(RECORD, running, None).state is AppState.UNKNOWN
+    assert judge(RECORD, None, None).state is AppState.UNKNOWN
+    told = {**running, "signalled": True}
+    assert judge(RECORD, told, None).state is AppState.FAILED
+    assert judge(RECORD, told, None, cancel_requested=True).state is AppState.CANCELLED
+
+
+def test_completed_is_checked_against_the_replicas() -> None:
+    """Slurm's COMPLETED does not hide replicas that failed."""
+    replicas = [{"id": 0, "state": "FAILED", "exit_code": 3}, {"id": 1, "state": "SUCCEEDED"}]
+    state = {"state": "RUNNING", "roles": [{"role": "main", "replicas": replicas}]}
+    assert judge(RECORD, state, Job("1", "a", "COMPLETED", {})).state is AppState.FAILED
+
+
+def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
+    """Slurm leaves such a job in its queue for ever, or cancels it; nobody asked for that."""
+    for word in ("PENDING", "CANCELLED"):
+        status = judge(RECORD, None, Job("1", "a", word, {}, "DependencyNeverSatisfied"))
+        assert status.state is AppState.FAILED
+
+
+def test_documented_table_is_the_table() -> None:
+    """docs/slurm.md shows the state table as it is."""
+    page = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text(encoding="utf-8")
+    shown = page.partition("<!-- states: begin -->\n")[2].partition("<!-- states: end -->")[0].splitlines()
+    assert shown == ["| Slurm | app |", "|---|---|", *(f"| {word} | {STATES[word]} |" for word in sorted(STATES))]

@@ -1,0 +1,326 @@
+"""What goes wrong on clusters, done to a real one: nodes and controllers that die, jobs that are forgotten."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, AppStatus, RetryPolicy, parse_app_handle
+from transload_slurm import submission
+from transload_slurm.scheduler import SlurmScheduler
+
+pytestmark = pytest.mark.engine("slurm")
+
+Eventually = Callable[..., Any]
+ShellApp = Callable[..., AppDef]
+
+
+def ended(runner: Runner, handle: str, timeout: float = 100) -> AppStatus:
+    """Wait for an app's end."""
+    status = runner.wait(handle, timeout=timeout)
+    assert status is not None
+    return status
+
+
+def lines(runner: Runner, handle: str, k: int = 0) -> list[str]:
+    """Return a replica's log."""
+    return list(runner.log_lines(handle, "main", k))
+
+
+@pytest.fixture
+def lost_node(cluster: Any) -> Iterator[Callable[[str], None]]:
+    """``lost_node("node2")`` kills a node with all that runs on it; it is back, and idle, after the test.
+
+    The controller is told at once, as an operator or a health check would, unless ``told=False``: then it finds out.
+    """
+    lost: list[str] = []
+
+    def lose(name: str, *, told: bool = True) -> None:
+        lost.append(name)
+        cluster.kill(name)
+        if told:
+            cluster.tool("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+
+    yield lose
+    for name in lost:
+        cluster.start_node(name)
+        cluster.tool("scontrol", "update", f"nodename={name}", "state=resume")
+    idle = ("sinfo", "-h", "-p", "main", "-o", "%T %D")
+    cluster.until(lambda: cluster.tool(*idle).strip() == "idle 3", "the nodes are back", 60)
+
+
+def on_node(runner: Runner, handle: str, eventually: Eventually) -> str:
+    """Return the node on which the first replica says it runs."""
+    said: list[str] = eventually(lambda: lines(runner, handle), 30)
+    return said[-1].strip()
+
+
+@pytest.mark.slow
+def test_controller_finds_out_that_a_node_is_lost(
+    runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[..., None]
+) -> None:
+    """A node that goes down under a job without retries: FAILED, and the reason is told."""
+    handle = runner.run(shell_app("echo $SLURMD_NODENAME; sleep 200", num_replicas=2), "slurm", {"nodelist": "node2"})
+    lost_node(on_node(runner, handle, eventually), told=False)
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "a node was lost" in status.msg
+
+
+def test_node_is_lost(
+    runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[..., None]
+) -> None:
+    """A node that goes down under a job without retries: FAILED, and the reason is told."""
+    handle = runner.run(shell_app("echo $SLURMD_NODENAME; sleep 200", num_replicas=2), "slurm", {"nodelist": "node2"})
+    lost_node(on_node(runner, handle, eventually))
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "a node was lost" in status.msg
+
+
+def test_node_is_lost_and_the_app_is_started_again(
+    runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[[str], None]
+) -> None:
+    """With a retry left Slurm starts the job on other nodes, without its two-minute hold; it is counted."""
+    command = "echo $SLURMD_NODENAME; test $TRANSLOAD_RETRY -gt 0 && exit 0; sleep 200"
+    app = shell_app(command, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    handle = runner.run(app, "slurm")
+    began = time.monotonic()
+    first = on_node(runner, handle, eventually)
+    lost_node(first)
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert time.monotonic() - began < 80
+    assert status.num_restarts == 1
+    assert [replica.restarts for replica in status.roles[0].replicas] == [1, 1]
+    assert lines(runner, handle)[-1].strip() != first
+
+
+def test_requeue_beyond_the_retries_is_final(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """Each new start by Slurm counts as a retry; one too many ends the app."""
+    app = shell_app("echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
+    handle = runner.run(app, "slurm")
+    scheduler: Any = runner.scheduler("slurm")
+    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    for attempt in range(2):
+        eventually(lambda want=attempt + 1: runner.status(handle) and f"{want - 1}\n" in lines(runner, handle), 60)
+        again = ["scontrol", "requeue", job]
+        eventually(lambda: subprocess.run(again, env=cluster.env, check=False).returncode == 0, 30)  # noqa: B023
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "retries are used up" in status.msg
+    assert [line for line in lines(runner, handle) if line.strip().isdigit()] == ["0\n", "1\n"]
+
+
+def test_controller_is_away_and_comes_back(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
+) -> None:
+    """With no controller for 20 s an app is UNKNOWN, not failed; its job goes on, and its end is seen."""
+    go = tmp_path / "go"
+    command = f"echo up; until test -e {go}; do sleep 0.2; done; echo done"
+    handle = runner.run(shell_app(command, num_replicas=2), "slurm")
+    other = runner.run(shell_app("echo up; sleep 300"), "slurm")
+    eventually(lambda: lines(runner, handle) and lines(runner, other), 30)
+    cluster.stop_controller()
+    away = time.monotonic()
+
+    def states() -> set[str]:
+        return {str(found.state) for found in runner.status_many([handle, other]).values() if found}
+
+    eventually(lambda: states() == {"UNKNOWN"}, 20)
+    go.touch()
+    # the wrapper's own word of the end needs no controller
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    eventually(lambda: time.monotonic() - away > 20, 30)
+    unknown = runner.status(other)
+    assert unknown is not None
+    assert unknown.state is AppState.UNKNOWN
+    cluster.start_controller()
+    eventually(lambda: (s := runner.status(other)) and s.state is AppState.RUNNING, 60)
+    runner.cancel(other)
+    assert ended(runner, other).state is AppState.CANCELLED
+
+
+def test_submit_without_a_controller(runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path) -> None:
+    """Nobody to submit to: a transient error, and nothing is left."""
+    from transload.errors import SubmitError
+
+    elsewhere = cluster.base / "elsewhere.conf"
+    text = cluster.conf.read_text().splitlines()
+    there = [f"SlurmctldPort={_unused()}" if line.startswith("SlurmctldPort") else line for line in text]
+    elsewhere.write_text("\n".join([*there, "MessageTimeout=2", ""]))
+    os.environ["SLURM_CONF"] = str(elsewhere)
+    try:
+        with pytest.raises(SubmitError) as caught:
+            runner.run(shell_app("true"), "slurm", app_id="nobody")
+    finally:
+        os.environ["SLURM_CONF"] = str(cluster.conf)
+    assert caught.value.transient
+    assert not (slurm_dir / "nobody").exists()
+    assert runner.status("slurm://tests/nobody") is None
+
+
+def _unused() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_job_that_the_controller_has_forgotten(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, slurm_dir: Path
+) -> None:
+    """Aged out, a job is told by what its wrapper wrote, else by the record of completed jobs, else it is UNKNOWN."""
+    good = runner.run(shell_app("true"), "slurm")
+    bad = runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm")
+    eventually(lambda: lines(runner, bad), 30)
+    store = _scheduler(runner)._store
+    jobs = {handle: store.job_id(parse_app_handle(handle).app_id) for handle in (good, bad)}
+    cluster.reconfigure(MinJobAge="2")
+    try:
+        cluster.tool("scancel", jobs[bad])
+        gone = ("squeue", "-h", "-t", "all", "-o", "%i", "-j", f"{jobs[good]},{jobs[bad]},1")
+        eventually(lambda: not set(cluster.tool(*gone).split()) & set(jobs.values()), 100)
+        assert ended(runner, good).state is AppState.SUCCEEDED
+        assert ended(runner, bad).state is AppState.CANCELLED
+        folder = slurm_dir / parse_app_handle(bad).app_id
+        (folder / "slurm.json").unlink()
+        state = json.loads((folder / "state.json").read_text())
+        (folder / "state.json").write_text(json.dumps({**state, "signalled": False, "state": "RUNNING"}))
+        os.rename(cluster.base / "jobcomp.txt", cluster.base / "jobcomp.away")
+        try:
+            unknown = SlurmScheduler("tests").describe(parse_app_handle(bad).app_id)
+            assert unknown is not None
+            assert unknown.status.state is AppState.UNKNOWN
+        finally:
+            os.rename(cluster.base / "jobcomp.away", cluster.base / "jobcomp.txt")
+        found = SlurmScheduler("tests").describe(parse_app_handle(bad).app_id)
+        assert found is not None
+        assert found.status.state is AppState.CANCELLED
+    finally:
+        cluster.reconfigure(MinJobAge="300")
+
+
+def _scheduler(runner: Runner) -> SlurmScheduler:
+    found = runner.scheduler("slurm")
+    assert isinstance(found, SlurmScheduler)
+    return found
+
+
+_CRASHING = """
+import os, sys
+from transload.runner import Runner
+from transload.specs import AppDef
+from transload_slurm import submission
+where = sys.argv[1]
+if where == "before sbatch":
+    submission._sbatch = lambda *a: os._exit(9)
+else:
+    write = submission.write_file
+    submission.write_file = lambda path, text: os._exit(9) if path.endswith("job.json") else write(path, text)
+with open(sys.argv[2]) as file:
+    app = AppDef.from_json(file.read())
+Runner("tests").run(app, "slurm", app_id="crash")
+"""
+
+
+@pytest.mark.parametrize("where", ["before sbatch", "after sbatch"])
+def test_submitter_dies_in_the_middle(
+    runner: Runner, shell_app: ShellApp, tmp_path: Path, where: str, cluster: Any
+) -> None:
+    """Killed between the folder and the noted job id, a submit leaves no app or one; the next one starts it once."""
+    app = shell_app(f"echo x >> {tmp_path}/starts; sleep 0.5", num_replicas=1)
+    (tmp_path / "app.json").write_text(app.to_json())
+    died = subprocess.run(
+        [sys.executable, "-c", _CRASHING, where, str(tmp_path / "app.json")], check=False, env=dict(os.environ)
+    )
+    assert died.returncode == 9
+    if where == "before sbatch":
+        assert runner.status("slurm://tests/crash") is None
+        assert not runner.scheduler("slurm").existed("crash")
+    else:
+        assert runner.status("slurm://tests/crash") is not None
+        assert runner.scheduler("slurm").existed("crash")
+    handle = runner.run(app, "slurm", app_id="crash")
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert (tmp_path / "starts").read_text() == "x\n"
+
+
+def test_job_of_a_withdrawn_submit_does_nothing(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, slurm_dir: Path
+) -> None:
+    """A job that comes up after its submit was done again finds another's token, and ends at once."""
+    app = shell_app(f"echo x >> {tmp_path}/starts")
+    handle = runner.run(app, "slurm", {"begin": "now+1hour"}, app_id="late")
+    script = (slurm_dir / "late" / "job.sh").read_text().replace("now+1hour", "now")
+    submission.write_file(str(slurm_dir / "late" / "token"), "another")
+    (tmp_path / "late.sh").write_text(script)
+    job = cluster.tool("sbatch", "--parsable", str(tmp_path / "late.sh")).strip()
+    words = ("squeue", "-h", "-t", "all", "-o", "%T", "-j", job)
+    eventually(lambda: cluster.tool(*words).strip() == "FAILED", 30)
+    assert not (tmp_path / "starts").exists()
+    runner.cancel(handle)
+    assert ended(runner, handle).state is AppState.CANCELLED
+
+
+def test_watching_many_is_one_query(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
+    """The jobs of all watched apps are asked for together, less and less often."""
+    handles = [runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}) for _ in range(5)]
+    scheduler = _scheduler(runner)
+    watch = scheduler.watch()
+    assert watch is not None
+    watch.update([parse_app_handle(handle).app_id for handle in handles])
+    scheduler._jobs.queries = 0
+    deadline = time.monotonic() + 6
+    while time.monotonic() < deadline:
+        watch.wait(deadline - time.monotonic())
+    watch.close()
+    assert 1 <= scheduler._jobs.queries <= 8
+    assert {str(found.state) for found in runner.status_many(handles).values() if found} == {"PENDING"}
+
+
+@pytest.mark.slow
+@pytest.mark.engine("slurmdbd")
+def test_job_that_only_the_accounting_knows(
+    accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """Aged out of the controller, with no word of its wrapper's, a job is told by sacct: arrays and components too."""
+    with Runner("tests") as runner:
+        handles = {
+            "cancelled": runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm"),
+            "failed": runner.run(shell_app("exit 3"), "slurm"),
+            "array": runner.run(shell_app("true", num_replicas=2), "slurm", {"gang": False}),
+        }
+        first, second = shell_app("true").roles[0], shell_app("true").roles[0]
+        second.name = "second"
+        pair = AppDef("pair", [first, second])
+        handles["pair"] = runner.run(pair, "slurm")
+        store = _scheduler(runner)._store
+        jobs = {name: store.job_id(parse_app_handle(handle).app_id) for name, handle in handles.items()}
+        eventually(lambda: lines(runner, handles["cancelled"]), 60)
+        accounting_cluster.tool("scancel", jobs["cancelled"])
+        known = ("squeue", "-h", "-t", "all", "-o", "%F", "-j", ",".join(["999999", *filter(None, jobs.values())]))
+        eventually(lambda: not accounting_cluster.tool(*known).split(), 150)
+        for name, handle in handles.items():
+            folder = slurm_dir / parse_app_handle(handle).app_id
+            for path in [*folder.rglob("state.json"), folder / "slurm.json"]:
+                path.unlink(missing_ok=True)
+            assert name
+        found = {name: SlurmScheduler("t").describe(parse_app_handle(h).app_id) for name, h in handles.items()}
+        states = {name: str(each.status.state) for name, each in found.items() if each}
+        assert states == {"cancelled": "CANCELLED", "failed": "FAILED", "array": "SUCCEEDED", "pair": "SUCCEEDED"}
+        for handle in handles.values():
+            runner.delete(handle)
