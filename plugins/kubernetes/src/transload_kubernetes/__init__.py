@@ -1,0 +1,9 @@
+"""Run transload jobs on Kubernetes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["__version__"]
+
+__version__: Final = "0.1.0.dev0"

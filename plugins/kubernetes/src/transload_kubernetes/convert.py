@@ -1,0 +1,246 @@
+"""From an `AppDef` to Kubernetes objects: an Indexed Job for each role and a headless Service. Pure."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from transload.errors import SpecError
+from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.specs import AppDef, CfgVal, MountType, RetryPolicy, Role, parse_app_handle
+from transload_kubernetes import names
+from transload_kubernetes.names import Attempt
+from transload_kubernetes.options import Options
+from transload_kubernetes.overlay import merge
+from transload_kubernetes.plan import RolePlan
+from transload_kubernetes.pod import Context, stored_secrets, template
+
+OVERLAY: Final = "kubernetes.job"
+"""Key of a role's metadata: a strategic-merge overlay of its Job."""
+_PLAIN_IMAGE: Final = ("/", ".")
+
+CAPABILITIES: Final = Capabilities(
+    retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
+    mounts=frozenset(MountType),
+    ports=True,
+    gangs=True,
+    since_until=True,
+    reachable_from="network",
+)
+
+
+@dataclass(slots=True)
+class KubernetesRequest:
+    """What is asked of a cluster for an app.
+
+    Args:
+        app_id: the app's id.
+        namespace: where all of it goes.
+        base: what the names start with.
+        services: Services to make.
+        jobs: the Job of each role, in its first attempt; may be changed between a dry-run and the submit.
+        roles: how the app is kept.
+        hidden: key in the app's Secret → value, for variables whose name looks secret; never shown.
+        references: role and variable → key in the app's Secret, for ``Role.secrets`` resolved at submit.
+        timeout: seconds for the whole app, or None.
+        startup_timeout: seconds that a pod may be pending; 0: any time.
+        grace: seconds that an ended pod may take.
+        source: the app that it was made of.
+    """
+
+    app_id: str
+    namespace: str
+    base: str
+    services: list[dict[str, Any]]
+    jobs: list[dict[str, Any]]
+    roles: list[RolePlan]
+    hidden: dict[str, str] = field(default_factory=dict, repr=False)
+    references: dict[tuple[str, str], str] = field(default_factory=dict)
+    timeout: float | None = None
+    startup_timeout: float = 0.0
+    grace: int = 30
+    source: AppDef | None = field(default=None, repr=False, compare=False)
+
+
+def app_id_of(app: AppDef) -> str:
+    """Return the id that the runner has put into the environment of an app; a placeholder where it has not."""
+    for role in app.roles:
+        handle = role.env.get("TRANSLOAD_JOB_ID")
+        if handle:
+            return parse_app_handle(handle).app_id
+    return app.name
+
+
+def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str) -> KubernetesRequest:
+    """Return the request for an app.
+
+    Args:
+        app: the app; ``${app_id}`` is replaced already.
+        cfg: resolved run options.
+        scheduler: name of the scheduler, for messages.
+        app_id: the app's id.
+
+    Raises:
+        UnsupportedFeature: for a field that cannot be expressed.
+        SpecError: for a value that a cluster cannot take.
+        ConfigError: for an option with a value that is not allowed.
+    """
+    refuse_unsupported(app, CAPABILITIES, scheduler)
+    options = Options.of(cfg)
+    base = names.base_name(app_id)
+    single = sum(role.num_replicas for role in app.roles) == 1
+    context = Context(app_id, base, options, "localhost" if single else names.rank0_name(base))
+    labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
+    request = KubernetesRequest(
+        app_id, options.namespace, base, [] if single else _services(app, base, labels), [], [], timeout=app.timeout
+    )
+    request.source = app
+    request.startup_timeout, request.grace = options.startup_timeout, options.grace_period
+    for index, role in enumerate(app.roles):
+        role = _with_native_policy(role, app)
+        _check_role(role, f"roles[{index}]")
+        request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
+        needed = role.num_replicas if role.min_replicas is None else role.min_replicas
+        request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value))
+        for name, value in stored_secrets(role).items():
+            request.hidden[names.secret_key(role.name, name)] = value
+        for name, source in role.secrets.items():
+            if not source.startswith("k8s:"):
+                request.references[role.name, name] = names.secret_key(role.name, name)
+    return request
+
+
+def _check_role(role: Role, path: str) -> None:
+    if not role.image or role.image.startswith(_PLAIN_IMAGE):
+        raise SpecError(f"{path}.image={role.image!r}: must be the name of a container image that the cluster can pull")
+
+
+def _with_native_policy(role: Role, app: AppDef) -> Role:
+    """Return the role with policy REPLICA where that is the same: what a Job does itself needs nobody to watch."""
+    alone = role.num_replicas == 1
+    whole = alone and len(app.roles) == 1
+    if (whole and role.retry_policy is RetryPolicy.APPLICATION) or (alone and role.retry_policy is RetryPolicy.ROLE):
+        role = copy.copy(role)
+        role.retry_policy = RetryPolicy.REPLICA
+    return role
+
+
+def _services(app: AppDef, base: str, labels: dict[str, str]) -> list[dict[str, Any]]:
+    first = names.role_label(app.roles[0].name)
+    everything = {names.LABEL_APP: base}
+    rank0 = {**everything, names.LABEL_ROLE: first, names.INDEX: "0"}
+    return [_service(base, labels, everything), _service(names.rank0_name(base), labels, rank0)]
+
+
+def _service(name: str, labels: dict[str, str], selector: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": dict(labels)},
+        # replicas look for each other before they are ready
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
+    }
+
+
+def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeout: float | None) -> dict[str, Any]:
+    options = context.options
+    needed = role.num_replicas if role.min_replicas is None else role.min_replicas
+    own = {**labels, names.LABEL_ROLE: names.role_label(role.name), names.LABEL_ATTEMPT: names.attempt_text((0, 0))}
+    pods = template(role, path, context)
+    pods["metadata"]["labels"] = dict(own)
+    retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
+    spec: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": role.num_replicas,
+        "parallelism": role.num_replicas,
+        "backoffLimitPerIndex": retries,
+        "maxFailedIndexes": role.num_replicas - needed,
+        # pre-emption, eviction and lost nodes are no failures of the program
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            ]
+        },
+        "template": pods,
+    }
+    if timeout is not None:
+        spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
+    job_labels = dict(own)
+    if options.text("queue"):
+        job_labels["kueue.x-k8s.io/queue-name"] = options.text("queue")
+        spec["suspend"] = True
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.job_name(context.base, role.name),
+            "labels": job_labels,
+            "annotations": {names.ANNOTATION_APP_ID: context.app_id},
+        },
+        "spec": spec,
+    }
+    overlay = role.metadata.get(OVERLAY)
+    if overlay is None:
+        return job
+    if not isinstance(overlay, dict):
+        raise SpecError(f"{path}.metadata[{OVERLAY!r}]: must be a mapping, a strategic-merge overlay of the Job")
+    merged: dict[str, Any] = merge(job, overlay, f"{path}.metadata[{OVERLAY!r}]")
+    return merged
+
+
+def later_attempt(job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None) -> dict[str, Any]:
+    """Return the Job of a role for another attempt.
+
+    Args:
+        job: the Job of the first attempt.
+        base: what the app's names start with.
+        role: the role.
+        attempt: which attempt.
+        left: seconds that are left of the app's timeout, or None.
+    """
+    job = copy.deepcopy(job)
+    text = names.attempt_text(attempt)
+    job["metadata"]["name"] = names.job_name(base, role, attempt)
+    pods = job["spec"]["template"]
+    for metadata in (job["metadata"], pods["metadata"]):
+        metadata["labels"][names.LABEL_ATTEMPT] = text
+    for container in (*pods["spec"].get("initContainers", ()), *pods["spec"]["containers"]):
+        for each in container.get("env", ()):
+            if each["name"] == "TRANSLOAD_RETRY":
+                each.clear()
+                each.update({"name": "TRANSLOAD_RETRY", "value": str(sum(attempt))})
+    if left is not None:
+        job["spec"]["activeDeadlineSeconds"] = max(1, math.ceil(left))
+    return job
+
+
+def format_request(request: KubernetesRequest) -> str:
+    """Return a request as YAML that ``kubectl`` takes, secret values masked."""
+    import yaml  # type: ignore[import-untyped,unused-ignore]
+
+    from transload.specs import MASK
+
+    shown: list[dict[str, Any]] = []
+    keys = sorted({*request.hidden, *request.references.values()})
+    if keys:
+        shown.append(secret(request, dict.fromkeys(keys, MASK)))
+    for item in (*request.services, *request.jobs):
+        item = copy.deepcopy(item)
+        item["metadata"]["namespace"] = request.namespace
+        shown.append(item)
+    return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
+
+
+def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the app's Secret."""
+    labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: request.base}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": names.secret_name(request.base), "namespace": request.namespace, "labels": labels},
+        "type": "Opaque",
+        "stringData": dict(values),
+    }

@@ -1,0 +1,109 @@
+"""Names and labels of what is made on a cluster. All of them follow from the app id: nothing is drawn by chance."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from transload.errors import SpecError
+
+DEFAULT_NAMESPACE: Final = "default"
+LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"
+MANAGED: Final = "transload"
+LABEL_APP: Final = "transload.io/app"
+LABEL_ROLE: Final = "transload.io/role"
+LABEL_ATTEMPT: Final = "transload.io/attempt"
+LABEL_RECORD: Final = "transload.io/record"
+ANNOTATION_APP_ID: Final = "transload.io/app-id"
+ANNOTATION_DIGEST: Final = "transload.io/digest"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
+INDEX_IGNORED: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
+
+_BASE: Final = 36
+_ROLE: Final = 12
+_PLAIN: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?\Z")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+
+
+def parse_app_id(app_id: str) -> tuple[str, str]:
+    """Split ``namespace:name``; without a namespace it is ``default``.
+
+    Raises:
+        SpecError: for a namespace that Kubernetes would not take.
+    """
+    namespace, colon, name = app_id.partition(":")
+    if not colon:
+        return DEFAULT_NAMESPACE, app_id
+    if not name:
+        raise SpecError(f"app_id={app_id!r}: must be NAMESPACE:NAME")
+    return check_namespace(namespace, f"app_id={app_id!r}"), name
+
+
+def check_namespace(namespace: str, what: str) -> str:
+    """Return a namespace's name if it can be one.
+
+    Raises:
+        SpecError: if it is not 1 to 63 lower-case letters, digits and dashes.
+    """
+    if not _NAMESPACE.match(namespace):
+        raise SpecError(f"{what}: namespace {namespace!r} must be 1 to 63 lower-case letters, digits and '-'")
+    return namespace
+
+
+def label(text: str, limit: int) -> str:
+    """Return ``text`` if it is a DNS label of at most ``limit`` characters, else one that ends in a digest."""
+    if len(text) <= limit and _PLAIN.match(text):
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: limit - 9].strip("-")
+    if not readable or not readable[0].isalpha():
+        readable = f"a{readable}"[: limit - 9]
+    return f"{readable}-{digest}"
+
+
+def base_name(app_id: str) -> str:
+    """Return the name that all objects of an app start with; it is that of its record and its Service."""
+    return label(parse_app_id(app_id)[1], _BASE)
+
+
+def role_label(role: str) -> str:
+    """Return the name of a role within names and labels."""
+    return label(role, _ROLE)
+
+
+def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:
+    """Return the name of the Job of a role; short enough for host names of any replica (63 characters)."""
+    first = f"{base}-{role_label(role)}"
+    return first if attempt == (0, 0) else f"{first}-{attempt_text(attempt)}"
+
+
+Attempt = tuple[int, int]
+"""How often the app was started again, and how often its role by itself."""
+
+
+def attempt_text(attempt: Attempt) -> str:
+    """Return an attempt as text for names and labels."""
+    return f"a{attempt[0]}r{attempt[1]}"
+
+
+def read_attempt(text: str) -> Attempt:
+    """Read what `attempt_text` gave; anything else is the first attempt."""
+    match = re.fullmatch(r"a(\d+)r(\d+)", text)
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+
+
+def rank0_name(base: str) -> str:
+    """Return the name of the Service that leads to replica 0 of the first role, in whatever attempt."""
+    return f"{base}-rank0"
+
+
+def secret_name(base: str) -> str:
+    """Return the name of the Secret that holds an app's resolved secrets."""
+    return f"{base}-env"
+
+
+def secret_key(role: str, variable: str) -> str:
+    """Return the key of a variable in the app's Secret."""
+    return f"{role_label(role)}.{label(variable.lower(), 40)}"

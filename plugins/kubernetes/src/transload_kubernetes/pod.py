@@ -1,0 +1,278 @@
+"""The pod template of a role: program, environment, resources, mounts. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from transload.errors import SpecError, UnsupportedFeature
+from transload.specs import BindMount, DeviceMount, Role, VolumeMount, looks_secret
+from transload_kubernetes import names
+from transload_kubernetes.names import label
+from transload_kubernetes.options import Options
+
+MAIN: Final = "main"
+RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+WORKSPACE: Final = "/workspace"
+WORKSPACE_KEY: Final = "kubernetes.workspace"
+"""Key of a role's metadata under which ``prepare`` notes where its workspace was uploaded."""
+_TOKEN: Final = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
+_SECRET_SOURCE: Final = re.compile(r"k8s:([^/]+)/([^/]+)\Z")
+_FETCH: Final = """
+import io, sys, zipfile
+url, target = sys.argv[1:]
+try:
+    import fsspec
+    data = fsspec.open(url, "rb").open().read()
+except ImportError:
+    import urllib.request
+    data = urllib.request.urlopen(url).read()
+zipfile.ZipFile(io.BytesIO(data)).extractall(target)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the pods of all roles share.
+
+    Args:
+        app_id: the app.
+        base: the name that all its objects start with.
+        options: the run options.
+        rank0: host name of replica 0 of the first role.
+    """
+
+    app_id: str
+    base: str
+    options: Options
+    rank0: str
+
+
+def escaped(text: str, values: Mapping[str, str]) -> str:
+    """Return a text of a role as a container's field: macros replaced, every other ``$`` as the user wrote it.
+
+    Kubernetes itself replaces ``$(NAME)`` and reads ``$$`` as ``$``; the replica's number, which differs within a
+    Job, is left to it.
+    """
+    pieces = _TOKEN.split(text)
+    literal = "".join(pieces[0::2])
+    if len(pieces) == 1 and "$(" not in literal and "$$" not in literal:
+        return text
+    return "".join(values[piece] if number % 2 else piece.replace("$", "$$") for number, piece in enumerate(pieces))
+
+
+def macro_values(context: Context) -> dict[str, str]:
+    """Return what the macros stand for in a container's fields."""
+    return {
+        "img_root": "",
+        "app_id": context.app_id.replace("$", "$$"),
+        "replica_id": "$(TRANSLOAD_REPLICA_ID)",
+        "rank0_env": RANK0_ENV,
+    }
+
+
+def stored_secrets(role: Role) -> dict[str, str]:
+    """Return variables of a role's env whose name looks secret and whose value goes into the app's Secret instead."""
+    return {name: value for name, value in role.env.items() if looks_secret(name) and not _TOKEN.search(value)}
+
+
+def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
+    """Return the variables of a container; the replica's number first, since others may refer to it."""
+    values = macro_values(context)
+    hidden = stored_secrets(role)
+    retry: dict[str, Any] = {"name": "TRANSLOAD_RETRY", "value": "0"}
+    if native_retries(role):
+        field = {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}
+        retry = {"name": "TRANSLOAD_RETRY", "valueFrom": {"fieldRef": field}}
+    index = {"fieldPath": f"metadata.annotations['{names.INDEX}']"}
+    made: list[dict[str, Any]] = [
+        {"name": "TRANSLOAD_REPLICA_ID", "valueFrom": {"fieldRef": index}},
+        {"name": "TRANSLOAD_APP_ID", "value": values["app_id"]},
+        {"name": "TRANSLOAD_ROLE", "value": role.name},
+        {"name": "TRANSLOAD_NUM_REPLICAS", "value": str(role.num_replicas)},
+        {"name": RANK0_ENV, "value": context.rank0},
+        retry,
+    ]
+    taken = {each["name"] for each in made}
+    for name, value in role.env.items():
+        if name not in taken and name not in hidden:
+            made.append({"name": name, "value": escaped(value, values)})
+    own = names.secret_name(context.base)
+    made += [_reference(name, own, names.secret_key(role.name, name)) for name in hidden]
+    for name, source in role.secrets.items():
+        if source.startswith("k8s:"):
+            match = _SECRET_SOURCE.match(source)
+            if match is None:
+                raise SpecError(f"{path}.secrets[{name!r}]={source!r}: must be k8s:SECRET/KEY")
+            made.append(_reference(name, match[1], match[2]))
+        else:
+            made.append(_reference(name, own, names.secret_key(role.name, name)))
+    return made
+
+
+def _reference(name: str, secret: str, key: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def native_retries(role: Role) -> bool:
+    """Tell whether the Job itself starts single replicas again (the policy was made REPLICA by the conversion)."""
+    return role.max_retries > 0 and role.retry_policy.value == "REPLICA"
+
+
+def resources(role: Role, gpu: str) -> dict[str, Any]:
+    """Return requests and limits, which are equal: what is asked for is what one gets."""
+    asked: dict[str, str] = {}
+    if role.resource.cpu > 0:
+        asked["cpu"] = f"{round(role.resource.cpu * 1000)}m"
+    if role.resource.memMB > 0:
+        asked["memory"] = f"{role.resource.memMB}Mi"
+    if role.resource.gpu > 0:
+        asked[gpu] = str(role.resource.gpu)
+    asked.update({name: str(count) for name, count in role.resource.devices.items() if count})
+    return {"requests": dict(asked), "limits": dict(asked)} if asked else {}
+
+
+def mounts(role: Role, path: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return ``(volumes, volume mounts)`` of a role.
+
+    A `VolumeMount` names a claim (``NAME`` or ``pvc:NAME``), ``secret:NAME``, ``configmap:NAME`` or
+    ``emptydir:NAME[:SIZE]``; a `BindMount` and a `DeviceMount` are paths of the node.
+
+    Raises:
+        SpecError: for a target that is not absolute, or a volume that says nothing.
+    """
+    volumes: dict[str, dict[str, Any]] = {}
+    used: list[dict[str, Any]] = []
+    for number, mount in enumerate(role.mounts):
+        where = f"{path}.mounts[{number}]"
+        if not mount.dst_path.startswith("/"):
+            raise SpecError(f"{where}.dst_path={mount.dst_path!r}: must be an absolute path")
+        name, source = _volume(mount, where)
+        volumes[name] = {"name": name, **source}
+        entry: dict[str, Any] = {"name": name, "mountPath": mount.dst_path}
+        if not isinstance(mount, DeviceMount) and mount.read_only:
+            entry["readOnly"] = True
+        if isinstance(mount, DeviceMount) and "w" not in mount.permissions:
+            entry["readOnly"] = True
+        used.append(entry)
+    if all(entry["mountPath"] != "/dev/shm" for entry in used):  # noqa: S108 - the pod's own
+        # a container's own is 64 MB: too little for data loaders
+        volumes["dshm"] = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
+        used.append({"name": "dshm", "mountPath": "/dev/shm"})  # noqa: S108
+    return list(volumes.values()), used
+
+
+def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[str, dict[str, Any]]:
+    if not isinstance(mount, VolumeMount):
+        if not mount.src_path.startswith("/"):
+            raise SpecError(f"{where}.src_path={mount.src_path!r}: must be an absolute path of the node")
+        return label(f"host-{mount.src_path}", 40), {"hostPath": {"path": mount.src_path}}
+    kind, colon, name = mount.src.partition(":")
+    if not colon:
+        kind, name = "pvc", mount.src
+    if not name:
+        raise SpecError(f"{where}.src={mount.src!r}: the name is missing")
+    volume = label(f"{kind}-{name}", 40)
+    if kind == "pvc":
+        return volume, {"persistentVolumeClaim": {"claimName": name}}
+    if kind == "secret":
+        return volume, {"secret": {"secretName": name}}
+    if kind == "configmap":
+        return volume, {"configMap": {"name": name}}
+    if kind == "emptydir":
+        name, _, size = name.partition(":")
+        return label(f"empty-{name}", 40), {"emptyDir": {"sizeLimit": size} if size else {}}
+    raise SpecError(
+        f"{where}.src={mount.src!r}: must be CLAIM, pvc:CLAIM, secret:NAME, configmap:NAME or emptydir:NAME"
+    )
+
+
+def template(role: Role, path: str, context: Context) -> dict[str, Any]:
+    """Return the pod template of a role.
+
+    Raises:
+        SpecError: for a value that a pod cannot take.
+        UnsupportedFeature: for a workspace without a place to upload it to.
+    """
+    options = context.options
+    values = macro_values(context)
+    volumes, used = mounts(role, path)
+    container: dict[str, Any] = {
+        "name": MAIN,
+        "image": role.image,
+        "command": [escaped(role.entrypoint, values)],
+        "args": [escaped(arg, values) for arg in role.args],
+        "env": environment(role, path, context),
+        "volumeMounts": used,
+    }
+    limits = resources(role, options.gpu_resource)
+    if limits:
+        container["resources"] = limits
+    if role.port_map:
+        container["ports"] = [
+            {"name": label(name.lower(), 15), "containerPort": _port(port, f"{path}.port_map[{name!r}]")}
+            for name, port in role.port_map.items()
+        ]
+    if options.text("image_pull_policy"):
+        container["imagePullPolicy"] = options.text("image_pull_policy")
+    if any(isinstance(mount, DeviceMount) for mount in role.mounts):
+        container["securityContext"] = {"privileged": True}  # the kernel refuses devices to others
+    spec = _pod_spec(role, container, volumes, context)
+    if role.workspace:
+        _fetch_workspace(role, path, spec, options)
+    return {"metadata": {"annotations": dict(options.map("annotations"))}, "spec": spec}
+
+
+def _port(port: int, path: str) -> int:
+    if port == 0:
+        raise SpecError(f"{path}=0: must be 1 to 65535")
+    return port
+
+
+def _pod_spec(role: Role, container: dict[str, Any], volumes: list[dict[str, Any]], context: Context) -> dict[str, Any]:
+    options = context.options
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": options.grace_period,
+        "subdomain": context.base,
+        "containers": [container],
+        "volumes": volumes,
+    }
+    for name, key in (("service_account", "serviceAccountName"), ("priority_class", "priorityClassName")):
+        if options.text(name):
+            spec[key] = options.text(name)
+    # demands of a resource that are spelled like a label of a node are one
+    wanted = {name: str(value) for name, value in role.resource.capabilities.items() if "/" in name}
+    selector = {**wanted, **options.map("node_selector")}
+    if selector:
+        spec["nodeSelector"] = selector
+    if options.tolerations:
+        spec["tolerations"] = options.tolerations
+    if options.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
+    return spec
+
+
+def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Options) -> None:
+    """Add the init container that unpacks a role's workspace into the pod."""
+    if not options.text("workspace_url"):
+        raise UnsupportedFeature(
+            f"{path}.workspace: not possible without a place that pods can fetch it from: "
+            "set the run option workspace_url, or put the code into the image",
+            f"{path}.workspace",
+        )
+    url = str(role.metadata.get(WORKSPACE_KEY) or f"{options.text('workspace_url').rstrip('/')}/<content hash>.zip")
+    main = spec["containers"][0]
+    fetch = {
+        "name": "workspace",
+        "image": options.text("workspace_image") or role.image,
+        "command": ["python3", "-c", _FETCH.replace("$", "$$"), url.replace("$", "$$"), WORKSPACE],
+        "env": main["env"],
+        "volumeMounts": [*main["volumeMounts"], {"name": "workspace", "mountPath": WORKSPACE}],
+    }
+    spec["volumes"] = [*spec["volumes"], {"name": "workspace", "emptyDir": {}}]
+    spec["initContainers"] = [fetch]
+    main["volumeMounts"] = fetch["volumeMounts"]
+    main["workingDir"] = WORKSPACE

@@ -1,0 +1,286 @@
+"""The scheduler: apps as Indexed Jobs of a Kubernetes cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from transload.errors import ConfigError, SchedulerUnavailable, SpecError
+from transload.schedulers.api import AppDescription, Capabilities, ListAppResponse, LogPage, Stream, Submission, Watch
+from transload.specs import AppDef, AppStatus, CfgVal, runopts
+from transload_kubernetes import convert as _convert
+from transload_kubernetes import names, plan
+from transload_kubernetes.apps import Apps
+from transload_kubernetes.cluster import Cluster
+from transload_kubernetes.diagnose import diagnose
+from transload_kubernetes.logs import LogView, to_nanoseconds
+from transload_kubernetes.options import run_opts
+from transload_kubernetes.plan import Facts
+from transload_kubernetes.watch import ClusterWatch
+from transload_kubernetes.workspace import with_uploads
+
+_DELETE_S: Final = 30.0
+
+
+class KubernetesScheduler:
+    """Runs apps as Indexed Jobs of a Kubernetes cluster.
+
+    Args:
+        session_name: name of the session, kept with each app.
+        context: context of the client's configuration; default: its current one.
+        kubeconfig: file of the client's configuration; default: ``KUBECONFIG``, else the usual one.
+    """
+
+    name: Final = "kubernetes"
+    secret_kinds: Final = frozenset({"k8s"})
+    capabilities: Capabilities = _convert.CAPABILITIES
+
+    def __init__(self, session_name: str, context: str | None = None, kubeconfig: str | None = None) -> None:
+        self.session = session_name
+        self._cluster = Cluster(context, kubeconfig)
+        self._apps = Apps(self._cluster)
+
+    def run_opts(self) -> runopts:
+        """Return the options that this scheduler takes."""
+        return run_opts()
+
+    def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
+        """Return ``namespace:name``: an app is found again in its namespace alone."""
+        if ":" in app_id:
+            return app_id
+        return f"{cfg.get('namespace') or names.DEFAULT_NAMESPACE}:{app_id}"
+
+    # -- submitting
+
+    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.KubernetesRequest:
+        """Return the objects to make: Services and one Job for each role. Nothing is touched.
+
+        Raises:
+            UnsupportedFeature: for a field that a cluster cannot express, by its path.
+        """
+        return _convert.convert(app, cfg, self.name, _convert.app_id_of(app))
+
+    def format_request(self, request: _convert.KubernetesRequest) -> str:
+        """Return a request as YAML, secrets masked."""
+        return _convert.format_request(request)
+
+    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+        """Upload the workspaces of roles, unless they are there already.
+
+        Raises:
+            SubmitError: if that fails.
+        """
+        return with_uploads(app, str(cfg.get("workspace_url") or ""))
+
+    def submit(self, request: _convert.KubernetesRequest, app_id: str, submission: Submission) -> bool:
+        """Start the app under ``app_id``, or adopt it: all or nothing.
+
+        Raises:
+            AppExists: if the id is taken by another app, or was one that has been deleted.
+            SubmitError: if the cluster did not take it; nothing is left of it.
+            SchedulerUnavailable: if the cluster cannot be reached.
+        """
+        return self._apps.submit(self._bound(request, app_id, submission), app_id, submission)
+
+    def _bound(
+        self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
+    ) -> _convert.KubernetesRequest:
+        """Return the request under the id that the app really gets."""
+        namespace, _ = names.parse_app_id(app_id)
+        if namespace != request.namespace:
+            raise SpecError(
+                f"app_id={app_id!r}: is of namespace {namespace!r}, but run option namespace={request.namespace!r}"
+            )
+        if request.app_id == app_id:
+            return request
+        cfg, app = submission.cfg, request.source or submission.app
+        if request != _convert.convert(app, cfg, self.name, request.app_id):
+            raise ConfigError(f"the request was made for {request.app_id!r} and changed: submit it under that id")
+        return _convert.convert(app, cfg, self.name, app_id)
+
+    # -- afterwards
+
+    def describe(self, app_id: str) -> AppDescription | None:
+        """Return what is known of an app; None if it does not exist.
+
+        Raises:
+            SchedulerUnavailable: if the cluster cannot be asked.
+        """
+        return self._description(app_id, self._apps.facts(app_id), explain=True)
+
+    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return `describe` for many apps: three queries for each namespace."""
+        if len(set(app_ids)) == 1:
+            return {app_id: self.describe(app_id) for app_id in app_ids}
+        by_namespace: dict[str, dict[str, str]] = {}
+        for app_id in app_ids:
+            by_namespace.setdefault(names.parse_app_id(app_id)[0], {})[app_id] = names.base_name(app_id)
+        found: dict[str, AppDescription | None] = {}
+        for namespace, bases in by_namespace.items():
+            facts = self._apps.many(namespace, set(bases.values()))
+            for app_id, base in bases.items():
+                found[app_id] = self._description(app_id, facts.get((namespace, base), Facts()))
+        return found
+
+    def _description(self, app_id: str, facts: Facts, *, explain: bool = False) -> AppDescription | None:
+        if facts.kind != plan.APP:
+            return None
+        status = self._apps.status(app_id, facts, explain=explain)
+        try:
+            made = facts.plan()
+        except ValueError:
+            made = None
+        if made is None:
+            return AppDescription(app_id, status)
+        return AppDescription(
+            app_id,
+            status,
+            app=_read_app(facts.app()),
+            session=made.session,
+            cfg=dict(made.cfg),
+            digest=made.digest,
+            tracker_base=made.tracker_base,
+            created=made.created,
+        )
+
+    def existed(self, app_id: str) -> bool:
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        return self._apps.facts(app_id).kind is not None
+
+    def watch(self) -> Watch | None:
+        """Return a new watch: one connection for each namespace, for any number of apps."""
+        return ClusterWatch(self._cluster)
+
+    def list(self) -> list[ListAppResponse]:
+        """Return the apps of all namespaces (of ``default`` where only that may be read), newest first."""
+        try:
+            found = self._apps.many(None)
+        except SchedulerUnavailable:
+            found = self._apps.many(names.DEFAULT_NAMESPACE)
+        rows = []
+        for facts in found.values():
+            try:
+                made = facts.plan()
+            except ValueError:
+                continue
+            if made is not None:
+                state = self._apps.status(made.app_id, facts).state
+                rows.append(ListAppResponse(made.app_id, state, name=made.name, created=made.created))
+        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
+
+    def cancel(self, app_id: str) -> None:
+        """Ask for the end of an app; return at once. Nothing happens if it has ended or does not exist."""
+        self._apps.cancel(app_id)
+
+    def delete(self, app_id: str) -> None:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+
+        Raises:
+            SchedulerUnavailable: if the app does not end.
+        """
+        facts = self._apps.facts(app_id)
+        if facts.kind != plan.APP:
+            return
+        if not self._apps.status(app_id, facts).is_terminal():
+            self.cancel(app_id)
+            self._await_end(app_id, facts)
+            facts = self._apps.facts(app_id)
+            if facts.kind != plan.APP:
+                return
+        self._apps.forget(app_id, facts)
+
+    def _await_end(self, app_id: str, facts: Facts) -> None:
+        made = facts.plan()
+        deadline = time.monotonic() + _DELETE_S + (made.grace if made else 0)
+        watch = ClusterWatch(self._cluster)
+        try:
+            watch.update([app_id])
+            while time.monotonic() < deadline:
+                watch.wait(1.0)
+                found = self._apps.facts(app_id)
+                if found.kind != plan.APP or self._apps.status(app_id, found).is_terminal():
+                    return
+        finally:
+            watch.close()
+        raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
+
+    # -- logs
+
+    def _view(self, app_id: str, role_name: str, k: int) -> LogView:
+        def look() -> tuple[Facts, AppStatus]:
+            facts = self._apps.facts(app_id)
+            return facts, self._apps.status(app_id, facts) if facts.kind == plan.APP else _NOTHING
+
+        return LogView(self._cluster, names.parse_app_id(app_id)[0], look, app_id, role_name, k)
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[str]:
+        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
+
+        Kubernetes merges both streams: all lines count as stdout, stderr is empty.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a bad regex.
+        """
+        view, stream = self._view(app_id, role_name, k), Stream(streams or Stream.COMBINED)
+        return view.iterate(stream, regex, to_nanoseconds(since), to_nanoseconds(until), should_tail)
+
+    def log_read(
+        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+    ) -> LogPage:
+        """Return the next page of a log; never blocks. All lines count as stdout, stderr is empty.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a malformed cursor.
+        """
+        return self._view(app_id, role_name, k).page(Stream(stream), cursor, max_bytes)
+
+    # -- rest
+
+    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return None: nothing that a pod can write is seen from outside. Give ``tracker_base`` as a URL."""
+        return None
+
+    def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
+        """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""
+        return diagnose(self._cluster)
+
+    def close(self) -> None:
+        """Close connections; apps go on. May be called more than once."""
+        self._cluster.close()
+
+
+def _nothing() -> AppStatus:
+    from transload.specs import AppState
+
+    return AppStatus(AppState.UNKNOWN)
+
+
+_NOTHING: Final = _nothing()
+
+
+def _read_app(text: str) -> AppDef | None:
+    try:
+        return AppDef.from_json(text)
+    except SpecError:
+        return None  # of a newer schema
+
+
+def create_scheduler(
+    session_name: str, context: str | None = None, kubeconfig: str | None = None, **_: object
+) -> KubernetesScheduler:
+    """Make the scheduler ``kubernetes``."""
+    return KubernetesScheduler(session_name, context, kubeconfig)

@@ -1,0 +1,119 @@
+"""From the words of a cluster to `AppState`, total over the phases of a pod; unknown words are tolerated."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from transload.specs import AppState
+from transload_kubernetes import names
+from transload_kubernetes.pod import MAIN
+
+PHASES: Final = {
+    "Pending": AppState.PENDING,
+    "Running": AppState.RUNNING,
+    "Succeeded": AppState.SUCCEEDED,
+    "Failed": AppState.FAILED,
+    "Unknown": AppState.UNKNOWN,
+}
+"""Phase of a pod → state of the replica. A Failed pod that its Job will replace is shown as PENDING."""
+
+_MAX_SIGNAL: Final = 64
+_USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
+
+
+def pod_state(pod: dict[str, Any]) -> AppState:
+    """Return the state of a pod; UNKNOWN for a phase that is not known."""
+    return PHASES.get((pod.get("status") or {}).get("phase", "Pending"), AppState.UNKNOWN)
+
+
+def condition(thing: dict[str, Any], *kinds: str) -> dict[str, Any] | None:
+    """Return the first condition of these types that is True."""
+    for each in (thing.get("status") or {}).get("conditions") or ():
+        if each.get("type") in kinds and each.get("status") == "True":
+            found: dict[str, Any] = each
+            return found
+    return None
+
+
+def is_finished(job: dict[str, Any]) -> bool:
+    """Tell whether a Job has ended: no pod of it is left running, none will be started."""
+    return condition(job, "Complete", "Failed") is not None
+
+
+def exit_code(code: int | None) -> int | None:
+    """Return an exit status in the form of `ReplicaStatus`.
+
+    Container runtimes report a death by signal N as 128 + N; a program that itself exits so cannot be told apart.
+    """
+    if code is not None and 128 < code <= 128 + _MAX_SIGNAL:
+        return 128 - code
+    return code
+
+
+def terminated(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return how the program of a pod ended; empty while it has not."""
+    status = pod.get("status") or {}
+    for each in status.get("containerStatuses") or ():
+        if each.get("name") == MAIN:
+            return (each.get("state") or {}).get("terminated") or {}
+    return {}
+
+
+def index_of(pod: dict[str, Any]) -> int:
+    """Return the number of the replica that a pod is; −1 if it does not say."""
+    metadata = pod["metadata"]
+    text = (metadata.get("annotations") or {}).get(names.INDEX) or (metadata.get("labels") or {}).get(names.INDEX)
+    return int(text) if text is not None and str(text).isdigit() else -1
+
+
+def indexes(text: str | None) -> set[int]:
+    """Read the indexes of a Job's status: ``"0,2-4"``."""
+    found: set[int] = set()
+    for part in (text or "").split(","):
+        first, dash, last = part.partition("-")
+        if first.isdigit():
+            found.update(range(int(first), int(last) + 1) if dash and last.isdigit() else (int(first),))
+    return found
+
+
+def seconds(text: str | None) -> float | None:
+    """Return a time of the API (RFC 3339) as seconds since the epoch."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+def stuck(pod: dict[str, Any]) -> str:
+    """Return why a pending pod does not start, as the cluster says; ``""`` if nothing is wrong."""
+    status = pod.get("status") or {}
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason", "") not in _USUAL:
+            return _text(waiting)
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return _text(each)
+    return ""
+
+
+def _text(thing: dict[str, Any]) -> str:
+    reason, message = thing.get("reason", ""), thing.get("message", "")
+    return f"{reason}: {message}" if message else str(reason)
+
+
+def why_failed(pod: dict[str, Any]) -> str:
+    """Return what is known of a pod's failure beyond its exit code: memory, eviction, pre-emption."""
+    disrupted = condition(pod, "DisruptionTarget")
+    reason = terminated(pod).get("reason", "")
+    if reason == "OOMKilled":
+        return "killed at its memory limit (OOMKilled)"
+    if disrupted is not None:
+        return _text(disrupted)
+    if reason not in ("Error", "Completed", ""):
+        return _text(terminated(pod))
+    status = pod.get("status") or {}
+    return _text(status) if status.get("reason") else ""

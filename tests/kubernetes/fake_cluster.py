@@ -1,0 +1,420 @@
+"""A fake of a Kubernetes cluster: API server, Job controller, garbage collector and kubelet in threads of the test.
+
+No server of Kubernetes is run anywhere in these tests, and this fake was never compared with one: it was written after
+the API's documentation, for the few kinds of objects that the plugin uses. It has names and versions (404, 409, 410),
+selectors of labels and fields, watches with resume, merge patches, owner references, foreground deletion, Indexed Jobs
+with limits of failures for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods
+are processes of this machine. Nothing is scheduled, no image pulled, no network made; replaced pods start at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import signal
+import threading
+import time
+import uuid
+from typing import Any
+
+from fake_pods import Process, container_environment, expanded, now_text  # type: ignore[import-not-found]
+
+KINDS = {
+    "configmaps": ("ConfigMap", "v1"),
+    "secrets": ("Secret", "v1"),
+    "services": ("Service", "v1"),
+    "pods": ("Pod", "v1"),
+    "events": ("Event", "v1"),
+    "namespaces": ("Namespace", "v1"),
+    "jobs": ("Job", "batch/v1"),
+}
+INDEX = "batch.kubernetes.io/job-completion-index"
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
+
+
+class ApiError(Exception):
+    """An answer that is not a success."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.reason = status, reason
+
+
+def selected(item: dict[str, Any], labels: str, fields: str) -> bool:
+    """Tell whether an object matches selectors of labels and fields."""
+    have = item["metadata"].get("labels") or {}
+    rest = labels
+    while rest:
+        name, _, after = rest.partition(" in (")
+        if after and "," not in name and "=" not in name:
+            choice, _, rest = after.partition(")")
+            if have.get(name) not in choice.split(","):
+                return False
+            rest = rest.lstrip(",")
+            continue
+        part, _, rest = rest.partition(",")
+        key, equals, value = part.partition("=")
+        if (equals and have.get(key) != value) or (not equals and key not in have):
+            return False
+    for part in filter(None, fields.split(",")):
+        key, _, value = part.partition("=")
+        found: Any = item
+        for step in key.split("."):
+            found = (found or {}).get(step)
+        if found != value:
+            return False
+    return True
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Return ``target`` with a merge patch (RFC 7386) applied."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+class Cluster:
+    """Objects, their history, and the controllers."""
+
+    def __init__(self, namespaces: tuple[str, ...] = ("default", "team")) -> None:
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.history: list[tuple[int, str, str, dict[str, Any]]] = []
+        self.version, self.floor = 100, 0
+        self.processes: dict[str, Process] = {}
+        self.logs: dict[str, Process] = {}
+        self.requests: list[str] = []
+        self.fail: dict[tuple[str, str], ApiError] = {}
+        self.namespaces = namespaces
+        self.open = True
+        self._dirty = threading.Event()
+        self._thread = threading.Thread(target=self._control, daemon=True)
+        self._thread.start()
+
+    # -- storage
+
+    def get(self, plural: str, namespace: str, name: str) -> dict[str, Any]:
+        """Return an object."""
+        found = self.objects.get((plural, namespace, name))
+        if found is None:
+            raise ApiError(404, "NotFound", f'{plural} "{name}" not found')
+        return found
+
+    def items(self, plural: str, namespace: str | None = None) -> list[dict[str, Any]]:
+        """Return the objects of a kind."""
+        with self.lock:
+            return [
+                item
+                for (kind, space, _), item in sorted(self.objects.items())
+                if kind == plural and namespace in (None, space)
+            ]
+
+    def create(self, plural: str, namespace: str, item: dict[str, Any]) -> dict[str, Any]:
+        """Make an object."""
+        item = copy.deepcopy(item)
+        metadata = item["metadata"]
+        if namespace not in self.namespaces:
+            raise ApiError(404, "NotFound", f'namespaces "{namespace}" not found')
+        if (plural, namespace, metadata["name"]) in self.objects:
+            raise ApiError(409, "AlreadyExists", f'{plural} "{metadata["name"]}" already exists')
+        kind, version = KINDS[plural]
+        item.update(kind=kind, apiVersion=version)
+        metadata.update(namespace=namespace, uid=str(uuid.uuid4()), creationTimestamp=now_text())
+        if "stringData" in item:
+            plain = item.pop("stringData")
+            item["data"] = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+        if plural == "jobs":
+            metadata["generation"] = 1
+            item["status"] = {}
+            item["spec"].setdefault("suspend", False)
+            labels = item["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})
+            labels.update({"batch.kubernetes.io/job-name": metadata["name"], "job-name": metadata["name"]})
+        self.save(plural, item, "ADDED")
+        return item
+
+    def save(self, plural: str, item: dict[str, Any], event: str = "MODIFIED") -> None:
+        """Store an object under a new version, and tell the watches."""
+        with self.lock:
+            self.version += 1
+            item["metadata"]["resourceVersion"] = str(self.version)
+            key = (plural, item["metadata"]["namespace"], item["metadata"]["name"])
+            if event == "DELETED":
+                self.objects.pop(key, None)
+            else:
+                self.objects[key] = item
+            self.history.append((self.version, event, plural, copy.deepcopy(item)))
+            self.changed.notify_all()
+            self._dirty.set()
+
+    def patch(self, plural: str, namespace: str, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        """Merge a change into an object."""
+        old = self.get(plural, namespace, name)
+        wanted = (change.get("metadata") or {}).get("resourceVersion")
+        if wanted and wanted != old["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        new: dict[str, Any] = merge_patch(copy.deepcopy(old), change)
+        self.save(plural, new)
+        return new
+
+    def replace(self, plural: str, namespace: str, name: str, item: dict[str, Any]) -> dict[str, Any]:
+        """Replace an object."""
+        old = self.get(plural, namespace, name)
+        item = copy.deepcopy(item)
+        for key in ("uid", "creationTimestamp", "namespace"):
+            item["metadata"][key] = old["metadata"][key]
+        self.save(plural, item)
+        return item
+
+    def delete(self, plural: str, namespace: str, name: str, policy: str = "Background") -> None:
+        """Delete an object; pods get their grace period, Jobs in the foreground wait for their pods."""
+        item = self.get(plural, namespace, name)
+        if plural == "pods":
+            self.end_pod(item)
+        elif plural == "jobs" and policy == "Foreground":
+            if not item["metadata"].get("deletionTimestamp"):
+                item["metadata"].update(deletionTimestamp=now_text(), finalizers=["foregroundDeletion"])
+                self.save(plural, item)
+        else:
+            self.save(plural, item, "DELETED")
+            self._collect(item["metadata"]["uid"])
+
+    def _collect(self, uid: str) -> None:
+        for (plural, namespace, name), item in list(self.objects.items()):
+            if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ()):
+                self.delete(plural, namespace, name)
+
+    def compact(self) -> None:
+        """Forget the history: watches from before get 410."""
+        with self.lock:
+            self.floor = self.version
+            self.history.clear()
+
+    # -- pods
+
+    def end_pod(self, pod: dict[str, Any]) -> None:
+        """Ask a pod to end; it is removed when its process is gone."""
+        uid = pod["metadata"]["uid"]
+        process = self.processes.get(uid)
+        if process is None:
+            self.save("pods", pod, "DELETED")
+            return
+        if not pod["metadata"].get("deletionTimestamp"):
+            pod["metadata"]["deletionTimestamp"] = now_text()
+            self.save("pods", pod)
+            process.signal(signal.SIGTERM)
+            # a second stands for the grace period
+            timer = threading.Timer(1.0, process.signal, (signal.SIGKILL,))
+            timer.daemon = True
+            timer.start()
+
+    def evict(self, pod: dict[str, Any], reason: str = "PreemptionByScheduler") -> None:
+        """End a pod as a scheduler does that needs its place."""
+        with self.lock:
+            conditions = pod["status"].setdefault("conditions", [])
+            conditions.append({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "preempting"})
+            self.save("pods", pod)
+            self.processes[pod["metadata"]["uid"]].signal(signal.SIGKILL)
+
+    def _start_pod(self, job: dict[str, Any], index: int, failures: int, ignored: int) -> None:
+        made = copy.deepcopy(job["spec"]["template"])
+        name = f"{job['metadata']['name']}-{index}"
+        metadata = made["metadata"]
+        metadata["name"] = f"{name}-{uuid.uuid4().hex[:5]}"
+        metadata.setdefault("labels", {}).update({INDEX: str(index)})
+        annotations = {INDEX: str(index), FAILURES: str(failures), IGNORED: str(ignored)}
+        metadata.setdefault("annotations", {}).update(annotations)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "controller": True}
+        metadata["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"]}]
+        made["spec"]["hostname"] = name
+        made["status"] = {"phase": "Pending", "conditions": []}
+        pod = self.create("pods", job["metadata"]["namespace"], made)
+        pod["status"] = {"phase": "Pending", "conditions": []}
+        container = pod["spec"]["containers"][0]
+        if "unschedulable" in (pod["spec"].get("nodeSelector") or {}):
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            pod["status"]["conditions"] = [{**condition, "message": "0/3 nodes are available"}]
+            return self.save("pods", pod)
+        pod["spec"]["nodeName"] = "node-1"
+        if container["image"].startswith("missing"):
+            waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{container["image"]}"'}
+            self._container(pod, {"waiting": waiting})
+            return self.save("pods", pod)
+        if any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ()):
+            self._container(pod, {"waiting": {"reason": "ContainerCreating"}})
+            self._event(pod, "FailedMount", "Unable to attach or mount volumes: claim not found")
+            return self.save("pods", pod)
+        return self._run_pod(pod, container)
+
+    def _event(self, about: dict[str, Any], reason: str, message: str) -> None:
+        metadata = about["metadata"]
+        involved = {"kind": about["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+        event = {"metadata": {"name": f"{metadata['name']}.{uuid.uuid4().hex[:6]}"}, "involvedObject": involved}
+        event.update(type="Warning", reason=reason, message=message)
+        self.create("events", metadata["namespace"], event)
+
+    def _run_pod(self, pod: dict[str, Any], container: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+
+        def secret(name: str, key: str) -> str:
+            data = self.get("secrets", metadata["namespace"], name)["data"]
+            return base64.b64decode(data[key]).decode()
+
+        env = container_environment(pod, container, secret)
+        command = [expanded(each, env) for each in (*container["command"], *container.get("args", ()))]
+        started = now_text()
+        pod["status"].update(phase="Running", startTime=started, podIP="127.0.0.1")
+        self._container(pod, {"running": {"startedAt": started}})
+        self.save("pods", pod)
+        uid = metadata["uid"]
+        try:
+            process = Process(command, env, lambda code: self._pod_ended(pod, code, started))
+        except OSError:
+            self._pod_ended(pod, 128, started, "StartError")
+            return
+        self.processes[uid] = self.logs[metadata["name"]] = process
+
+    @staticmethod
+    def _container(pod: dict[str, Any], state: dict[str, Any]) -> None:
+        name = pod["spec"]["containers"][0]["name"]
+        pod["status"]["containerStatuses"] = [{"name": name, "restartCount": 0, "state": state}]
+
+    def _pod_ended(self, pod: dict[str, Any], code: int, started: str, reason: str = "") -> None:
+        with self.lock:
+            self.processes.pop(pod["metadata"]["uid"], None)
+            pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
+            reason = reason or ("Completed" if code == 0 else "Error")
+            end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
+            self._container(pod, {"terminated": end})
+            self.save("pods", pod)
+            if pod["metadata"].get("deletionTimestamp"):
+                self.save("pods", pod, "DELETED")
+
+    # -- the Job controller
+
+    def _control(self) -> None:
+        while self.open:
+            self._dirty.wait(0.1)
+            self._dirty.clear()
+            with self.lock:
+                for job in self.items("jobs"):
+                    if self.open:
+                        self._reconcile(job)
+
+    def _pods_of(self, job: dict[str, Any]) -> list[dict[str, Any]]:
+        uid = job["metadata"]["uid"]
+        return [
+            pod
+            for pod in self.items("pods", job["metadata"]["namespace"])
+            if any(owner["uid"] == uid for owner in pod["metadata"]["ownerReferences"])
+        ]
+
+    def _reconcile(self, job: dict[str, Any]) -> None:
+        before = json.dumps(job["status"], sort_keys=True)
+        pods = self._pods_of(job)
+        if job["metadata"].get("deletionTimestamp"):
+            for pod in pods:
+                self.end_pod(pod)
+            if not self._pods_of(job):
+                self.save("jobs", job, "DELETED")
+            return
+        if any(each["type"] in ("Complete", "Failed") for each in job["status"].get("conditions", ())):
+            return
+        if job["spec"]["suspend"]:
+            job["status"]["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
+            for pod in pods:
+                self.end_pod(pod)
+        else:
+            self._progress(job, pods)
+        if json.dumps(job["status"], sort_keys=True) != before:
+            self.save("jobs", job)
+
+    @staticmethod
+    def _condition(kind: str, reason: str = "", message: str = "") -> dict[str, Any]:
+        return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now_text()}
+
+    def _progress(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+        spec, status = job["spec"], job["status"]
+        if "startTime" not in status:
+            status["startTime"] = now_text()
+            job["began"] = time.monotonic()
+        status["conditions"] = [each for each in status.get("conditions", ()) if each["type"] != "Suspended"]
+        done, failed, active, counts = self._tally(spec, pods)
+        status["completedIndexes"], status["failedIndexes"] = _ranges(done), _ranges(failed)
+        status["active"] = len(active)
+        status["ready"] = sum(pod["status"]["phase"] == "Running" for pod in active)
+        limit = spec.get("activeDeadlineSeconds")
+        verdict = None
+        if limit is not None and time.monotonic() - job["began"] >= limit:
+            verdict = ("DeadlineExceeded", "Job was active longer than specified deadline")
+        elif len(failed) > spec["maxFailedIndexes"]:
+            verdict = ("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
+        elif len(done) + len(failed) == spec["completions"] and failed:
+            verdict = ("FailedIndexes", "Job has failed indexes")
+        if verdict is not None:
+            for pod in active:
+                self.end_pod(pod)
+            kinds = ("FailureTarget",) if active else ("FailureTarget", "Failed")
+            status["conditions"] = [self._condition(kind, *verdict) for kind in kinds]
+        elif len(done) == spec["completions"]:
+            status["conditions"] = [self._condition(kind) for kind in ("SuccessCriteriaMet", "Complete")]
+            status["completionTime"] = now_text()
+        else:
+            present = {int(pod["metadata"]["annotations"][INDEX]) for pod in active}
+            for index in range(spec["completions"]):
+                if index not in present | done | failed:
+                    self._start_pod(job, index, *counts.get(index, (0, 0)))
+
+    @staticmethod
+    def _tally(
+        spec: dict[str, Any], pods: list[dict[str, Any]]
+    ) -> tuple[set[int], set[int], list[dict[str, Any]], dict[int, tuple[int, int]]]:
+        done, active = set(), []
+        counts: dict[int, tuple[int, int]] = {}
+        for pod in pods:
+            index = int(pod["metadata"]["annotations"][INDEX])
+            if pod["status"]["phase"] == "Succeeded":
+                done.add(index)
+            elif pod["status"]["phase"] == "Failed":
+                conditions = pod["status"].get("conditions", ())
+                disrupted = any(each["type"] == "DisruptionTarget" for each in conditions)
+                failures, ignored = counts.get(index, (0, 0))
+                counts[index] = (failures, ignored + 1) if disrupted else (failures + 1, ignored)
+            else:
+                active.append(pod)
+        failed = {index for index, (count, _) in counts.items() if count > spec["backoffLimitPerIndex"]}
+        return done, failed - done, active, counts
+
+    # -- the end
+
+    def close(self) -> None:
+        """End the controllers and every process."""
+        with self.lock:
+            self.open = False
+            running = list(self.processes.values())
+            self.changed.notify_all()
+        self._dirty.set()
+        self._thread.join(10)
+        for process in running:
+            process.signal(signal.SIGKILL)
+        for process in running:
+            process.join()
+
+
+def _ranges(numbers: set[int]) -> str:
+    """Write indexes as a Job's status does: ``0,2-4``."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -1,0 +1,285 @@
+"""The HTTP side of the fake cluster: paths, verbs, errors, watches and logs, on a free port of the loopback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from fake_cluster import KINDS, ApiError, Cluster, selected  # type: ignore[import-not-found]
+
+GROUPS = {"v1": ("/api/v1", [name for name in KINDS if name != "jobs"]), "batch/v1": ("/apis/batch/v1", ["jobs"])}
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # an answer in one piece, and sent at once
+    disable_nagle_algorithm = True
+    cluster: Cluster
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def _answer(self, body: dict[str, Any] | str, status: int = 200) -> None:
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _body(self) -> dict[str, Any]:
+        length = int(self.headers.get("Content-Length") or 0)
+        found: dict[str, Any] = json.loads(self.rfile.read(length) or b"{}")
+        return found
+
+    def _handle(self) -> None:
+        parts = urlsplit(self.path)
+        query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+        self.cluster.requests.append(f"{self.command} {self.path}")
+        body = self._body() if self.command in ("POST", "PUT", "PATCH", "DELETE") else {}
+        try:
+            if not self.cluster.open:
+                raise ApiError(503, "ServiceUnavailable", "the server is shutting down")
+            if not self._discovery(parts.path):
+                self._resource(parts.path, query, body)
+        except ApiError as exc:
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": str(exc)}
+            self._answer({**status, "reason": exc.reason, "code": exc.status}, exc.status)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
+
+    def _discovery(self, path: str) -> bool:
+        path = path.rstrip("/")
+        if path == "/version":
+            self._answer({"major": "1", "minor": "33", "gitVersion": "v1.33.0-fake"})
+        elif path == "/api":
+            self._answer({"kind": "APIVersions", "versions": ["v1"]})
+        elif path == "/apis":
+            version = {"groupVersion": "batch/v1", "version": "v1"}
+            group = {"name": "batch", "versions": [version], "preferredVersion": version}
+            self._answer({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]})
+        elif path in ("/api/v1", "/apis/batch/v1"):
+            version = "v1" if path == "/api/v1" else "batch/v1"
+            rows = [
+                {"name": name, "singularName": "", "namespaced": True, "kind": KINDS[name][0], "verbs": VERBS}
+                for name in GROUPS[version][1]
+            ]
+            self._answer({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": rows})
+        elif path.endswith("/selfsubjectaccessreviews"):
+            self._answer({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}, 201)
+        else:
+            return False
+        return True
+
+    def _resource(self, path: str, query: dict[str, str], body: dict[str, Any]) -> None:
+        for prefix in ("/api/v1/", "/apis/batch/v1/"):
+            if path.startswith(prefix):
+                steps = [unquote(step) for step in path.removeprefix(prefix).split("/")]
+                break
+        else:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        namespace = None
+        if steps[0] == "namespaces" and len(steps) > 2:
+            namespace, steps = steps[1], steps[2:]
+        plural, name = steps[0], steps[1] if len(steps) > 1 else ""
+        planned = self.cluster.fail.get((self.command, plural))
+        if planned is not None:
+            raise planned
+        if plural not in KINDS:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        if steps[2:] == ["log"]:
+            self._log(namespace or "", name, query)
+        elif self.command == "GET" and not name:
+            if query.get("watch", "").lower() in ("true", "1"):
+                self._watch(plural, namespace, query)
+            else:
+                self._list(plural, namespace, query)
+        else:
+            self._one(plural, namespace or "", name, query, body)
+
+    def _list(self, plural: str, namespace: str | None, query: dict[str, str]) -> None:
+        with self.cluster.lock:
+            found = self.cluster.items(plural, namespace)
+            items = [
+                item for item in found if selected(item, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+            ]
+            text = json.dumps(
+                {
+                    "metadata": {"resourceVersion": str(self.cluster.version)},
+                    "kind": f"{KINDS[plural][0]}List",
+                    "items": items,
+                }
+            )
+        self._answer(text)
+
+    def _one(self, plural: str, namespace: str, name: str, query: dict[str, str], body: dict[str, Any]) -> None:
+        cluster = self.cluster
+        with cluster.lock:
+            if self.command == "POST":
+                answer, status = cluster.create(plural, namespace, body), 201
+            elif self.command == "PUT":
+                answer, status = cluster.replace(plural, namespace, name, body), 200
+            elif self.command == "PATCH":
+                if self.headers["Content-Type"] != "application/merge-patch+json":
+                    raise ApiError(415, "UnsupportedMediaType", "only merge patches here")
+                answer, status = cluster.patch(plural, namespace, name, body), 200
+            elif self.command == "DELETE":
+                cluster.delete(
+                    plural, namespace, name, query.get("propagationPolicy") or body.get("propagationPolicy", "")
+                )
+                answer, status = {"kind": "Status", "status": "Success"}, 200
+            else:
+                answer, status = cluster.get(plural, namespace, name), 200
+            text = json.dumps(answer)
+        self._answer(text, status)
+
+    # -- streams
+
+    def _start_stream(self, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _watch(self, plural: str, namespace: str | None, query: dict[str, str]) -> None:
+        cluster = self.cluster
+        at = int(query.get("resourceVersion") or cluster.version)
+        deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
+        labels = query.get("labelSelector", "")
+        self._start_stream("application/json")
+        generation = self.server.generation  # type: ignore[attr-defined]
+        while True:
+            with cluster.lock:
+                if at < cluster.floor:
+                    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+                    events: list[tuple[int, str, str, dict[str, Any]]] = [(at, "ERROR", plural, gone)]
+                else:
+                    events = [each for each in cluster.history if each[0] > at]
+                if not events:
+                    over = time.monotonic() > deadline or not cluster.open
+                    if over or generation != self.server.generation:  # type: ignore[attr-defined]
+                        break
+                    cluster.changed.wait(0.5)
+                    continue
+            for version, event, kind, item in events:
+                at = version
+                if event != "ERROR" and (
+                    kind != plural
+                    or namespace not in (None, item["metadata"]["namespace"])
+                    or not selected(item, labels, "")
+                ):
+                    continue
+                self._chunk(json.dumps({"type": event, "object": item}).encode() + b"\n")
+                if event == "ERROR":
+                    self._chunk(b"")
+                    return
+        self._chunk(b"")
+
+    def _log(self, namespace: str, name: str, query: dict[str, str]) -> None:
+        cluster = self.cluster
+        with cluster.lock:
+            pod = cluster.get("pods", namespace, name)
+            process = cluster.logs.get(name)
+        if process is None:
+            if pod["status"]["phase"] == "Failed":
+                return self._answer("")
+            raise ApiError(400, "BadRequest", f'container "main" in pod "{name}" is waiting to start')
+        start = 0
+        if query.get("sinceSeconds"):
+            start = time.time_ns() - int(query["sinceSeconds"]) * 1_000_000_000
+        follow = query.get("follow", "").lower() in ("true", "1")
+        self._start_stream("text/plain")
+        at = 0
+        while True:
+            with process.condition:
+                ready = process.lines[at:]
+                ended = process.ended
+                if not ready and not ended and follow:
+                    process.condition.wait(0.5)
+                    if not cluster.open:
+                        break
+                    continue
+            at += len(ready)
+            data = b"".join(_stamp(moment) + b" " + line for moment, line in ready if moment >= start)
+            if data:
+                self._chunk(data)
+            if ended or not follow:
+                break
+        return self._chunk(b"")
+
+
+def _stamp(moment: int) -> bytes:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment // 1_000_000_000))
+    # the trailing zeros go, as in Go's RFC3339Nano
+    fraction = f"{moment % 1_000_000_000:09d}".rstrip("0")
+    return (f"{whole}.{fraction}Z" if fraction else f"{whole}Z").encode()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    generation = 0
+    request_queue_size = 64
+
+
+class FakeServer:
+    """A fake cluster that listens.
+
+    Args:
+        folder: where its client configuration is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster()
+        handler = type("BoundHandler", (Handler,), {"cluster": self.cluster})
+        self._server = _Server(("127.0.0.1", 0), handler)
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
+                    "users": [{"name": "tester", "user": {}}],
+                    "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "tester"}}],
+                    "current-context": "fake",
+                }
+            )
+        )
+
+    def break_watches(self) -> None:
+        """End all open watches, as a server that is restarted does."""
+        with self.cluster.lock:
+            self._server.generation += 1
+            self.cluster.changed.notify_all()
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Return all objects."""
+        with self.cluster.lock:
+            return copy.deepcopy(list(self.cluster.objects.values()))
+
+    def close(self) -> None:
+        """End the server, its controllers and the pods."""
+        self.cluster.close()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)

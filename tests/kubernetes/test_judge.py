@@ -1,0 +1,92 @@
+"""Verdicts: from facts alone, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from transload.specs import AppState
+from transload_kubernetes import names
+from transload_kubernetes.judge import HALF_SUBMITTED_S, judge
+from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop, record
+
+NOW = time.time()
+
+
+def facts_of(roles: list[RolePlan], jobs: list[dict[str, Any]], created: float = NOW, **data: str) -> Facts:
+    """Return facts with a record."""
+    made = Plan("a", "a", "sha256:0", "s", created, roles)
+    item = record("a", "default", made, "{}", {})
+    item["data"].update({"submitted": "yes", **data})
+    return Facts(item, jobs)
+
+
+def job(role: str, attempt: names.Attempt = (0, 0), condition: str = "", **status: Any) -> dict[str, Any]:
+    """Return a Job."""
+    labels = {names.LABEL_ROLE: role, names.LABEL_ATTEMPT: names.attempt_text(attempt)}
+    if condition:
+        status["conditions"] = [{"type": condition, "status": "True", "reason": "x"}]
+    return {"metadata": {"name": names.job_name("a", role, attempt), "labels": labels}, "status": status}
+
+
+def test_all_jobs_complete_is_success() -> None:
+    """The end is noted, once."""
+    facts = facts_of([RolePlan("r", 2, 2)], [job("r", condition="Complete", completedIndexes="0,1")])
+    verdict = judge(facts, NOW)
+    assert (verdict.status.state, verdict.note) == (AppState.SUCCEEDED, True)
+
+
+def test_enough_replicas_are_enough() -> None:
+    """A Job with failed indexes is a success while ``min_replicas`` holds."""
+    failed = job("r", condition="Failed", completedIndexes="0,2", failedIndexes="1")
+    assert judge(facts_of([RolePlan("r", 3, 2)], [failed]), NOW).status.state is AppState.SUCCEEDED
+    assert judge(facts_of([RolePlan("r", 3, 3)], [failed]), NOW).status.state is AppState.FAILED
+
+
+def test_one_role_failed_ends_the_others() -> None:
+    """The reason is noted first, then what is open is ended; the app has failed when nothing is left."""
+    roles = [RolePlan("x", 1, 1), RolePlan("y", 1, 1)]
+    failed = job("x", condition="Failed", failedIndexes="0")
+    verdict = judge(facts_of(roles, [failed, job("y")]), NOW)
+    assert verdict.stop is not None and verdict.end == ["a-y"] and not verdict.status.is_terminal()
+    over = judge(facts_of(roles, [failed], stop=json.dumps({"kind": "failed", "msg": "x failed"})), NOW)
+    assert (over.status.state, over.status.msg, over.note) == (AppState.FAILED, "x failed", True)
+    assert [role.replicas[0].state for role in over.status.roles] == [AppState.FAILED, AppState.CANCELLED]
+
+
+def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
+    """Jobs of a new attempt are made only when nothing of the old one runs, and all of them in the end."""
+    roles = [RolePlan("x", 2, 2, 1, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
+    failed = job("x", condition="Failed", failedIndexes="0")
+    first = judge(facts_of(roles, [failed, job("y")]), NOW)
+    assert (first.end, first.restart) == (["a-y"], [])
+    second = judge(facts_of(roles, [failed]), NOW)
+    assert second.restart == [("x", (1, 0)), ("y", (1, 0))]
+    third = judge(facts_of(roles, [failed, job("x", (1, 0))]), NOW)  # who made it died in between
+    assert third.restart == [("y", (1, 0))]
+    assert judge(facts_of(roles, [failed, job("x", (1, 0)), job("y", (1, 0))]), NOW).restart == []
+
+
+def test_a_timeout_is_not_answered_by_a_retry() -> None:
+    """A Job that took too long is not started again."""
+    late = job("x", condition="Failed")
+    late["status"]["conditions"][0]["reason"] = "DeadlineExceeded"
+    verdict = judge(facts_of([RolePlan("x", 2, 2, 3, "ROLE")], [late]), NOW)
+    assert verdict.restart == [] and verdict.stop is not None and "timeout" in verdict.stop.msg
+
+
+def test_a_submit_that_never_ended() -> None:
+    """An app without its Jobs is SUBMITTED for a while, then failed."""
+    roles = [RolePlan("x", 1, 1)]
+    assert judge(facts_of(roles, [], submitted=""), NOW).status.state is AppState.SUBMITTED
+    late = judge(facts_of(roles, [], NOW - HALF_SUBMITTED_S - 1, submitted=""), NOW)
+    assert late.stop is not None and "never wholly submitted" in late.stop.msg
+
+
+def test_a_cancel_wins_over_what_fails_by_it() -> None:
+    """A cancelled app without Jobs is CANCELLED."""
+    stop = json.dumps({"kind": "cancel", "msg": ""})
+    verdict = judge(facts_of([RolePlan("x", 1, 1)], [], stop=stop), NOW)
+    assert (verdict.status.state, verdict.status.cancel_requested) == (AppState.CANCELLED, True)
+    assert Stop("cancel").msg == ""

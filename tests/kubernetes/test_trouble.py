@@ -1,0 +1,235 @@
+"""What goes wrong on a (simulated) cluster: stuck pods, pre-emption, lost Jobs, broken watches, dead submitters."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitError
+from transload.runner import Runner
+from transload.schedulers.api import Stream, Submission
+from transload.specs import AppState, RetryPolicy, VolumeMount
+
+
+def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
+    """Submit an app as the runner does; return its id."""
+    options = scheduler.run_opts().resolve(cfg)
+    request = scheduler.convert(app, options)
+    scheduler.submit(request, app_id, Submission(app, app.digest(), "tests", options, id_given=True))
+    return app_id
+
+
+def status(scheduler: Any, app_id: str = "trouble") -> Any:
+    """Return the status of an app that is there."""
+    found = scheduler.describe(app_id)
+    assert found is not None
+    return found.status
+
+
+def running(scheduler: Any, eventually: Any, app_id: str = "trouble") -> Any:
+    """Wait until an app runs."""
+    return eventually(lambda: (found := status(scheduler, app_id)).state is AppState.RUNNING and found, 20)
+
+
+def ended(scheduler: Any, eventually: Any, app_id: str = "trouble") -> Any:
+    """Wait for the end of an app."""
+    return eventually(lambda: (found := status(scheduler, app_id)).is_terminal() and found, 20)
+
+
+@pytest.mark.parametrize(
+    ("image", "selector", "reason"),
+    [("missing/image:1", {}, "ImagePullBackOff"), ("a:1", {"unschedulable": "x"}, "Unschedulable")],
+)
+def test_stuck_pods(
+    scheduler: Any, shell: Any, eventually: Any, image: str, selector: dict[str, str], reason: str
+) -> None:
+    """A pod that cannot start leaves the app PENDING with the reason, and fails it after ``startup_timeout``."""
+    app_id = start(scheduler, shell("true", image=image), node_selector=selector, startup_timeout=1.0)
+    eventually(lambda: reason in status(scheduler, app_id).msg, 10)
+    found = ended(scheduler, eventually, app_id)
+    assert found.state is AppState.FAILED
+    assert "startup_timeout" in found.msg and reason in found.msg
+
+
+def test_events_explain(scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Where the pod itself says nothing, the cluster's warnings do."""
+    start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
+    eventually(lambda: "FailedMount" in status(scheduler).msg, 10)
+    assert status(scheduler).state is AppState.PENDING
+
+
+def test_preemption_is_no_failure(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A pre-empted replica is started again though there are no retries, and that is counted as a restart."""
+    start(scheduler, shell("sleep 300", replicas=2))
+    running(scheduler, eventually)
+    first = eventually(lambda: [p for p in fake.cluster.items("pods") if p["status"]["phase"] == "Running"], 10)[0]
+    fake.cluster.evict(first)
+    eventually(lambda: status(scheduler).num_restarts == 1, 10)
+    running(scheduler, eventually)
+
+
+def test_a_job_deleted_by_somebody_is_lost(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """An app whose Job somebody deletes has FAILED: never a success, and never started again."""
+    start(scheduler, shell({"one": "sleep 300", "two": "sleep 300"}))
+    running(scheduler, eventually)
+    with fake.cluster.lock:
+        fake.cluster.delete("jobs", "default", "trouble-one")
+    found = ended(scheduler, eventually)
+    assert found.state is AppState.FAILED and "deleted by somebody" in found.msg
+    eventually(lambda: not fake.cluster.items("pods"), 10)
+
+
+def test_whole_app_starts_again(fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Any) -> None:
+    """APPLICATION: one failure ends the Jobs of all roles, and all are made again; rank 0 keeps its host name."""
+    mark = tmp_path / "failed"
+    bad = f"test -e {mark} && exit 0; touch {mark}; exit 3"
+    good = 'test "$TRANSLOAD_RETRY" = 1 && echo "$TRANSLOAD_RANK0_HOST" && exit 0; sleep 300'
+    app = shell({"bad": bad, "good": good}, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    start(scheduler, app)
+    found = ended(scheduler, eventually)
+    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
+    assert list(scheduler.log_iter("trouble", "good")) == ["trouble-rank0\n"]
+
+
+def test_final_state_outlives_the_jobs(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Once seen, an end is noted: Jobs and pods that are removed later change nothing."""
+    start(scheduler, shell("exit 4"))
+    assert ended(scheduler, eventually).state is AppState.FAILED
+    with fake.cluster.lock:
+        fake.cluster.delete("jobs", "default", "trouble-main")
+    found = status(scheduler)
+    assert found.state is AppState.FAILED
+    assert found.roles[0].replicas[0].exit_code == 4
+
+
+def test_nothing_is_left_of_a_refused_submit(fake: Any, scheduler: Any, shell: Any) -> None:
+    """A cluster that refuses the Job leaves no record, no Service, no Secret."""
+    from fake_cluster import ApiError  # type: ignore[import-not-found]
+
+    fake.cluster.fail["POST", "jobs"] = ApiError(403, "Forbidden", "exceeded quota")
+    with pytest.raises(SubmitError, match="exceeded quota") as caught:
+        start(scheduler, shell("true", replicas=2, env={"A_TOKEN": "x"}))
+    assert not caught.value.transient
+    assert fake.snapshot() == []
+    assert not scheduler.existed("trouble")
+
+
+def test_a_half_submitted_app_is_completed_by_the_next(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A submitter that dies after the record leaves an app that the same submit completes."""
+    app = shell("echo once")
+    options = scheduler.run_opts().resolve({})
+    from fake_cluster import ApiError
+
+    fake.cluster.fail["POST", "jobs"] = fake.cluster.fail["DELETE", "configmaps"] = ApiError(500, "Internal", "down")
+    with pytest.raises((SubmitError, SchedulerUnavailable)):
+        start(scheduler, app)
+    fake.cluster.fail.clear()
+    assert status(scheduler).state is AppState.SUBMITTED
+    request = scheduler.convert(app, options)
+    assert scheduler.submit(request, "trouble", Submission(app, app.digest(), "tests", options)) is False
+    assert ended(scheduler, eventually).state is AppState.SUCCEEDED
+
+
+def test_a_deleted_id_is_not_used_again(scheduler: Any, shell: Any, eventually: Any) -> None:
+    """The record of a given id outlives the app, and nothing else does."""
+    start(scheduler, shell("true"))
+    ended(scheduler, eventually)
+    scheduler.delete("trouble")
+    assert scheduler.existed("trouble")
+    with pytest.raises(AppExists, match="deleted"):
+        start(scheduler, shell("true"))
+
+
+def test_watch_survives_breaks_and_a_forgotten_past(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A broken watch goes on; after 410 everything is listed anew and all watched apps count as changed."""
+    start(scheduler, shell("sleep 300"))
+    running(scheduler, eventually)
+    watch = scheduler.watch()
+    try:
+        watch.update(["trouble"])
+        eventually(lambda: any("watch=" in each.lower() for each in fake.cluster.requests), 10)
+        while watch.wait(0.3):
+            pass
+        with fake.cluster.lock:
+            fake.break_watches()
+            fake.cluster.create("configmaps", "default", {"metadata": {"name": "others"}})
+            fake.cluster.compact()
+        assert watch.wait(10) == {"trouble"}
+        scheduler.cancel("trouble")
+        deadline = time.monotonic() + 10
+        while not status(scheduler).is_terminal():
+            assert watch.wait(10) == {"trouble"} and time.monotonic() < deadline
+    finally:
+        watch.close()
+
+
+def test_unreachable_is_not_absent(fake: Any, scheduler: Any, shell: Any) -> None:
+    """A cluster that does not answer is an error of the query, not the end of an app."""
+    start(scheduler, shell("sleep 300"))
+    from fake_cluster import ApiError
+
+    fake.cluster.fail["GET", "configmaps"] = ApiError(503, "ServiceUnavailable", "down")
+    with pytest.raises(SchedulerUnavailable, match="down"):
+        scheduler.describe("trouble")
+    fake.cluster.fail.clear()
+    assert not status(scheduler).is_terminal()
+
+
+def test_namespaces(fake: Any, runner: Runner, shell: Any) -> None:
+    """The runner's handles carry the namespace, and the app is found by them."""
+    handle = runner.run(shell("echo hello"), "kubernetes", {"namespace": "team"})
+    assert handle.startswith("kubernetes://tests/team:test-")
+    final = runner.wait(handle, timeout=20)
+    assert final is not None and final.state is AppState.SUCCEEDED
+    assert list(runner.log_lines(handle, "main")) == ["hello\n"]
+    assert [row.app_handle for row in runner.list("kubernetes")] == [handle]
+    runner.delete(handle)
+    assert runner.status(handle) is None
+    assert not [item for item in fake.snapshot() if item["kind"] != "Pod"]
+
+
+def test_another_namespace_than_the_ids_is_refused(scheduler: Any, shell: Any) -> None:
+    """An id of one namespace is not submitted to another."""
+    with pytest.raises(SpecError, match="namespace"):
+        start(scheduler, shell("true"), "team:x")
+
+
+def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Asking for ten apps takes three queries, not thirty."""
+    ids = [start(scheduler, shell("sleep 300"), f"many-{number}") for number in range(10)]
+    before = len(fake.cluster.requests)
+    assert set(scheduler.describe_many(ids)) == set(ids)
+    assert len(fake.cluster.requests) - before == 3
+
+
+def test_since_until_and_stderr(scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Logs by time; stderr is empty since all lines count as stdout."""
+    start(scheduler, shell("echo a; echo b >&2"))
+    ended(scheduler, eventually)
+    now = datetime.now()
+    everything = ["a\n", "b\n"]
+    assert list(scheduler.log_iter("trouble", "main", since=now - timedelta(hours=1))) == everything
+    assert list(scheduler.log_iter("trouble", "main", since=now + timedelta(hours=1))) == []
+    assert list(scheduler.log_iter("trouble", "main", until=now - timedelta(hours=1))) == []
+    page = scheduler.log_read("trouble", "main", 0, Stream.STDERR)
+    assert (page.lines, page.complete) == ([], True)
+
+
+def test_kueue_holds_the_job(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """With a queue the Job is made suspended: PENDING with the reason, until somebody admits it."""
+    start(scheduler, shell("true"), queue="gpus")
+    eventually(lambda: "suspended" in status(scheduler).msg, 10)
+    assert status(scheduler).state is AppState.PENDING
+    with fake.cluster.lock:
+        fake.cluster.patch("jobs", "default", "trouble-main", {"spec": {"suspend": False}})
+    assert ended(scheduler, eventually).state is AppState.SUCCEEDED
+
+
+def test_doctor(scheduler: Any) -> None:
+    """Doctor names the server, its version and the user's rights."""
+    checks = {name: (ok, details) for name, ok, details in scheduler.diagnose()}
+    assert checks["cluster"][0] and "1.33" in checks["cluster"][1]
+    assert checks["rights"] == (True, "all needed")
