@@ -1,0 +1,59 @@
+"""Check installed wheels: each distribution is there, complete, imports, and every plugin it names loads.
+
+Run by the session ``wheels``, outside of the source tree: ``python -P tests/wheels.py core plugins/airflow ...``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def check(folder: str) -> str:
+    """Check one distribution; return a line about it.
+
+    Raises:
+        SystemExit: Something is missing from the wheel.
+    """
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    name, version = project["name"], project["version"]
+    found = importlib.metadata.distribution(name)
+    module = importlib.import_module(name.replace("-", "_"))
+    files = {str(path) for path in found.files or ()}
+    sources = {
+        str(path.relative_to(ROOT / folder / "src"))
+        for path in (ROOT / folder / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    for problem, wrong in {
+        f"version {found.version} instead of {version}": found.version != version,
+        f"__version__ is not {version}": module.__version__ != version,
+        f"files missing: {sorted(sources - files)}": not sources <= files,
+        "no LICENSE": not any(path.endswith("LICENSE") for path in files),
+        "imported from the source tree": ROOT / folder in Path(module.__file__ or "").resolve().parents,
+    }.items():
+        if wrong:
+            raise SystemExit(f"{name}: {problem}")
+    plugins = [point for point in found.entry_points if point.group == "transload"]
+    for point in plugins:
+        point.load()
+    return f"{name} {version}: {len(sources)} files, plugins: {', '.join(point.name for point in plugins) or 'none'}"
+
+
+def main(folders: list[str]) -> None:
+    """Check all, then run the installed command."""
+    for folder in folders:
+        print(check(folder))
+    command = str(Path(sys.executable).parent / "transload")
+    answer = subprocess.run([command, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    print(answer.stdout.strip())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
