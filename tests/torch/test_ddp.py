@@ -21,7 +21,8 @@ def test_ddp_trains_the_digits(transload_home: Path, free_port: int, shape: str,
         handle = runner.run_component("dist.ddp", arguments, "local")
         status = runner.wait(handle, timeout=240)
         lines = [line for replica in range(int(shape[0])) for line in runner.log_lines(handle, "train", replica)]
-        assert status is not None and str(status.state) == "SUCCEEDED", (status, lines)
+        if status is None or str(status.state) != "SUCCEEDED":
+            pytest.fail(f"{status}\n{''.join(lines)}")
         results = runner.results(handle)
     assert results.value("accuracy") > 0.9
     assert results.value("world") == world
