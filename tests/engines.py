@@ -62,6 +62,7 @@ class Engine:
 
 
 ENGINES: Final[Mapping[str, Engine]] = {
+    "chromium": Engine(_needs("chromium"), {tool: ("chromium",) for tool in ("apt-get", "dnf", "apk")}),
     "docker": Engine(
         _docker,
         {
