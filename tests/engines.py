@@ -62,7 +62,7 @@ class Engine:
 
 
 ENGINES: Final[Mapping[str, Engine]] = {
-    "chromium": Engine(_needs("chromium"), {tool: ("chromium",) for tool in ("apt-get", "dnf", "apk")}),
+    "chromium": Engine(_needs("chromium"), dict.fromkeys(("apt-get", "dnf", "apk"), ("chromium",))),
     "docker": Engine(
         _docker,
         {
