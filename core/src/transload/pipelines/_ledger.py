@@ -93,6 +93,26 @@ class SearchLedger:
         self._store = open_store(tracker_base)
         self._claim()
 
+    @classmethod
+    def open(cls, tracker_base: str) -> SearchLedger:
+        """Return the ledger of the search that a tracker base holds; nothing is written.
+
+        Args:
+            tracker_base: the base.
+
+        Raises:
+            SpecError: if it holds no search.
+        """
+        from transload.runtime.tracking._stores import open_store
+
+        ledger = cls.__new__(cls)
+        ledger.tracker_base, ledger._store = tracker_base, open_store(tracker_base)
+        known = ledger._read(_DEFINITION)
+        if known is None:
+            raise SpecError(f"{tracker_base}: holds no search")
+        ledger.search = Search.from_dict(known["search"])
+        return ledger
+
     @property
     def rounds(self) -> int:
         """How many rounds are planned: trials by parallelism, rounded up."""

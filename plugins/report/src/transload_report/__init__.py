@@ -1,9 +1,36 @@
-"""Reports about transload jobs: in preparation, nothing works yet."""
+"""Pages about transload jobs: what an app did, how a search went, where a run came from.
+
+Each function returns the HTML text of one self-contained page, from data alone; the functions ``collect_…`` read such data.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["__version__"]
+from transload_report.app_page import app_report
+from transload_report.collect import collect_app, collect_lineage, collect_runs
+from transload_report.experiments import collect_experiment, experiment_data, ledger_data
+from transload_report.model import AppData, LineageData, LogTail, RunsData, SearchData, TrialData
+from transload_report.other_pages import lineage_report, runs_report, search_report
 
-__version__: Final = "0.1.0.dev0"
+__all__ = [
+    "AppData",
+    "LineageData",
+    "LogTail",
+    "RunsData",
+    "SearchData",
+    "TrialData",
+    "__version__",
+    "app_report",
+    "collect_app",
+    "collect_experiment",
+    "collect_lineage",
+    "collect_runs",
+    "experiment_data",
+    "ledger_data",
+    "lineage_report",
+    "runs_report",
+    "search_report",
+]
+
+__version__: Final = "0.1.0"
