@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from transload.specs import NONE, AppState, ReplicaStatus, Role, exit_text, masked_env, parse_app_handle
 from transload_report.chart import series_plot, series_words
-from transload_report.convert import Series, app_span, counts, replica_rows, series_of, single_results
+from transload_report.convert import Series, app_span, counts, earlier_counts, replica_rows, series_of, single_results
 from transload_report.model import AppData
 from transload_report.page import graph_of, render
 from transload_report.timeline import timeline
@@ -56,6 +56,7 @@ def app_report(data: AppData) -> str:
         replicas=replicas,
         shown_replicas=shown_replicas,
         states=counts(replica.state for replica in replicas),
+        earlier=earlier_counts(status),
         again=sum(replica.restarts > 0 for replica in replicas),
         filtered=len(problems) if len(replicas) > 12 and 0 < len(problems) < len(replicas) else 0,
         has_earlier=any(replica.earlier for replica in replicas),
@@ -87,10 +88,12 @@ def _failures(replicas: Sequence[ReplicaStatus], message: str) -> list[str]:
     lines = []
     for each in failed[:_SHOWN_FAILURES]:
         said = "" if each.structured_error_msg == NONE else f": {shown(each.structured_error_msg)[:500]}"
-        lines.append(f"{each.role}/{each.id} {exit_text(each.exit_code)}{said}")
+        how = "" if each.exit_code is None else f": {exit_text(each.exit_code)}"
+        lines.append(f"{each.role}/{each.id} failed{how}{said}")
     if len(failed) > _SHOWN_FAILURES:
         lines.append(f"and {len(failed) - _SHOWN_FAILURES} more replicas")
-    return lines if len(failed) > 1 or not message or any(": " in line for line in lines) else []
+    # of one failure the message of the scheduler says all
+    return lines if len(failed) > 1 or not message or failed and failed[0].structured_error_msg != NONE else []
 
 
 def _more(data: AppData) -> list[tuple[str, str]]:

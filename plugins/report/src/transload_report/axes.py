@@ -14,7 +14,7 @@ _DURATIONS: Final = (
     *(3600.0, 7200.0, 10800.0, 21600.0, 43200.0, 86400.0, 2 * 86400.0, 7 * 86400.0, 14 * 86400.0),
 )
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-_WIDE: Final = 200.0
+_WIDE: Final = 50.0
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -25,16 +25,18 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
     if exact <= 0 or not math.isfinite(exact):
         return [low, high]
     base = 10.0 ** math.floor(math.log10(exact))
-    step = next((base * digit for digit in (1, 2, 5) if base * digit >= exact * 0.999), base * 10)
+    step = next((base * digit for digit in (1, 2, 5) if base * digit >= exact * 0.8), base * 10)
     first = math.ceil(low / step - 1e-9)
     count = math.floor(high / step + 1e-9) - first + 1
     return [(first + k) * step for k in range(min(count, 2 * most + 2))]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten from ``low`` to ``high`` (both above 0), thinned out where there are many."""
-    powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
-    return [10.0**power for power in powers[:: len(powers) // 6 + 1]]
+    """Return powers of ten from ``low`` to ``high`` (both above 0), thinned out where many; where few, 2 and 5 too."""
+    powers = range(math.floor(math.log10(low)), math.floor(math.log10(high) + 1e-9) + 1)
+    digits = (1, 2, 5) if len(powers) <= 2 else (1, 3) if len(powers) <= 3 else (1,)
+    marks = [digit * 10.0**power for power in powers[:: len(powers) // 7 + 1] for digit in digits]
+    return [mark for mark in marks if low * (1 - 1e-9) <= mark <= high * (1 + 1e-9)]
 
 
 def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:

@@ -21,10 +21,9 @@ __all__ = ["collect_app", "collect_lineage", "collect_runs"]
 LINES: Final = 20
 """How many of the last log lines are shown of a replica, unless told otherwise."""
 
-MAX_LOGS: Final = 40
+MAX_LOGS: Final = 30
 """Of how many replicas log lines are shown."""
-_FEW: Final = 12  # of more replicas, those that did well show few lines
-_FEW_LINES: Final = 5
+_FEW: Final = 12  # of more replicas, only so many of those that did well are shown
 _MAX_ASKED: Final = 200
 
 
@@ -43,8 +42,7 @@ def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
     """
     data = _collect(runner, handle)
     chosen = _chosen(data.status)
-    many = len(chosen) > _FEW
-    logs = [_tail(runner, handle, each, _lines_of(each, lines, many)) for each in chosen] if lines > 0 else []
+    logs = [_tail(runner, handle, each, lines) for each in chosen] if lines > 0 else []
     count = sum(len(role.replicas) for role in data.status.roles)
     return AppData(
         **{name: getattr(data, name) for name in _BASIC},
@@ -167,11 +165,9 @@ def _chosen(status: AppStatus) -> list[ReplicaStatus]:
             return (2 if replica.state is AppState.RUNNING or not replica.restarts else 1), 0.0
         return -1 if replica.exit_code is not None and replica.exit_code > 0 else 0, replica.end_time or 0.0
 
-    return sorted(replicas, key=rank)[:MAX_LOGS]
-
-
-def _lines_of(replica: ReplicaStatus, lines: int, many: bool) -> int:
-    return min(lines, _FEW_LINES) if many and replica.state is not AppState.FAILED else lines
+    ranked = sorted(replicas, key=rank)
+    telling = sum(rank(replica)[0] < 2 for replica in ranked)
+    return ranked[: min(MAX_LOGS, max(_FEW, telling))]
 
 
 def _tail(runner: Runner, handle: str, replica: ReplicaStatus, count: int) -> LogTail:

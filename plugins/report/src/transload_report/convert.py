@@ -13,12 +13,26 @@ from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text, is_te
 from transload_report.model import AppData
 from transload_report.words import duration_text
 
-__all__ = ["Bar", "Row", "Series", "Span", "app_span", "replica_rows", "run_rows", "series_of", "single_results"]
+__all__ = [
+    "Bar",
+    "Row",
+    "Series",
+    "Span",
+    "app_span",
+    "counts",
+    "earlier_counts",
+    "last_values",
+    "replica_rows",
+    "run_rows",
+    "series_of",
+    "single_results",
+    "thinned",
+]
 
 MAX_ROWS: Final = 500
 """How many rows a timeline has at most."""
 
-_NUMBERED: Final = re.compile(r"(.*?)(-?\d{1,15})\Z", re.DOTALL)
+_NUMBERED: Final = re.compile(r"(-?|.*?)(\d{1,15})\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +195,26 @@ def series_of(results: AppResults) -> list[Series]:
     """Return the results that are series: numbers of one name under two or more keys that differ in their number."""
     found: dict[tuple[str, str], dict[int, float]] = {}
     for key, values in results.results.items():
-        match = _NUMBERED.match(key)
-        if match is None:
+        place = _numbered(key)
+        if place is None:
             continue
         for name, value in values.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                found.setdefault((match[1], name), {})[int(match[2])] = _as_float(value)
+                found.setdefault((place[0], name), {})[place[1]] = _as_float(value)
     return [
         Series(name, group, sorted(points.items()))
         for (group, name), points in found.items()
         if sum(math.isfinite(value) for value in points.values()) >= 2
     ]
+
+
+def _numbered(key: str) -> tuple[str, int] | None:
+    """Return what stands before the number at the end of a key, and the number; None if there is none."""
+    match = _NUMBERED.match(key)
+    if match is None:
+        return None
+    # a minus is a sign where nothing stands before it, else it joins, as in epoch-3
+    return ("", -int(match[2])) if match[1] == "-" else (match[1], int(match[2]))
 
 
 def _as_float(value: float) -> float:
@@ -203,14 +226,27 @@ def _as_float(value: float) -> float:
 
 def single_results(results: AppResults, series: Iterable[Series]) -> list[tuple[str, str, int | float | str]]:
     """Return ``(key, name, value)`` of each result that is in none of the series."""
-    plotted = {(f"{each.group}", each.name, place) for each in series for place, _ in each.points}
+    plotted = {(each.group, each.name, place) for each in series for place, _ in each.points}
     rows = []
     for key, values in results.results.items():
-        match = _NUMBERED.match(key)
+        place = _numbered(key)
         for name, value in values.items():
-            if match is None or (match[1], name, int(match[2])) not in plotted or isinstance(value, str):
+            if place is None or (place[0], name, place[1]) not in plotted or isinstance(value, str):
                 rows.append((key, name, value))
     return rows
+
+
+def last_values(results: AppResults) -> dict[str, int | float | str]:
+    """Return name → value: of a series its last value; a result under a key without a number goes before that."""
+    series = series_of(results)
+    found: dict[str, int | float | str] = {each.name: each.points[-1][1] for each in series}
+    found.update({name: value for _, name, value in single_results(results, series)})
+    return found
+
+
+def earlier_counts(status: AppStatus) -> Mapping[AppState, int]:
+    """Return how many attempts before the latest ended in each state."""
+    return counts(attempt.state for role in status.roles for replica in role.replicas for attempt in replica.earlier)
 
 
 def counts(states: Iterable[AppState]) -> Mapping[AppState, int]:

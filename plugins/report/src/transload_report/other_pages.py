@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from transload.specs import AppState
 from transload_report.chart import Frame, best_trial, measured, parameter_names, parameter_plot, search_plot
-from transload_report.convert import app_span, counts, run_rows
+from transload_report.convert import app_span, counts, last_values, run_rows
 from transload_report.model import AppData, LineageData, RunsData, SearchData
 from transload_report.page import graph_of, render
 from transload_report.svg import element, picture
@@ -107,11 +107,11 @@ def runs_report(data: RunsData) -> str:
 
 
 def _comparable(runs: Sequence[AppData]) -> dict[str, dict[int, Any]]:
-    """Return result → place of a run → value: what at least one run reported; of a series, its last value."""
+    """Return result → place of a run → number: those that most runs reported come first."""
     found: dict[str, dict[int, Any]] = {}
     for place, run in enumerate(runs):
-        for values in run.results.results.values() if run.results else ():
-            for name, value in values.items():
+        for name, value in last_values(run.results).items() if run.results else ():
+            if not isinstance(value, str):
                 found.setdefault(name, {})[place] = value
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import time
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -14,7 +13,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, exit_text, is_terminal
+from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, exit_text, is_terminal, parse_app_handle
 from transload.tracker import Lineage, TrackerArtifact, lineage_svg
 from transload_report.states import SIGNS
 from transload_report.theme import COLORS, colors_css
@@ -85,6 +84,7 @@ def _environment() -> Environment:
         finalize=_cleaned,
     )
     environment.filters.update(
+        app_id=lambda handle: shown(parse_app_handle(handle).app_id),
         duration=duration_text,
         exit=_exit,
         iso=moment_iso,
@@ -133,16 +133,13 @@ def _icon(state: AppState | None) -> str:
 
 
 def _exit(attempt: ReplicaStatus | ReplicaAttempt) -> str:
-    return "" if attempt.exit_code is None else exit_text(attempt.exit_code)
+    return "" if attempt.exit_code is None else exit_text(attempt.exit_code).removeprefix("exit code ")
 
 
-def _took(replica: ReplicaStatus, written: float | None = None) -> str:
-    if replica.start_time is None:
+def _took(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> str:
+    if attempt.start_time is None or (attempt.end_time is None and is_terminal(attempt.state)):
         return ""
-    end = replica.end_time if replica.end_time is not None else written
-    if is_terminal(replica.state) and replica.end_time is None:
-        return ""
-    return duration_text((end if end is not None else time.time()) - replica.start_time)
+    return duration_text((attempt.end_time if attempt.end_time is not None else written) - attempt.start_time)
 
 
 def _replica_count(status: AppStatus) -> int:

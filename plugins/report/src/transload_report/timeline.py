@@ -124,7 +124,7 @@ class _Chart:
 
     def _row(self, index: int, row: Row) -> Markup:
         top = _TOP + index * self.step
-        size = self.step * 0.8 if self.compact else _BAR
+        size = self.step - min(1.0, self.step * 0.1) if self.compact else _BAR
         y = top + (self.step - size) / 2
         parts = []
         if row.waited is not None and row.bars:
