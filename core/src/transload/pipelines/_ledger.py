@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.pipelines._launch import Launch
 from transload.pipelines._search import Search, SearchTrial, get_suggester
 from transload.specs import AppState
@@ -101,7 +101,8 @@ class SearchLedger:
             tracker_base: the base.
 
         Raises:
-            SpecError: if it holds no search.
+            ConfigError: if it holds no search.
+            SpecError: if what it holds cannot be read.
         """
         from transload.runtime.tracking._stores import open_store
 
@@ -109,7 +110,7 @@ class SearchLedger:
         ledger.tracker_base, ledger._store = tracker_base, open_store(tracker_base)
         known = ledger._read(_DEFINITION)
         if known is None:
-            raise SpecError(f"{tracker_base}: holds no search")
+            raise ConfigError(f"{tracker_base}: holds no search")
         ledger.search = Search.from_dict(known["search"])
         return ledger
 

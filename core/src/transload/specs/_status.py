@@ -228,7 +228,7 @@ def _replica_text(replica: ReplicaStatus) -> str:
     return f"\n {'*' if replica.id == 0 else ' '}{replica.role}[{replica.id}]:{text}"
 
 
-_LATER: Final = {
+_LATER: Final[dict[str, Any]] = {
     "exit_code": None,
     "start_time": None,
     "end_time": None,

@@ -1,6 +1,7 @@
 """Pages about transload jobs: what an app did, how a search went, where a run came from.
 
-Each function returns the HTML text of one self-contained page, from data alone; the functions ``collect_…`` read such data.
+The functions ``…_report`` return the HTML text of one self-contained page, from data alone; the functions ``collect_…``
+read such data.
 """
 
 from __future__ import annotations

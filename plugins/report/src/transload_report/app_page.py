@@ -93,7 +93,7 @@ def _failures(replicas: Sequence[ReplicaStatus], message: str) -> list[str]:
     if len(failed) > _SHOWN_FAILURES:
         lines.append(f"and {len(failed) - _SHOWN_FAILURES} more replicas")
     # of one failure the message of the scheduler says all
-    return lines if len(failed) > 1 or not message or failed and failed[0].structured_error_msg != NONE else []
+    return lines if len(failed) > 1 or not message or (failed and failed[0].structured_error_msg != NONE) else []
 
 
 def _more(data: AppData) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 __all__ = ["duration_ticks", "is_wide", "tick_text", "ticks"]
@@ -19,8 +20,8 @@ _WIDE: Final = 50.0
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Return round numbers from ``low`` to ``high``: 1, 2 or 5 times a power of ten apart."""
-    if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
-        return [low]
+    if not (math.isfinite(low) and math.isfinite(high)) or high - low <= 1e-9 * max(abs(low), abs(high)):
+        return [low]  # no marks in between could be told apart
     exact = (high - low) / max(1, most)
     if exact <= 0 or not math.isfinite(exact):
         return [low, high]
@@ -41,7 +42,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
     """Return a mark's number as short as it can be told from its neighbours."""
-    step = min((abs(b - a) for a, b in zip(neighbours, neighbours[1:], strict=False)), default=0.0)
+    step = min((abs(b - a) for a, b in pairwise(neighbours)), default=0.0)
     if value == 0:
         return "0"
     if 1e-4 <= abs(value) < 1e6:

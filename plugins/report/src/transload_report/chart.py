@@ -90,9 +90,7 @@ class Frame:
             line = f"M{number(self.left)} {number(y)}H{number(self.width - _RIGHT)}"
             drawn.append(element("path", d=line, cls="grid"))
             drawn.append(element("text", text, x=self.left - 8, y=y + 4, text_anchor="end", cls="axis"))
-        marks = x_texts or {
-            mark: tick_text(mark, [] if self.log_x else self.x_marks) for mark in self.x_marks
-        }
+        marks = x_texts or {mark: tick_text(mark, [] if self.log_x else self.x_marks) for mark in self.x_marks}
         for mark, text in marks.items():
             drawn.append(element("text", text, x=self.x(mark), y=bottom + 16, text_anchor="middle", cls="axis"))
         middle = (self.left + self.width - _RIGHT) / 2

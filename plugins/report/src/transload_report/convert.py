@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from transload.runner import AppResults
-from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text, is_terminal
+from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, exit_text, is_terminal
 from transload_report.model import AppData
 from transload_report.words import duration_text
 
@@ -164,9 +164,10 @@ def run_rows(runs: Sequence[AppData]) -> list[Row]:
 def app_span(status: AppStatus, written: float) -> Span:
     """Return from the first start of a replica to the last end; until ``written`` if the app goes on."""
     replicas = [replica for role in status.roles for replica in role.replicas]
-    attempts = [attempt for replica in replicas for attempt in replica.earlier]
-    starts = [each.start_time for each in [*replicas, *attempts] if each.start_time is not None]
-    ends = [each.end_time for each in [*replicas, *attempts] if each.end_time is not None]
+    attempts: list[ReplicaStatus | ReplicaAttempt] = [each for replica in replicas for each in replica.earlier]
+    attempts += replicas
+    starts = [each.start_time for each in attempts if each.start_time is not None]
+    ends = [each.end_time for each in attempts if each.end_time is not None]
     if not starts:
         return Span(None, None)
     if not status.is_terminal():
@@ -221,7 +222,7 @@ def _as_float(value: float) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def single_results(results: AppResults, series: Iterable[Series]) -> list[tuple[str, str, int | float | str]]:

@@ -51,12 +51,13 @@ def collect_experiment(where: str) -> SearchData:
             return experiment_data(_load(file), str(file))
     try:
         return ledger_data(SearchLedger.open(where).summary())
-    except (FileNotFoundError, NotADirectoryError, ValueError) as exc:
-        if isinstance(exc, SpecError):
-            raise
+    except SpecError:
+        raise
+    except (ConfigError, OSError, ValueError, ImportError) as exc:  # no base, or no URL that fsspec knows
+        why = f" ({exc})" if isinstance(exc, (PermissionError, ImportError, ConnectionError)) else ""
         raise ConfigError(
             f"there is no search {where!r}: no snapshot of that name, no search of `transload ax list`, "
-            "no tracker base of a search"
+            f"no tracker base of a search{why}"
         ) from exc
 
 

@@ -128,7 +128,8 @@ def _digest(text: str) -> str:
 
 def _icon(state: AppState | None) -> str:
     color = COLORS["accent" if state is None else state.name][0]
-    drawn = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="7" fill="{color}"/></svg>'
+    circle = f'<circle cx="8" cy="8" r="7" fill="{color}"/>'
+    drawn = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">{circle}</svg>'
     return f"data:image/svg+xml,{quote(drawn)}"
 
 

@@ -89,7 +89,7 @@ def write_page(html: str, path: Path, *, make_folder: bool = False) -> Path:
     Raises:
         SpecError: if it cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
         if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -154,7 +154,9 @@ class _Chart:
 
     def _note(self, row: Row, x: float, y: float) -> Markup:
         again = f" ↻ {row.restarts}" if row.restarts else ""
-        return element("text", f"{SIGNS[row.state]} {row.note}{again}".strip(), x=x + 9, y=y, cls=f"note {row.state.name}")
+        return element(
+            "text", f"{SIGNS[row.state]} {row.note}{again}".strip(), x=x + 9, y=y, cls=f"note {row.state.name}"
+        )
 
 
 def _short(text: str) -> str:
