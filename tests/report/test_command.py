@@ -1,4 +1,4 @@
-"""``transload report`` as a process, and the hooks: where pages are kept, links to them, pages that write themselves."""
+"""``transload report`` as a process, and its hooks: where pages are kept, links, pages that write themselves."""
 
 from __future__ import annotations
 

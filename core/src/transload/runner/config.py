@@ -220,7 +220,7 @@ def _flatten(path: str, table: Any) -> list[Setting]:
             found.append(Setting(key, value, path))
             continue
         if key in _FLAT:
-            found += [Setting(f"{key}.{name}", entry, path) for name, entry in value.items()]
+            found += [Setting(f"{key}.{name}", entry, path) for name, entry in table[key].items()]
             continue
         for name, entries in table[key].items():
             if not isinstance(entries, dict):
