@@ -15,7 +15,7 @@ _DURATIONS: Final = (
     *(3600.0, 7200.0, 10800.0, 21600.0, 43200.0, 86400.0, 2 * 86400.0, 7 * 86400.0, 14 * 86400.0),
 )
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-_WIDE: Final = 50.0
+_WIDE: Final = 100.0
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -47,9 +47,10 @@ def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
         return "0"
     if 1e-4 <= abs(value) < 1e6:
         digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 6
-        text = f"{value:.{min(digits, 8)}f}"
+        text = f"{value:.{min(digits, 12)}f}"
         return text.rstrip("0").rstrip(".") if step <= 0 and "." in text else text
-    return f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e")
+    digits = math.ceil(math.log10(abs(value) / step)) + 1 if step > 0 else 3
+    return f"{value:.{max(3, min(digits, 15))}g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
 def is_wide(values: Sequence[float]) -> bool:

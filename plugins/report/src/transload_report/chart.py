@@ -115,20 +115,24 @@ def series_plot(series: Series, key: str) -> Markup:
         parts.append(element("path", d=path, cls="line"))
     if len(finite) <= _DOTTED:
         parts += [_dot(frame, x, y, f"{series.group}{x:g}: {value_text(y)}") for x, y in finite]
-    return picture(460, 240, f"{series.name} by {frame.x_name}", series_words(series, frame.log_y), parts, key)
+    return picture(460, 240, f"{series.name} by {frame.x_name}", series_words(series), parts, key)
 
 
-def series_words(series: Series, log: bool = False) -> str:
+def series_words(series: Series) -> str:
     """Return what is to be seen in a series, in words."""
     finite = [(x, y) for x, y in series.points if math.isfinite(y)]
     low, high = min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])
-    (first, a), (last, b) = finite[0], finite[-1]
-    gaps = len(series.points) - len(finite)
     text = (
-        f"{len(series.points)} values: {value_text(a)} at {first}, {value_text(b)} at {last}, "
-        f"least {value_text(low[1])} at {low[0]}, greatest {value_text(high[1])} at {high[0]}"
+        f"{len(series.points)} values, from {_at(finite[0])} to {_at(finite[-1])}; "
+        f"least {_at(low)}, greatest {_at(high)}"
     )
-    return text + (f"; {gaps} not finite" if gaps else "") + ("; logarithmic axis" if log else "")
+    gaps = len(series.points) - len(finite)
+    wide = is_wide([y for _, y in finite])
+    return text + (f"; {gaps} not finite" if gaps else "") + ("; logarithmic axis" if wide else "")
+
+
+def _at(point: tuple[int, float]) -> str:
+    return f"{point[1]:.4g} at {point[0]}"
 
 
 def search_plot(data: SearchData, key: str = "search") -> Markup | None:
