@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from report_samples import EXPERIMENT, Page, shell
 
+import transload_report
 from transload.errors import ConfigError
 from transload.plugins import get_plugins
 from transload.runner import Runner, load_settings
@@ -158,3 +159,16 @@ def test_the_plugin_is_installed() -> None:
     assert "report" in plugins.names("cli_commands")
     info = next(each for each in plugins.infos() if each.name == "report")
     assert (info.status, info.value, info.dist) == ("loaded", plugin.__name__, "transload-report")
+
+
+def test_the_plugin_costs_next_to_nothing() -> None:
+    """Every command of transload loads the plugin: that loads no templates; each public name comes when it is used."""
+    code = (
+        "import sys, transload_report.plugin, transload_report as package\n"
+        "heavy = [name for name in ('jinja2', 'fsspec', 'transload.runner') if name in sys.modules]\n"
+        "print(heavy, all(getattr(package, name) is not None for name in package.__all__))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[] True\n"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        transload_report.nothing  # noqa: B018
