@@ -1,9 +1,10 @@
-"""Scale, on paper: 100,000 apps, watched by 1,000 clients of one cluster; a simulation, with the poller's own constants.
+"""Scale, on paper: 100,000 apps watched by 1,000 clients of one cluster; simulated, with the poller's own constants.
 
-What is simulated is the controller of the cluster, which answers one question at a time, and who asks it: one poller for
-each app, batched watchers that ask for all apps of a client at once (first pause, growth, share and interval are those of
-``transload.pipelines``), and watchers that are told of changes and ask only now and then. What a question costs the
-controller is given by ``--query`` and ``--job``; what listing a tracker costs is measured here on a local folder.
+What is simulated is the controller of the cluster, which answers one question at a time, and who asks it: one poller
+for each app, batched watchers that ask for all apps of a client at once (first pause, growth, share and interval are
+those of ``transload.pipelines``), and watchers that are told of changes and ask only now and then. What a question
+costs the controller is given by ``--query`` and ``--job``: the defaults are CPU times of slurmctld 22.05, with 200 and
+with 1,000 jobs. What listing a tracker costs is measured here on a local folder.
 
 Usage: python benchmarks/scale.py [--clients 1000] [--apps 100000] [--seconds 600] [--plot docs/images/scale.svg]
 """
@@ -29,7 +30,6 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 INTERVAL = ExecutionOptions().poll_interval
 FIRST_PAUSE = Poller()._first_pause
 SIZES = (100, 1000, 10_000)
-QUEUE_LIMIT = 1e9
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,21 @@ class World:
         clients: how many processes watch.
         seconds: how long, after as long again to settle.
         query_ms: CPU milliseconds that a question costs the controller.
-        job_us: CPU microseconds more for each app that it is about.
+        job_us: CPU microseconds more for each app that it looks at to answer.
         changes_per_hour: how often the state of an app changes.
+        users: to how many users the apps belong.
     """
 
     apps: int = 100_000
     clients: int = 1000
     seconds: float = 600.0
-    query_ms: float = 1.0
-    job_us: float = 20.0
+    query_ms: float = 0.8
+    job_us: float = 1.5
     changes_per_hour: float = 2.0
+    users: int = 100
 
     def cost(self, count: int) -> float:
-        """Return the seconds that a question about ``count`` apps takes the controller."""
+        """Return the seconds that a question takes the controller, if it looks at ``count`` apps to answer."""
         return self.query_ms / 1e3 + count * self.job_us / 1e6
 
 
@@ -121,8 +123,19 @@ class Asker:
         return now + max(self.pause, SHARE * (now - asked)), late
 
 
-def simulate(world: World, way: str, batched: bool, pushed: bool, seed: int = 1) -> Load:
-    """Return what one way of watching does to the controller: questions wait in one line, first come, first served."""
+def simulate(
+    world: World, way: str, looks_at: int, *, batched: bool = True, pushed: bool = False, seed: int = 1
+) -> Load:
+    """Return what one way of watching does to the controller: questions wait in one line, first come, first served.
+
+    Args:
+        world: the world.
+        way: its name.
+        looks_at: how many apps the controller looks at to answer a question about all apps of a client.
+        batched: see `Asker`.
+        pushed: see `Asker`.
+        seed: of all that is random.
+    """
     rng = random.Random(seed)
     count = world.apps // world.clients if batched else 1
     askers = [Asker(world, count, batched, pushed, rng) for _ in range(world.apps // count)]
@@ -136,8 +149,7 @@ def simulate(world: World, way: str, batched: bool, pushed: bool, seed: int = 1)
         if asked > end:
             break
         asker = askers[number]
-        about = 1 if pushed and asker.next_change <= asked else asker.count
-        cost = world.cost(about)
+        cost = world.cost(1 if pushed and asker.next_change <= asked else looks_at)
         starts = max(free, asked)
         free = starts + cost
         again, seen = asker.answered(asked, free, starts)
@@ -148,7 +160,12 @@ def simulate(world: World, way: str, batched: bool, pushed: bool, seed: int = 1)
             answers.append(free - asked)
             late += seen
     return Load(
-        way, asked_for / world.seconds, min(1.0, busy / world.seconds), _share(answers, 0.5), _share(late, 0.5), _share(late, 0.95)
+        way,
+        asked_for / world.seconds,
+        min(1.0, busy / world.seconds),
+        _share(answers, 0.5),
+        _share(late, 0.5),
+        _share(late, 0.95),
     )
 
 
@@ -158,9 +175,12 @@ def _share(values: list[float], share: float) -> float:
 
 def ways(world: World) -> Iterator[Load]:
     """Simulate each way of watching."""
-    yield simulate(world, "a poller for each app", batched=False, pushed=False)
-    yield simulate(world, "a batched watcher for each client", batched=True, pushed=False)
-    yield simulate(world, "a watcher that is told of changes", batched=True, pushed=True)
+    own, users = world.apps // world.clients, world.apps // min(world.users, world.clients)
+    yield simulate(world, "a poller for each app", 1, batched=False)
+    yield simulate(world, "batched, the controller looks at all jobs", world.apps)
+    yield simulate(world, "batched, at the jobs of the user", users)
+    yield simulate(world, "batched, at the jobs of the client", own)
+    yield simulate(world, "told of changes", own, pushed=True)
 
 
 def listing(sizes: tuple[int, ...] = SIZES) -> dict[int, dict[str, float]]:
@@ -204,7 +224,9 @@ def plot(worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, flo
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4.2))
     names = [load.way for load in worlds[0][1]]
     apps = [world.apps for world, _ in worlds]
-    for k, (name, colour) in enumerate(zip(names, ("#b44d12", "#0967d2", "#12876f"), strict=True)):
+    for k, (name, colour) in enumerate(
+        zip(names, ("#b44d12", "#8a5a9e", "#0967d2", "#5b8def", "#12876f"), strict=True)
+    ):
         axes[0].loglog(apps, [loads[k].seen_after_s for _, loads in worlds], "-o", color=colour, label=name)
         axes[1].semilogx(apps, [100 * loads[k].busy for _, loads in worlds], "-o", color=colour, label=name)
     for name, colour in (("all runs", "#0967d2"), ("runs of one parent", "#12876f")):
@@ -214,7 +236,8 @@ def plot(worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, flo
         axis.set_title(title, fontsize=11)
         axis.set_xlabel(across)
         axis.grid(True, alpha=0.3)
-        axis.legend(fontsize=8)
+    axes[0].legend(fontsize=8, loc="center right")
+    axes[2].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=110, metadata={"Date": None} if path.endswith(".svg") else None)
 
@@ -235,15 +258,16 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=default.clients)
     parser.add_argument("--seconds", type=float, default=default.seconds)
     parser.add_argument("--query", type=float, default=default.query_ms, help="CPU ms of a question")
-    parser.add_argument("--job", type=float, default=default.job_us, help="CPU us for each app in it")
+    parser.add_argument("--job", type=float, default=default.job_us, help="CPU us for each app that it looks at")
     parser.add_argument("--changes", type=float, default=default.changes_per_hour, help="of an app, in an hour")
+    parser.add_argument("--users", type=int, default=default.users, help="to whom the apps belong")
     parser.add_argument("--plot", metavar="FILE")
     options = parser.parse_args()
     sizes = [size for size in (1000, 3000, 10_000, 30_000) if size < options.apps] + [options.apps]
     worlds = []
     for apps in sizes if options.plot else [options.apps]:
         clients = max(1, options.clients * apps // options.apps)
-        world = World(apps, clients, options.seconds, options.query, options.job, options.changes)
+        world = World(apps, clients, options.seconds, options.query, options.job, options.changes, options.users)
         worlds.append((world, list(ways(world))))
     listed = listing()
     if options.plot:
