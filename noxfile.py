@@ -23,7 +23,8 @@ DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
 TOOLS = ("-r", "tests/requirements.txt")
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
-nox.options.sessions = ["lint", "typing", "core", *TESTED, "torch"]
+EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
+nox.options.sessions = ["lint", "typing", "core", *TESTED, "torch", "everywhere"]
 
 # Uncompiled packages cost every single test process seconds.
 os.environ["UV_COMPILE_BYTECODE"] = "1"
@@ -45,14 +46,19 @@ def suite(session: nox.Session, name: str, *folders: str) -> None:
     What they need stands in `tests/<name>/requirements.txt` and, for versions that these tests alone insist on,
     `constraints.txt` next to it; both may be missing.
     """
+    find_cpu_torch(session)
+    session.install(*TOOLS, *files_of(name), "./core[testing]", *(f"./{folder}" for folder in folders))
+    install_own(session, "core", *folders)
+    run_pytest(session, f"tests/{name}")
+
+
+def files_of(name: str) -> list[str]:
+    """Return the installer's options for the requirements and constraints of `tests/<name>`, as far as they exist."""
     more: list[str] = []
     for option, file in (("-r", "requirements.txt"), ("-c", "constraints.txt")):
         path = ROOT / "tests" / name / file
         more += [option, str(path.relative_to(ROOT))] if path.exists() else []
-    find_cpu_torch(session)
-    session.install(*TOOLS, *more, "./core[testing]", *(f"./{folder}" for folder in folders))
-    install_own(session, "core", *folders)
-    run_pytest(session, f"tests/{name}")
+    return more
 
 
 def run_pytest(session: nox.Session, *folders: str) -> None:
@@ -107,6 +113,28 @@ def core(session: nox.Session) -> None:
 def torch(session: nox.Session) -> None:
     """Test `dist.ddp` with a real torch (CPU, gloo)."""
     suite(session, "torch")
+
+
+@nox.session(venv_backend="none")
+def everywhere(session: nox.Session) -> None:
+    """Run one component, unchanged, on every engine and in every host; print one table; all accuracies must be equal.
+
+    Each runs in the environment of its own session, which is made if it is not there yet.
+    """
+    find_cpu_torch(session)
+    rows = []
+    for name in EVERYWHERE:
+        home, folders = ("core", []) if name == "local" else (name, [f"plugins/{name}"])
+        python = ROOT / ".nox" / home / "bin" / "python"
+        own = ["./core", *(f"./{folder}" for folder in folders)]
+        if not python.exists():
+            session.run("uv", "venv", "--quiet", str(python.parents[1]), external=True)
+        install = ("uv", "pip", "install", "--quiet", "--python", str(python))
+        wanted = [*TOOLS, *files_of(home), "-r", "examples/digits/requirements.txt", "./core[testing]", *own[1:]]
+        session.run(*install, *wanted, external=True)
+        session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
+        rows.append(f"{name}={python}")
+    session.run("python", "tests/everywhere/table.py", *rows, external=True)
 
 
 def _plugin_session(name: str) -> None:
