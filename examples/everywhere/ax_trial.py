@@ -5,15 +5,10 @@ from __future__ import annotations
 import time
 
 from ax.core.arm import Arm
-from ax.core.experiment import Experiment
-from ax.core.objective import Objective
-from ax.core.optimization_config import OptimizationConfig
-from ax.core.parameter import ParameterType, RangeParameter
-from ax.core.search_space import SearchSpace
 from ax.core.trial import Trial
 from job import ARGUMENTS, COMPONENT
 
-from transload_ax import TransloadMetric, TransloadRunner
+from transload_ax import make_experiment
 
 
 def one_trial(tracker_base: str, scheduler: str = "local", lr: float = 0.5) -> tuple[Trial, float]:
@@ -24,13 +19,10 @@ def one_trial(tracker_base: str, scheduler: str = "local", lr: float = 0.5) -> t
         scheduler: where the job runs
         lr: the one parameter of the search space
     """
-    accuracy = TransloadMetric("accuracy", tracker_base=tracker_base, lower_is_better=False)
     constants = {**ARGUMENTS, "result_key": "0"}
-    experiment = Experiment(
-        SearchSpace([RangeParameter("lr", ParameterType.FLOAT, 0.05, 1.0)]),
-        name="everywhere",
-        optimization_config=OptimizationConfig(Objective(accuracy, minimize=False)),
-        runner=TransloadRunner(tracker_base, COMPONENT, constants, scheduler=scheduler),
+    space = ["lr:float:0.05:1"]
+    experiment = make_experiment(
+        COMPONENT, space, "accuracy", tracker_base, minimize=False, constants=constants, scheduler=scheduler
     )
     trial = experiment.new_trial()
     trial.add_arm(Arm({"lr": lr}))
