@@ -156,30 +156,63 @@ def slow(session: nox.Session) -> None:
     """Run every suite's slow tests, then the lowest versions and the wheels of everything."""
     for name in ("core", *TESTED):
         session.notify(name, SLOW)
-    session.notify("lowest")
+    for name in ("core", *TESTED):
+        session.notify(f"lowest({name})")
     session.notify("wheels")
 
 
 @nox.session(venv_backend="uv")
-def lowest(session: nox.Session) -> None:
-    """Test the core with the lowest versions that its metadata allows."""
+@nox.parametrize("name", ["core", *TESTED], ids=["core", *TESTED])
+def lowest(session: nox.Session, name: str) -> None:
+    """Run a suite with the lowest versions that the distribution's metadata allows.
+
+    `tests/<name>/lowest.txt` may raise a version, where a host's first supported release is above what its package allows.
+    """
+    find_cpu_torch(session)
+    folder = "core" if name == "core" else f"plugins/{name}"
     pins = Path(session.create_tmp()) / "lowest.txt"
-    resolve = ("--resolution", "lowest-direct", "--no-deps", "--extra", "testing", "--quiet", "-o", str(pins))
-    session.run("uv", "pip", "compile", "core/pyproject.toml", *resolve, external=True)
-    session.install(*TOOLS, "numpy", "scikit-learn", "-c", str(pins), "./core[testing]")
-    install_own(session, "core")
-    run_pytest(session, "tests/core")
+    extra = ("--extra", "testing") if name == "core" else ()
+    raised = ROOT / "tests" / name / "lowest.txt"
+    more = ("-c", str(raised)) if raised.exists() else ()
+    resolve = ("--resolution", "lowest-direct", "--no-deps", *extra, *more, "--quiet", "-o", str(pins))
+    session.run("uv", "pip", "compile", f"{folder}/pyproject.toml", *resolve, external=True)
+    # the distribution of this repository is not on an index
+    pins.write_text("".join(line for line in pins.open() if not line.startswith("transload")))
+    own = ["./core[testing]"] if name == "core" else ["./core[testing]", f"./{folder}"]
+    session.install(*TOOLS, *files_of(name), "-c", str(pins), *own)
+    install_own(session, *{"core": None, folder: None})
+    run_pytest(session, f"tests/{name}")
 
 
 @nox.session(venv_backend="uv")
 def wheels(session: nox.Session) -> None:
-    """Build the sdist and wheel of every distribution, install the wheels, import each, load each plugin."""
+    """Build sdist and wheel of every distribution; try each wheel with nothing but core's and its own host."""
     made = Path(session.create_tmp()).resolve() / "wheels"
     shutil.rmtree(made, ignore_errors=True)
+    find_cpu_torch(session)
+    session.install("-r", "tests/requirements-typing.txt")
     for folder in DISTRIBUTIONS:
         session.run("uv", "build", "--quiet", "--out-dir", str(made), folder, external=True)
-    session.install("--reinstall", *(str(path) for path in sorted(made.glob("*.whl"))))
-    session.run("python", "-P", "tests/wheels.py", *DISTRIBUTIONS)
+    for folder in DISTRIBUTIONS:
+        name = Path(folder).name
+        python = made.parent / name / "bin" / "python"
+        session.run("uv", "venv", "--quiet", "--clear", str(python.parents[1]), external=True)
+        parts = ["core"] if name == "core" else ["core", name]
+        built = [str(path) for part in parts for path in made.glob(f"{_wheel_of(part)}-[0-9]*.whl")]
+        pins = ("-c", f"tests/{name}/constraints.txt") if (ROOT / "tests" / name / "constraints.txt").exists() else ()
+        session.run("uv", "pip", "install", "--quiet", "--python", str(python), *built, *pins, external=True)
+        session.run(
+            str(python), "-P", "tests/wheels.py", *(("core",) if name == "core" else ("core", folder)), external=True
+        )
+        typed = Path("tests", "typed", f"{name}.py")
+        if typed.exists():
+            lenient = ("--strict", "--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
+            session.run("mypy", *lenient, "--python-executable", str(python), str(typed))
+        shutil.rmtree(python.parents[1])
+
+
+def _wheel_of(name: str) -> str:
+    return "transload" if name == "core" else f"transload_{name}"
 
 
 @nox.session
