@@ -166,7 +166,7 @@ def slow(session: nox.Session) -> None:
 def lowest(session: nox.Session, name: str) -> None:
     """Run a suite with the lowest versions that the distribution's metadata allows.
 
-    `tests/<name>/lowest.txt` may raise a version, where a host's first supported release is above what its package allows.
+    `tests/<name>/lowest.txt` may raise one, where the first supported release is above what the package allows.
     """
     find_cpu_torch(session)
     folder = "core" if name == "core" else f"plugins/{name}"
