@@ -218,7 +218,7 @@ def plot(worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, flo
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "transload"
+    matplotlib.rcParams.update({"svg.hashsalt": "transload", "svg.fonttype": "none"})
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4.2))
