@@ -147,7 +147,7 @@ class TestIdempotence:
         first = made.runner.run(trial)
         forget(made.runner)
         again = made.runner.clone()
-        assert again.apps.live == {}
+        assert again.trials.apps.live == {}
         trial.run_metadata.clear()
         assert again.namespace == made.runner.namespace
         assert again.run(trial) == first

@@ -97,7 +97,7 @@ def plot(name: str, output: str | None) -> int:
         raise ConfigError(f"there is no search {name!r} in {kept.parent.parent}")
     _quiet()
     from transload_ax.plot import plot_experiment
-    from transload_ax.storage import Snapshot
+    from transload_ax.snapshot import Snapshot
 
     for file in plot_experiment(Snapshot(kept).load()[0], output or name):
         click.echo(str(file))

@@ -8,13 +8,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.components import as_component
-from transload.components._decode import decode_value
-from transload.components._errors import ComponentArgumentError
+from transload.components import ComponentArgumentError, as_component, decode_value
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import AdapterCapabilities, Launch
-from transload.specs import AppDef
-from transload.specs._check import nearest
+from transload.specs import AppDef, nearest
 from transload_ax.run import HOST
 from transload_ax.states import STATES
 
