@@ -150,12 +150,12 @@ def run_experiment(
             on_change=keeper.note,
             next_idle=keeper.due,
         )
-        runner.here.on_record = keeper.before_submit
+        runner.trials.on_record, runner.trials.on_logs = keeper.before_submit, keeper.touch
         try:
             missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
             orchestrator.run_n_trials(max(0, missing), timeout_hours=timeout_hours, idle_callback=keeper.idle)
         finally:
-            runner.here.on_record = None
+            runner.trials.on_record = runner.trials.on_logs = None
             runner.close(cancel=None if keep_running is None else not keep_running)
             keeper.close()
     return outcome(experiment)

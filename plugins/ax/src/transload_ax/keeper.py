@@ -46,9 +46,13 @@ class Keeper:
         self._changed = False
         self._next = 0.0
 
-    def note(self) -> None:
-        """Note that something has changed."""
+    def touch(self) -> None:
+        """Note that something has changed that nobody sees."""
         self._changed = True
+
+    def note(self) -> None:
+        """Note that something has changed, and tell."""
+        self.touch()
         if self._on_change is not None:
             self._on_change()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -24,7 +23,6 @@ class Process:
         cfg: run options, secrets included.
         trials: the trials that it runs.
         checked: experiments that were checked, by ``id``.
-        on_record: called when what a snapshot should hold has changed.
         stages_trials: see `TransloadRunner.staging_required`.
         host_stages: the orchestrator is one that stages trials.
     """
@@ -33,7 +31,6 @@ class Process:
     cfg: dict[str, CfgVal] | None = None
     trials: Trials | None = None
     checked: set[int] = field(default_factory=set)
-    on_record: Callable[[], None] | None = None
     stages_trials: bool = True
     host_stages: bool = False
 

@@ -164,7 +164,7 @@ class TransloadRunner(PerProcess, Runner):
         def launch(arm: str, parameters: Mapping[str, Any]) -> TrialLaunch:
             return self._launch(parameters, self.base_of(arm), trial.ttl_seconds)
 
-        handle = self.trials.run(self._view(trial), launch, self.here.on_record)
+        handle = self.trials.run(self._view(trial), launch)
         return {HANDLE: handle, BASE: self.tracker_base}
 
     def run_multiple(self, trials: Iterable[BaseTrial]) -> dict[int, dict[str, Any]]:

@@ -73,6 +73,8 @@ class Trials:
         lost_arms: trial → arm → why it did not end well, of batch trials that completed without it.
         left: trials whose apps must be left alone.
         stopped: apps that were cancelled because their trials were given up.
+        on_record: called when run metadata has changed that must be stored before a submit.
+        on_logs: called when it was noted in run metadata how far logs were handed on.
     """
 
     apps: TrialApps
@@ -80,19 +82,17 @@ class Trials:
     lost_arms: dict[int, dict[str, str]] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
     stopped: set[Unit] = field(default_factory=set)
+    on_record: Callable[[], None] | None = None
+    on_logs: Callable[[], None] | None = None
 
     def run(
-        self,
-        trial: TrialView,
-        launch: Callable[[str, Mapping[str, Any]], TrialLaunch],
-        on_record: Callable[[], None] | None = None,
+        self, trial: TrialView, launch: Callable[[str, Mapping[str, Any]], TrialLaunch]
     ) -> str | dict[str, str]:
         """Submit a trial's app, or attach to it if it was submitted before; return its handle, or arm → handle.
 
         Args:
             trial: the trial.
             launch: arm, parameters → what to submit.
-            on_record: called when the run metadata has changed, before the submit for instance.
 
         Raises:
             TransloadError: if it was not taken; see `TrialApps.start`.
@@ -102,7 +102,7 @@ class Trials:
             made = launch(arm, parameters)
             base = made.tracker_base or ""
             known = {"trial_idx": trial.index, "experiment_name": trial.experiment, "tracker_base": base}
-            record, logs = trial.store(RECORD, arm, on_record), trial.store(LOGS, arm)
+            record, logs = trial.store(RECORD, arm, self.on_record), trial.store(LOGS, arm, self.on_logs)
             handles[arm] = self.apps.start(trial.unit(arm), made, known, store=record, log_store=logs)
         return handles[""] if list(handles) == [""] else handles
 
@@ -181,7 +181,7 @@ class Trials:
                 found[trial.index] = [Seen("", AppState.FAILED, f"trial {trial.index} is lost: {why}")]
             for unit, handle in units:
                 try:
-                    record, logs = trial.store(RECORD, unit.arm), trial.store(LOGS, unit.arm)
+                    record, logs = trial.store(RECORD, unit.arm), trial.store(LOGS, unit.arm, self.on_logs)
                     self.apps.attach(unit, handle, store=record, log_store=logs)
                     wanted[unit] = trial.index
                 except TransloadError as exc:
