@@ -153,6 +153,29 @@ class TestIdempotence:
         assert again.run(trial) == first
         assert len(host_runner("ax").list("local")) == 1
 
+    def test_run_multiple_finds_what_was_submitted(
+        self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that cannot be submitted stops the rest; called again, each is submitted once."""
+        made = experiment()
+        trials = [new_trial(made, x) for x in (0.0, 1.0, 2.0)]
+        runner = host_runner("ax")
+        schedule, calls = runner.schedule, [0]
+
+        def fails_once(info: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == 2:
+                raise SubmitError("full", transient=True)
+            return schedule(info)
+
+        monkeypatch.setattr(runner, "schedule", fails_once)
+        with pytest.raises(SubmitError):
+            made.runner.run_multiple(trials)
+        found = made.runner.run_multiple(trials)
+        assert sorted(found) == [0, 1, 2]
+        assert len({each["transload_app_handle"] for each in found.values()}) == 3
+        assert len(runner.list("local")) == 3
+
     def test_failed_submit_is_retried_by_ax_without_a_second_job(
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -172,6 +195,24 @@ class TestIdempotence:
         orchestrate(made).run_n_trials(1)
         assert statuses(made) == {0: "COMPLETED"}
         assert len(runner.list("local")) == 1
+
+    def test_failure_that_was_never_stored(
+        self, experiment: Callable[..., Any], eventually: Any
+    ) -> None:
+        """A job that failed after its optimiser died is not started again by whoever runs the trial next."""
+        made = experiment("ax_components:ends", constants={"how": "fail"})
+        trial = new_trial(made)
+        first = made.runner.run(trial)
+        eventually(lambda: host_runner("ax").status(first["transload_app_handle"]).is_terminal())  # type: ignore[union-attr]
+        forget(made.runner)
+        trial.run_metadata.pop("transload_app_handle", None)
+        trial.run_metadata["transload_attach"]["handle"] = None  # as it was stored before the submit
+        assert made.runner.run(trial) == first
+        trial.update_run_metadata(first)
+        trial.mark_staged()
+        assert {status.name for status in made.runner.poll_trial_status([trial])} == {"FAILED"}
+        assert "exit code 3" in made.runner.poll_exception(trial)
+        assert len(host_runner("ax").list("local")) == 1
 
     def test_same_number_other_parameters(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
         """An optimiser that died before it was saved may number another trial alike: the old app is ended, not used."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ax.core.base_trial import BaseTrial
 from ax.core.data import Data
 from ax.core.experiment import Experiment
 from ax.generation_strategy.generation_strategy import GenerationStrategy
@@ -58,19 +59,25 @@ class Encoder:
         light.data = _NO_DATA
         shallow = CORE_ENCODER_REGISTRY[type(experiment)](light)
         trials, _ = shallow.pop("trials"), shallow.pop("data_by_trial")
-        texts = {str(index): self._trial(trial) for index, trial in trials.items()}
+        texts = {str(index): self.trial(trial) for index, trial in trials.items()}
         body = {name: encode(value) for name, value in shallow.items()}
         return json_object(body, trials=json_object({}, **texts), data_by_trial=self._table(experiment.data))
 
-    def strategy(self, strategy: GenerationStrategy) -> str:
-        """Return a generation strategy as JSON text, without its experiment."""
+    def strategy(self, strategy: GenerationStrategy, runs_from: int = 0) -> tuple[str, int]:
+        """Return a generation strategy as JSON text, without its experiment, and how many generator runs it has.
+
+        Args:
+            strategy: the strategy.
+            runs_from: how many of its generator runs to leave out, from the first one on.
+        """
         shallow = CORE_ENCODER_REGISTRY[type(strategy)](strategy)
         runs = shallow.pop("generator_runs")
         body = {name: encode(value) for name, value in shallow.items() if name != "experiment"}
-        texts = [self._run(run) for run in runs]
-        return json_object({**body, "experiment": None}, generator_runs=f"[{', '.join(texts)}]")
+        texts = [self._run(run) for run in runs[runs_from:]]
+        return json_object({**body, "experiment": None}, generator_runs=f"[{', '.join(texts)}]"), len(runs)
 
-    def _trial(self, trial: Any) -> str:
+    def trial(self, trial: BaseTrial) -> str:
+        """Return a trial as JSON text."""
         shallow = CORE_ENCODER_REGISTRY[type(trial)](trial)
         mark = {name: _mark(value) for name, value in shallow.items()}
         known = self._trials.get(trial.index)

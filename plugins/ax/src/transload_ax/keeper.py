@@ -43,6 +43,7 @@ class Keeper:
         self._strategy = generation_strategy
         self._on_change = on_change
         self._stored: set[int] = set()
+        self._whole = False  # stored as a whole by this process, so that trials can be added
         self._changed = False
         self._next = 0.0
 
@@ -58,10 +59,16 @@ class Keeper:
 
     def before_submit(self) -> None:
         """Store the trials that are about to be submitted, unless that was done."""
-        new = {trial.index for trial in self._experiment.trials.values() if trial.status.is_candidate} - self._stored
-        if new:
+        candidates = [trial for trial in self._experiment.trials.values() if trial.status.is_candidate]
+        new = [trial for trial in candidates if trial.index not in self._stored]
+        if self._snapshot is None or not new:
+            return
+        if self._whole:
+            self._snapshot.add(new, self._strategy)
+            self._changed = True
+        else:
             self._save()
-            self._stored |= new
+        self._stored.update(trial.index for trial in new)
 
     def due(self) -> float | None:
         """Return after how many seconds the next save is due; None: nothing has changed since the last one."""
@@ -85,4 +92,5 @@ class Keeper:
             began = time.monotonic()
             self._snapshot.save(self._experiment, self._strategy, saved=time.time())
             ended = time.monotonic()
+            self._whole = True
             self._next = ended + (ended - began) * (1 / SHARE - 1)
