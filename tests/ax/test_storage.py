@@ -41,7 +41,7 @@ class Scene:
             "sql": self.sql if sql else None,
         }
         done = subprocess.run(
-            [sys.executable, "-m", "ax_child", json.dumps(request)], capture_output=True, timeout=120, check=False
+            [sys.executable, "-m", "ax_child", json.dumps(request)], capture_output=True, timeout=240, check=False
         )
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
 

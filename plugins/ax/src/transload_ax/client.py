@@ -89,4 +89,3 @@ class TransloadClientMetric(IMetric):
         told = results.get(self.step_name, 0)
         step = int(told) if isinstance(told, (int, float)) else 0
         return step, float(mean) if sem != sem else (float(mean), float(sem))
-

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,8 @@ from transload_ax.metric import TransloadCurveMetric, TransloadMetric
 from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.progress import Progress
 from transload_ax.runner import TransloadRunner
-from transload_ax.spaces import optimization, search_space, strategy
 from transload_ax.snapshot import Snapshot
+from transload_ax.spaces import optimization, search_space, strategy
 
 if TYPE_CHECKING:
     from ax.storage.sqa_store.structs import DBSettings
@@ -150,15 +151,22 @@ def run_experiment(
             on_change=keeper.note,
             next_idle=keeper.due,
         )
-        runner.trials.on_record, runner.trials.on_logs = keeper.before_submit, keeper.touch
-        try:
-            missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
+        missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
+        with _kept(runner, keeper, keep_running):
             orchestrator.run_n_trials(max(0, missing), timeout_hours=timeout_hours, idle_callback=keeper.idle)
-        finally:
-            runner.trials.on_record = runner.trials.on_logs = None
-            runner.close(cancel=None if keep_running is None else not keep_running)
-            keeper.close()
     return outcome(experiment)
+
+
+@contextmanager
+def _kept(runner: TransloadRunner, keeper: Keeper, keep_running: bool | None) -> Iterator[None]:
+    """Have what runs within it stored; leave no job behind, however it ends."""
+    runner.trials.on_record, runner.trials.on_logs = keeper.before_submit, keeper.touch
+    try:
+        yield
+    finally:
+        runner.trials.on_record = runner.trials.on_logs = None
+        runner.close(cancel=None if keep_running is None else not keep_running)
+        keeper.close()
 
 
 def _checked_runner(experiment: Experiment, *, stored: bool) -> TransloadRunner:

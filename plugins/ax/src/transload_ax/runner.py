@@ -187,7 +187,7 @@ class TransloadRunner(PerProcess, Runner):
         believe that nothing runs. What cannot be told leaves the status as it is, as long as patience lasts.
         """
         asked = {trial.index: trial for trial in trials}
-        every = next((trial.experiment.trials for trial in asked.values()), {})
+        every: Mapping[int, BaseTrial] = next((trial.experiment.trials for trial in asked.values()), {})
         given_up = [index for index, trial in every.items() if trial.status.name in GIVEN_UP]
         views = [self._view(trial) for trial in asked.values()]
         found: dict[TrialStatus, set[int]] = {}

@@ -1,4 +1,4 @@
-"""What to do about a trial: run it, look at it, stop it. Decides by its status and run metadata; imports nothing of Ax."""
+"""What to do about a trial: run it, look at it, stop it, by its status and run metadata. Imports nothing of Ax."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ class Trials:
     on_record: Callable[[], None] | None = None
     on_logs: Callable[[], None] | None = None
 
-    def run(
-        self, trial: TrialView, launch: Callable[[str, Mapping[str, Any]], TrialLaunch]
-    ) -> str | dict[str, str]:
+    def run(self, trial: TrialView, launch: Callable[[str, Mapping[str, Any]], TrialLaunch]) -> str | dict[str, str]:
         """Submit a trial's app, or attach to it if it was submitted before; return its handle, or arm → handle.
 
         Args:
@@ -167,9 +165,7 @@ class Trials:
                     self.apps.stop(unit, handle)
                 self.apps.poll([unit])
 
-    def _observe(
-        self, trials: Iterable[TrialView], scheduler: str, cfg: Mapping[str, CfgVal]
-    ) -> dict[int, list[Seen]]:
+    def _observe(self, trials: Iterable[TrialView], scheduler: str, cfg: Mapping[str, CfgVal]) -> dict[int, list[Seen]]:
         found: dict[int, list[Seen]] = {}
         wanted: dict[Unit, int] = {}
         for trial in trials:
