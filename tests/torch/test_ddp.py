@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "ddp" / "train.py"
 
 @pytest.fixture
 def rendezvous_port() -> int:
-    """A free port below those that the system hands out: torchrun takes seconds to bind it, others connect meanwhile."""
+    """A free port below those that the system hands out to others in the seconds that torchrun takes to bind it."""
     lowest = Path("/proc/sys/net/ipv4/ip_local_port_range")
     ceiling = int(lowest.read_text(encoding="ascii").split()[0]) if lowest.exists() else 32768
     for port in random.sample(range(ceiling // 2, ceiling), 100):

@@ -7,7 +7,7 @@
                   lock          held (flock) for as long as the app's keeper lives
                   ctl           a FIFO: a byte in it makes the keeper look around
                   cancel        somebody asked for the end
-                  end           a link to nowhere, named like the app's final state: on a full disk, for want of state.json
+                  end           a link named like the final state: on a full disk, in the place of state.json
                   logs/<role>/<k>/{stdout.log,stderr.log,index}
                   results/      default tracker base
     gone/<app_id>               kept by delete and prune for ids that the caller chose
