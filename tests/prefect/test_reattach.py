@@ -81,6 +81,7 @@ def test_killed_and_run_again(
     assert second.returncode == 0, flow.log.read_text()[-3000:]
     assert out.read_text() == "10.0 1.0 2.0 5.0"
     assert _apps() == ["SUCCEEDED"] * 4
+    eventually(lambda: len(lines()) >= 42, 30)
     counts = Counter(lines())
     assert {counts[f"main/0 line {n}."] for n in range(21)} == {2}, counts
 
