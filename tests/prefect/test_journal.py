@@ -6,7 +6,7 @@ import contextvars
 import logging
 import threading
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx
 import pytest
