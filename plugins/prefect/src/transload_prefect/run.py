@@ -5,7 +5,7 @@ Nothing here imports Prefect: `Surroundings` is what a task run (or a block, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -77,9 +77,14 @@ class Surroundings:
 
 
 def make_execution(
-    launch: Launch, options: ExecutionOptions, around: Surroundings, *, inherit_env: bool = False
+    launch: Launch,
+    options: ExecutionOptions,
+    around: Surroundings,
+    *,
+    inherit_env: bool = False,
+    known: Mapping[str, Any] | None = None,
 ) -> Execution:
-    """Return the execution of an app in these surroundings."""
+    """Return the execution of an app in these surroundings; ``known``: arguments that a component may declare."""
     execution = Execution(
         host_runner(HOST, inherit_env=inherit_env),
         launch,
@@ -91,6 +96,7 @@ def make_execution(
         log=around.log,
         on_change=lambda status: _changed(around, execution, status),
         host_retries=around.host_retries,
+        known=known,
     )
     return execution
 

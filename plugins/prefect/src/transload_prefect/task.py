@@ -51,6 +51,8 @@ class AppSpec:
         events: emit an event at each change of state.
         assets: True: each artifact that the app's tracker knows is an asset that the task made; or their URIs.
         stderr_level: name of the level that lines of stderr are logged with.
+        namespace: tells the app from those of others, instead of the flow run's id.
+        known: arguments that the component may declare (``trial_idx``).
     """
 
     launch: Launch
@@ -61,6 +63,8 @@ class AppSpec:
     events: bool = True
     assets: bool | list[str] = False
     stderr_level: str = "WARNING"
+    namespace: str | None = None
+    known: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.stderr_level not in logging.getLevelNamesMapping():
@@ -131,6 +135,17 @@ class AppTask(Task[..., Any]):
         changes, given = split_settings(self.spec, options)
         settings = {**self._current(), **given}
         return AppTask(replace(self.spec, **changes), settings.pop("asynchronous", self.asynchronous), **settings)
+
+    def of_trial(self, index: int, namespace: str, label: str) -> AppTask:
+        """Return the task of one trial of a search, found again by whoever goes on with that search.
+
+        Args:
+            index: the trial.
+            namespace: of the search.
+            label: name of the task run, unless the task has one of its own.
+        """
+        spec = replace(self.spec, key=f"trial-{index}", namespace=namespace, known={"trial_idx": index})
+        return AppTask(spec, self.asynchronous, **{"task_run_name": label, **self._current()})
 
     def _current(self) -> dict[str, Any]:
         hooks = {
@@ -334,7 +349,7 @@ def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None)
         # in a thread of a task runner, Prefect's own time limit cannot interrupt anything
         deadline = time.time() + seconds
         options = replace(options, deadline=min(deadline, options.deadline or deadline))
-    return make_execution(launch, options, around, inherit_env=spec.inherit_env), around
+    return make_execution(launch, options, around, inherit_env=spec.inherit_env, known=spec.known), around
 
 
 def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
@@ -344,7 +359,9 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
     run = task.task_run
     name = spec.key or task.task.name
     in_flow = flow is not None and flow.flow_run is not None and unit is not None
-    namespace = str(flow.flow_run.id) if in_flow and flow is not None and flow.flow_run else str(run.id)
+    namespace = spec.namespace
+    if namespace is None:
+        namespace = str(flow.flow_run.id) if in_flow and flow is not None and flow.flow_run else str(run.id)
     journal = journal_of(flow.flow_run) if in_flow and flow is not None else None
     notes = journal.notes(unit, task.task.name, run.id) if journal is not None and unit is not None else None
     traces = Traces(
