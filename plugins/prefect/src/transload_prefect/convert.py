@@ -170,6 +170,8 @@ class PrefectAdapter:
 
     def _dry_run_task(self, task: AppTask, args: Mapping[str, Any], known: Mapping[str, Any]) -> str:
         identity = Identity(HOST, "dry-run", ("", task.name))
-        launch = replace(task.spec.launch, args={**task.spec.launch.args, **args}) if args else task.spec.launch
+        launch = task.spec.launch
+        if args and isinstance(launch.args, Mapping):
+            launch = replace(launch, args={**launch.args, **args})
         request = Execution(host_runner(HOST), launch, identity, task.spec.options, known=known).dry_run()
         return f"Prefect task {task.name!r} (retries: {task.retries}, tags: {sorted(task.tags)})\n{request}"
