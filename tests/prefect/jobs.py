@@ -80,3 +80,21 @@ def quadratic(x: float, offset: float = 0.0, gate: str = "", least: float = -10.
     """
     args = ["-c", _QUADRATIC, str(x), str(offset), gate, str(least)]
     return AppDef("quadratic", [Role("main", "", entrypoint=sys.executable, args=args)])
+
+
+_ARTIFACT = """
+import sys
+from transload.tracker import AppRun
+run = AppRun.run_from_env()
+run.add_artifact("model", sys.argv[1], {"step": 7})
+run.add_artifact("odd", "no uri at all?", {})
+"""
+
+
+def artifact(path: str) -> AppDef:
+    """Note an artifact at the trackers.
+
+    Args:
+        path: of the artifact
+    """
+    return AppDef("artifact", [Role("main", "", entrypoint=sys.executable, args=["-c", _ARTIFACT, path])])

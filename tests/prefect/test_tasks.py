@@ -316,22 +316,6 @@ def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:
     eventually(lambda: _states(host, flow_run_id) == {"FAILED/TimedOut": 2}, 20)
 
 
-def test_assets(host: Any, eventually: Any) -> None:
-    """Asked for, assets are materialized by the task."""
-    from prefect import flow
-
-    from transload_prefect import run_app
-
-    @flow
-    def work() -> Any:
-        return run_app(job, assets=["s3://bucket/model"])
-
-    results = work()
-    found = eventually(lambda: host.events("s3://bucket/model"), 20)
-    assert found[0]["event"] == "prefect.asset.materialization.succeeded"
-    assert found[0]["payload"]["transload.handle"] == results.handle
-
-
 def test_app_inside_a_task(host: Any) -> None:
     """An app that an ordinary task starts has an identity of its own, also among equal tasks."""
     from prefect import flow, task

@@ -337,6 +337,9 @@ def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None)
     elif values:
         raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
     if more:
+        parent = dict(more).get("parent_run_id")
+        if isinstance(parent, AppResults):
+            more = {**more, "parent_run_id": parent.handle}
         try:
             launch = replace(launch, **dict(more))
         except (TypeError, ValueError) as exc:
