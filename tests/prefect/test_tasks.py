@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections import Counter
 from pathlib import Path
@@ -233,6 +234,56 @@ def test_map_without_a_thread_for_each(host: Any, gate: Path, eventually: Any) -
     assert more < 12
 
 
+@pytest.mark.slow
+def test_a_hundred_at_once(host: Any, gate: Path, eventually: Any) -> None:
+    """A hundred apps run at once in one flow, with threads and memory that do not grow with their number."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import AppTaskRunner, app_task
+
+    task = app_task(job, args={"gate": str(gate)}, name="hundred")
+
+    def resident() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    @flow(task_runner=AppTaskRunner())
+    def work() -> Any:
+        threads, memory = threading.active_count(), resident()
+        futures = task.map(value=list(range(100)))
+        runner = host_runner("prefect")
+        eventually(lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"] * 100, 300)
+        more = threading.active_count() - threads, resident() - memory
+        gate.touch()
+        return more, futures.result()
+
+    (threads, memory), results = work()
+    assert sorted(each.value("value") for each in results) == list(map(float, range(100)))
+    assert threads < 20
+    assert memory < 100
+
+
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_a_time_limit_cancels_whatever_a_kill_does(host: Any, gate: Path, on_kill: str, eventually: Any) -> None:
+    """A passed time limit is no kill from outside: the app is cancelled, also where a kill would let it go."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)}, timeout_seconds=2, on_kill=on_kill)
+
+    @flow
+    def work() -> Any:
+        future = task.submit()
+        future.wait()
+        return future.state.name
+
+    assert work() == "TimedOut"
+    runner = host_runner("prefect")
+    eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)
+
+
 def test_async_flow(host: Any) -> None:
     """In an async flow the same task is awaited; gather runs apps side by side, in the order of the calls."""
     from prefect import flow
@@ -245,9 +296,11 @@ def test_async_flow(host: Any) -> None:
     async def work() -> Any:
         several = await asyncio.gather(*(task(value=value) for value in range(3)))
         one = await run_app_async("utils.echo", args={"msg": "hi"})
-        return [each.value("value") for each in several], one.state.name
+        submitted = await asyncio.to_thread(task.submit(value=3).result)
+        mapped = await asyncio.to_thread(task.map(value=[4, 5]).result)
+        return [each.value("value") for each in [*several, submitted, *mapped]], one.state.name
 
-    assert asyncio.run(work()) == ([0.0, 1.0, 2.0], "SUCCEEDED")
+    assert asyncio.run(work()) == ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "SUCCEEDED")
 
 
 def test_with_options(host: Any, eventually: Any) -> None:

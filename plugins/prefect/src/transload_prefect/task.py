@@ -6,7 +6,6 @@ import asyncio
 import difflib
 import inspect
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -348,9 +347,10 @@ def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None)
     options = spec.options
     task = TaskRunContext.get()
     seconds = task.task.timeout_seconds if task is not None else None
-    if seconds:
-        # in a thread of a task runner, Prefect's own time limit cannot interrupt anything
-        deadline = time.time() + seconds
+    if task is not None and seconds:
+        # in a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can, it is over no
+        # sooner than this one, which tells the two from a kill
+        deadline = task.start_time.timestamp() + seconds
         options = replace(options, deadline=min(deadline, options.deadline or deadline))
     return make_execution(launch, options, around, inherit_env=spec.inherit_env, known=spec.known), around
 
