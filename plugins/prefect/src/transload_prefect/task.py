@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 from prefect import Task, unmapped
 from prefect.cache_policies import NO_CACHE, CachePolicy
@@ -26,15 +26,13 @@ from prefect.utilities.collections import isiterable
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import ExecutionOptions, Identity, Launch
 from transload.runner import AppResults
+from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, signature_of
 from transload_prefect.cache import AppCachePolicy
 from transload_prefect.journal import AppStore, CursorStore, journal_of
 from transload_prefect.run import HOST, Ending, Surroundings, make_execution, run_unit, run_unit_async
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
 from transload_prefect.watch import told_to_stop, watch_of
-
-UNIT: Final = "transload_unit"
-LAUNCH: Final = "launch"
 
 
 @dataclass(frozen=True)
@@ -77,20 +75,6 @@ class AppSpec:
             return sha256(repr(self.launch.to_dict()).encode()).hexdigest()[:16]
         except SpecError:
             return f"{self.launch.name}:{inspect.getsource(self.launch.component)}"  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class LeftOpen:
-    """Stands for an argument that the caller left to the component, its settings, or the adapter.
-
-    Args:
-        default: the component's default as text; ``""`` if it has none.
-    """
-
-    default: str = ""
-
-    def __str__(self) -> str:
-        return self.default
 
 
 class AppTask(Task[..., Any]):
@@ -267,7 +251,7 @@ def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
-    signature = _signature(spec.launch)
+    signature = signature_of(spec.launch)
 
     def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Any, str | None]:
         values = dict(signature.bind(*args, **kwargs).arguments)
@@ -291,41 +275,8 @@ def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any
         function = run_blocking
     function.__signature__ = signature
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = _description(spec.launch)
+    function.__doc__ = description_of(spec.launch)
     return function  # type: ignore[no-any-return]
-
-
-def _description(launch: Launch) -> str:
-    if launch.component is None:
-        return f"Runs the app {launch.name}."
-    from transload.components import as_component
-
-    return as_component(launch.component).description
-
-
-def _signature(launch: Launch) -> inspect.Signature:
-    """Return the component's signature, with everything left open, and the adapter's own arguments."""
-    parameters: list[inspect.Parameter] = []
-    last: list[inspect.Parameter] = []
-    if launch.component is not None:
-        from transload.components import as_component
-
-        for each in as_component(launch.component).parameters:
-            if each.kind == "varargs":
-                last.append(inspect.Parameter(each.name, inspect.Parameter.VAR_POSITIONAL))
-                continue
-            only = each.kind == "keyword" or bool(last)
-            kind = inspect.Parameter.KEYWORD_ONLY if only else inspect.Parameter.POSITIONAL_OR_KEYWORD
-            default = LeftOpen("" if each.required else str(each.default))
-            parameter = inspect.Parameter(each.name, kind, default=default)
-            (last if only else parameters).append(parameter)
-    taken = {each.name for each in parameters + last}
-    last += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
-        for name in (LAUNCH, UNIT)
-        if name not in taken
-    ]
-    return inspect.Signature(parameters + last)
 
 
 def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None) -> tuple[Any, Surroundings]:
