@@ -16,7 +16,7 @@ FLOW = """
 import sys
 from jobs import job
 from prefect import flow
-from transload_prefect import AppTaskRunner, app_task
+from transload_prefect import AppJob, AppTaskRunner, app_task
 
 gate, how, on_kill = sys.argv[1:4]
 task = app_task(job, args={"gate": gate, "lines": 1}, on_kill=on_kill)
@@ -27,6 +27,8 @@ def work():
         task()
     elif how == "nested":
         inner()
+    elif how == "block":
+        AppJob(component="jobs:job", args={"gate": gate}).trigger().wait_for_completion()
     else:
         for future in task.map(value=[1.0, 2.0]):
             future.result()
@@ -49,14 +51,14 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
     return runs[0] if runs else None
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("how", ["call", "map", "loop"])
-def test_signals(
-    number: signal.Signals, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
-) -> None:
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [*((how, number) for how in ("call", "map", "loop") for number in (signal.SIGTERM, signal.SIGINT)), ("block", 15)],
+)
+def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
     """SIGTERM and SIGINT to the flow's process cancel its apps, also those that threads wait for."""
     process = script(FLOW).start(str(gate), how, "cancel")
-    count = 1 if how == "call" else 2
+    count = 1 if how in ("call", "block") else 2
     eventually(lambda: _states() == ["RUNNING"] * count, 60)
     process.send_signal(number)
     eventually(lambda: _states() == ["CANCELLED"] * count, 60)
@@ -90,7 +92,7 @@ def _task_states(host: Any, flow_run_id: str) -> list[str]:
     return [f"{each['state_type']}/{each['state_name']}" for each in host.task_runs(flow_run_id)]
 
 
-@pytest.mark.parametrize("how", ["call", "map", "nested"])
+@pytest.mark.parametrize("how", ["call", "map", "nested", "block"])
 def test_cancelled_through_the_api(
     how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
@@ -103,7 +105,7 @@ def test_cancelled_through_the_api(
     eventually(lambda: _states() == ["CANCELLED"] * count, 60)
     eventually(lambda: process.poll() is not None, 60)
     eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 30)
-    if how != "nested":
+    if how in ("call", "map"):
         # one of several is told when its sibling's end has ended the flow: Prefect may not hear of it any more
         assert "CANCELLED/AppCancelled" in _task_states(host, run["id"])
 

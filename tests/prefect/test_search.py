@@ -196,6 +196,7 @@ def test_killed_and_run_again(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ax's own, and torch's about Ax
 def test_ax_proposes_the_trials(host: Any, tmp_path: Path) -> None:
     """With Ax's suggester its state is in the ledger; where it is not installed there is nothing to test."""
     pytest.importorskip("transload_ax")

@@ -78,22 +78,33 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
     assert len(eventually(lambda: host.task_runs(flow_run_id), 10)) == 1
 
 
-def test_events_of_each_state(host: Any, eventually: Any) -> None:
-    """Each change of state is an event, related to flow run and task run."""
+def test_events_of_each_state(host: Any, gate: Path, eventually: Any) -> None:
+    """Each change of state that is seen is an event, related to flow run and task run, also of one that runs."""
     from prefect import flow
 
-    from transload_prefect import run_app
+    from transload.pipelines import host_runner
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)})
 
     @flow
     def work() -> Any:
-        return _flow_run_id(), run_app(job)
+        future = task.submit()
+        handle = eventually(lambda: [each.app_handle for each in host_runner("prefect").list("local")], 30)[0]
+        eventually(lambda: "transload.app.running" in _events(host, handle), 60)
+        gate.touch()
+        return _flow_run_id(), future.result()
 
     flow_run_id, results = work()
-    resource = f"transload.app.{results.handle}"
-    eventually(lambda: "transload.app.succeeded" in {each["event"] for each in host.events(resource)}, 20)
-    last = next(each for each in host.events(resource) if each["event"] == "transload.app.succeeded")
-    assert f"prefect.flow-run.{flow_run_id}" in {each["prefect.resource.id"] for each in last["related"]}
-    assert last["payload"]["handle"] == results.handle
+    found = eventually(lambda: (all_of := _events(host, results.handle)).get("transload.app.succeeded") and all_of, 60)
+    for event in (found["transload.app.running"], found["transload.app.succeeded"]):
+        assert f"prefect.flow-run.{flow_run_id}" in {each["prefect.resource.id"] for each in event["related"]}
+        assert {each["prefect.resource.role"] for each in event["related"]} >= {"flow-run", "task-run"}
+        assert event["payload"]["handle"] == results.handle
+
+
+def _events(host: Any, handle: str) -> dict[str, Any]:
+    return {each["event"]: each for each in host.events(f"transload.app.{handle}")}
 
 
 def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
