@@ -40,7 +40,7 @@ def held(**options: Any) -> tuple[TransloadOperator, dict[str, Any]]:
     lines = [{"text": f"line {number}"} for number in range(3)]
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go", "lines": lines}, "SUCCEEDED"]})
     operator = TransloadOperator(
-        task_id="job", app=app, scheduler="scripted", deferrable=True, logging_interval=0.05, **options
+        task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0, logging_interval=0.05, **options
     )
     return operator, make_context(operator)
 

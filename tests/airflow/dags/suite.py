@@ -13,7 +13,12 @@ from transload_airflow import AppSensor, TransloadOperator
 START = dt.datetime(2024, 1, 1)
 SHORT = dt.timedelta(seconds=0.1)
 HERE = os.path.dirname(os.path.abspath(__file__))
-QUICK = {"poll_interval": 0.5, "logging_interval": 0.3, "scheduler": "{{ dag_run.conf.get('scheduler', 'scripted') }}"}
+QUICK = {
+    "poll_interval": 0.5,
+    "logging_interval": 0.3,
+    "defer_after": 0,
+    "scheduler": "{{ dag_run.conf.get('scheduler', 'scripted') }}",
+}
 
 
 def app_of(dag_run):
