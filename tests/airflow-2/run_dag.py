@@ -23,7 +23,7 @@ def main(folder: str) -> None:
             for each in run.get_task_instances(session=session)
         }
         for each in session.query(XCom).filter(XCom.dag_id == "two", XCom.run_id == run.run_id):
-            tasks[each.task_id, each.map_index].setdefault("xcom", {})[each.key] = XCom.deserialize_value(each)
+            tasks[each.task_id, each.map_index].setdefault("xcom", {})[each.key] = each.value
     print(json.dumps({f"{name}[{index}]" if index >= 0 else name: values for (name, index), values in tasks.items()}))
 
 
