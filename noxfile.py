@@ -122,10 +122,17 @@ for _name in TESTED:
     _plugin_session(_name)
 
 
+@nox.session(name="airflow-2")
+def airflow_2(session: nox.Session) -> None:
+    """Test the plugin airflow on the last Airflow 2: a courtesy, and all of it is slow."""
+    session.posargs[:] = session.posargs or SLOW
+    suite(session, "airflow-2", "plugins/airflow")
+
+
 @nox.session(venv_backend="none")
 def slow(session: nox.Session) -> None:
     """Run every suite's slow tests, then the lowest versions and the wheels of everything."""
-    for name in ("core", *TESTED):
+    for name in ("core", *TESTED, "airflow-2"):
         session.notify(name, SLOW)
     session.notify("lowest")
     session.notify("wheels")
