@@ -199,7 +199,7 @@ def test_timestamps_and_container_name(runner: Runner, shell: Any) -> None:
     """A replica's status tells when it ran, and in which container."""
     handle = runner.run(shell("sleep 0.3"), "docker")
     (replica,) = ends(runner, handle).roles[0].replicas
-    assert 0.3 <= replica.end_time - replica.start_time < 30
+    assert 0.1 < replica.end_time - replica.start_time < 60  # two clocks: the shell's and the engine's
     assert replica.hostname == f"{parse_app_handle(handle).app_id}.main.0.0"
 
 
@@ -216,12 +216,12 @@ def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
 
 def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
     """SIGTERM is ignored: killed after the grace period; the cancel itself returned at once."""
-    handle = runner.run(shell("trap '' TERM; echo up; while true; do sleep 1; done"), "docker", {"grace_period": 1.0})
+    handle = runner.run(shell("trap '' TERM; echo up; while true; do sleep 1; done"), "docker", {"grace_period": 5.0})
     tail = runner.log_lines(handle, "main", should_tail=True)
     assert next(tail) == "up\n"
     begin = time.monotonic()
     runner.cancel(handle)
-    assert time.monotonic() - begin < 0.9
+    assert time.monotonic() - begin < 4
     status = ends(runner, handle, AppState.CANCELLED)
     assert status.roles[0].replicas[0].exit_code == -9
     assert list(tail) == []
