@@ -26,7 +26,6 @@ from transload.errors import (
     SubmitError,
     TransloadError,
     TransloadTimeout,
-    UnsupportedFeature,
 )
 from transload.pipelines import (
     AppCancelled,
@@ -34,7 +33,6 @@ from transload.pipelines import (
     Detached,
     ExecutionOptions,
     Launch,
-    Search,
     StateUnknown,
     get_adapter,
 )
@@ -273,14 +271,6 @@ def test_adapter_makes_the_same_operators() -> None:
     assert made[2].component_args == {"msg": "x"}
     assert made[3].cfg == {"log_dir": "/x"}
     assert type(operator_from_app(APP)) is TransloadOperator
-
-
-def test_search_is_refused_by_name() -> None:
-    """A Search, which needs a group of tasks, is refused, not run as something else."""
-    search = Search.__new__(Search)
-    with pytest.raises(UnsupportedFeature, match="Search") as refusal:
-        operator_from_app(search)
-    assert refusal.value.field == "source"
 
 
 def test_connection_holds_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,8 +281,13 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
             options,
             self.inherit_env,
             log_store=self._log_store,
+            known=self._known(),
             on_change=lambda status: self.callbacks.on_status(status, context),
         )
+
+    def _known(self) -> dict[str, Any]:
+        """Return what the task knows of arguments that a component may declare."""
+        return {}
 
     def _take(self, execution: Execution) -> None:
         """Make an execution the one that a kill ends, also a kill that came before it was there."""
