@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from airflow_server import AirflowServer
 from scripts import Stage, held
+
+from transload.tracker import FsspecTracker
 
 pytestmark = pytest.mark.timeout(280)
 MODES = ("sync", "deferrable")
@@ -151,3 +155,18 @@ def test_example(airflow: AirflowServer) -> None:
     final = run.xcom(task_id="retrain")["results"]["final"]["accuracy"]
     assert final > 0.9
     assert "trainer/2" in run.log("retrain") or "trainer/0" in run.log("retrain")
+
+
+def test_chain_example(airflow: AirflowServer, tmp_path: Path) -> None:
+    """One job decides how many replicas the next one has; the tracker knows both, and draws what came from what."""
+    run = airflow.trigger("chain", {"folder": str(tmp_path), "rows": 2500})
+    run.wait("success", task_id="draw", timeout=200)
+    assert run.xcom("results.plan", task_id="plan") == {"numbers": str(tmp_path / "numbers.txt"), "replicas": 3}
+    sums = run.xcom(task_id="count")["results"]
+    assert sorted(sums) == ["0", "1", "2"]
+    assert sum(each["sum"] for each in sums.values()) == sum(range(2500))
+    tracker = FsspecTracker(None, airflow.environment["TRANSLOAD_TRACKER_FSSPEC_CONFIG"])
+    first, second = (run.xcom("handle", task_id=name) for name in ("plan", "count"))
+    assert [source.source_run_id for source in tracker.sources(second)] == [first]
+    drawn = (tmp_path / "lineage.svg").read_text()
+    assert first in drawn and second in drawn

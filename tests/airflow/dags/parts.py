@@ -51,3 +51,18 @@ def scored(x: float, gate: str, trial_idx: int = 0) -> AppDef:
     return scripted_app(
         f"scored-{trial_idx}", {"steps": [*steps, end], "results": {str(trial_idx): {"far": abs(x - 3)}}}
     )
+
+
+def traced(ends: int) -> AppDef:
+    """Record where the run came from and what it made, and end.
+
+    Args:
+        ends: its exit code
+    """
+    code = (
+        "import sys; from transload.tracker import AppRun; run = AppRun.run_from_env();"
+        "run.add_source('s3://bucket/data/train.csv'); run.add_artifact('model', '/models/1.pt');"
+        "from transload.runtime.tracking import FsspecResultTracker;"
+        "FsspecResultTracker.from_env()['final'] = {'accuracy': 0.5}; sys.exit(int(sys.argv[1]))"
+    )
+    return AppDef("traced", [Role("main", image=HERE, entrypoint=sys.executable, args=["-c", code, str(ends)])])

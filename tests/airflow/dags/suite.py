@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import replace
 
+from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 from airflow.sdk import DAG, task, task_group
 
 from transload.pipelines import Objective, Parameter, Search
@@ -172,3 +173,15 @@ for mode, deferrable in (("sync", False), ("deferrable", True)):
 
 with DAG("search_wrong", schedule=None, start_date=START) as search_wrong:
     search_group(replace(SEARCH, suggester="randon"), retries=2, retry_delay=SHORT)
+
+with DAG("lineage", schedule=None, start_date=START) as lineage:
+    for mode, deferrable in (("sync", False), ("deferrable", True)):
+        for word, code in (("good", 0), ("bad", 3)):
+            TransloadOperator(
+                task_id=f"{mode}_{word}",
+                component=f"{HERE}/parts.py:traced",
+                component_args={"ends": code},
+                deferrable=deferrable,
+                defer_after=0,
+            )
+enable_lineage(lineage)
