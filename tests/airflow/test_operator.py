@@ -122,6 +122,28 @@ def test_app_becomes_values() -> None:
     assert "app" not in TransloadOperator(task_id="job", app=APP, template_app=False).template_fields
 
 
+def test_templates_reach_everywhere() -> None:
+    """Templates reach into args, env, image, component_args, cfg, and where to run and report."""
+    word = "{{ params.word }}"
+    role = Role("main", image=f"img-{word}", entrypoint="x", args=[word], env={"WORD": word})
+    operator = TransloadOperator(
+        task_id="job",
+        app=AppDef("app", [role]),
+        scheduler=word,
+        cfg={"deep": [{"option": word}]},
+        tracker_base=f"/base/{word}",
+    )
+    operator.render_template_fields({"params": {"word": "there"}})
+    launch = operator._launch({})
+    made = launch.build().roles[0]
+    assert (made.image, made.args, made.env) == ("img-there", ["there"], {"WORD": "there"})
+    assert (launch.scheduler, launch.tracker_base) == ("there", "/base/there")
+    assert launch.cfg == {"deep": [{"option": "there"}]}
+    operator = TransloadOperator(task_id="other", component="utils.echo", component_args={"msg": [word]})
+    operator.render_template_fields({"params": {"word": "there"}})
+    assert operator.component_args == {"msg": ["there"]}
+
+
 def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:
     """A callable takes any names of the context, and its app is run."""
     seen = []

@@ -106,6 +106,7 @@ async def test_person_ends_a_deferred_task(control: ScriptedControl, on_kill: st
 async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is held back until the process has gone and its supervisor does something else, and a little longer."""
     monkeypatch.setattr(settling, "SETTLE_S", 0.05)
+    monkeypatch.setattr(settling, "LONGEST_SETTLE_S", 0.05)
     doing = ["the task"]
     monkeypatch.setattr(settling, "_doing", lambda pid: doing[0])
     process = await asyncio.create_subprocess_exec("sleep", "60")
