@@ -71,6 +71,17 @@ def test_killed_trial_is_attached_to(airflow: AirflowServer, stage: Stage) -> No
     assert len(stage.control.calls("submit", app_id)) == 1
 
 
+@pytest.mark.slow
+def test_example(airflow: AirflowServer) -> None:
+    """The example searches for a learning rate and a width, and trains with the best."""
+    run = airflow.trigger("search")
+    run.wait("success", task_id="train", timeout=270)
+    summary = run.xcom(task_id="tune.best")
+    values = [row["value"] for row in summary["trials"]]
+    assert len(values) == 4 and summary["best"]["value"] == max(values)
+    assert run.xcom(task_id="train")["results"]["final"]["accuracy"] > 0.8
+
+
 def test_unknown_suggester_is_one_clear_line(airflow: AirflowServer) -> None:
     """A suggester that does not exist fails the first task without a retry, and nothing is started."""
     run = airflow.trigger("search_wrong")
