@@ -18,12 +18,17 @@ def test_endings(stage: Stage) -> None:
     """An app's end is the task's: success, failed, skipped by exit code, failed or skipped when cancelled."""
     wrong = {"steps": [{"state": "RUNNING", "lines": [{"text": "it broke", "stream": "stderr"}]}, "FAILED"]}
     cancelled = {"steps": [{"state": "RUNNING", "seconds": 0.5}, "CANCELLED"]}
-    for mode in MODES:
-        good = stage.run(f"{mode}_plain", {"results": {"0": {"x": 1.5}}})
-        bad = stage.run(f"{mode}_plain", {**wrong, "exit_code": 3})
-        skip = stage.run(f"{mode}_skipping", {**wrong, "exit_code": 99})
-        gone = stage.run(f"{mode}_retry", cancelled)
-        skipped = stage.run(f"{mode}_skipping", cancelled)
+    runs = [
+        (
+            stage.run(f"{mode}_plain", {"results": {"0": {"x": 1.5}}}),
+            stage.run(f"{mode}_plain", {**wrong, "exit_code": 3}),
+            stage.run(f"{mode}_skipping", {**wrong, "exit_code": 99}),
+            stage.run(f"{mode}_retry", cancelled),
+            stage.run(f"{mode}_skipping", cancelled),
+        )
+        for mode in MODES
+    ]
+    for good, bad, skip, gone, skipped in runs:
         good.wait("success")
         handle = good.xcom("handle")
         value = good.xcom()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import uuid
@@ -62,7 +63,8 @@ def test_mark_failed_cancels_soon(stage: Stage, mode: str) -> None:
     began = time.monotonic()
     run.mark("failed")
     stage.server.until(lambda: stage.cancelled(app_id), "the app is cancelled")
-    assert time.monotonic() - began < CANCEL_S[mode]
+    crowd = os.getloadavg()[0] / (os.cpu_count() or 1)
+    assert time.monotonic() - began < CANCEL_S[mode] * max(1.0, crowd)
 
 
 @pytest.mark.parametrize("mode", MODES)
