@@ -38,7 +38,15 @@ def diagnose(cluster: Cluster) -> list[Check]:
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("rights", False, f"the cluster does not tell what this user may do: {exc}")]
     details = f"in namespace {DEFAULT_NAMESPACE} this user may not: {', '.join(missing)}" if missing else "all needed"
-    return [*checks, ("rights", not missing, details)]
+    return [*checks, ("rights", not missing, details), ("jobset", True, _jobset(cluster))]
+
+
+def _jobset(cluster: Cluster) -> str:
+    try:
+        found = cluster.has_jobsets(DEFAULT_NAMESPACE)
+    except (SchedulerUnavailable, ClusterError) as exc:
+        return f"not known: {exc}"
+    return "installed" if found else "not installed, or not to be seen by this user: run option jobset will not work"
 
 
 def _version(cluster: Cluster, version: dict[str, str]) -> Check:

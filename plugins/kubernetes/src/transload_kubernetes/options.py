@@ -23,6 +23,9 @@ def run_opts() -> runopts:
     opts.add("service_account", str, "service account of the pods; default: the namespace's")
     opts.add("priority_class", str, "priority class of the pods")
     opts.add("queue", str, "name of a Kueue local queue: the Jobs are suspended until it admits them")
+    opts.add(
+        "jobset", bool, "one JobSet instead of Jobs: its controller, which the cluster must have, starts again", False
+    )
     opts.add("node_selector", dict[str, str], "labels that a node must have")
     opts.add("tolerations", list[str], "taints that are tolerated: KEY[=VALUE][:EFFECT]")
     opts.add("labels", dict[str, str], "more labels for every object of the app")
@@ -49,6 +52,7 @@ class Options:
     texts: Mapping[str, str] = field(default_factory=dict)
     maps: Mapping[str, dict[str, str]] = field(default_factory=dict)
     image_pull_secrets: list[str] = field(default_factory=list)
+    jobset: bool = False
 
     def text(self, name: str) -> str:
         """Return an option of type str, ``""`` if it is not set."""
@@ -87,6 +91,7 @@ class Options:
             {name: value for name, value in cfg.items() if isinstance(value, str)},
             {name: dict(value) for name, value in cfg.items() if isinstance(value, dict)},
             list(pull_secrets) if isinstance(pull_secrets, list) else [],
+            bool(cfg.get("jobset")),
         )
 
 

@@ -86,6 +86,9 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
     if native_retries(role):
         field = {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}
         retry = {"name": "TRANSLOAD_RETRY", "valueFrom": {"fieldRef": field}}
+    elif context.options.jobset:
+        field = {"fieldPath": f"metadata.annotations['{names.JOBSET_RESTARTS}']"}
+        retry = {"name": "TRANSLOAD_RETRY", "valueFrom": {"fieldRef": field}}
     index = {"fieldPath": f"metadata.annotations['{names.INDEX}']"}
     made: list[dict[str, Any]] = [
         {"name": "TRANSLOAD_REPLICA_ID", "valueFrom": {"fieldRef": index}},

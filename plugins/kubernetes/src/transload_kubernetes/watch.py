@@ -40,7 +40,7 @@ class ClusterWatch(FedWatch):
                 return
             gone = [feeder for name in set(self._namespaces) - wanted for feeder in self._namespaces.pop(name)]
             for name in wanted - set(self._namespaces):
-                self._namespaces[name] = [self._feeder("Job", name)]
+                self._namespaces[name] = [self._feeder(kind, name) for kind in ("Job", "JobSet")]
         for feeder in gone:
             feeder.stop()
 
@@ -86,6 +86,8 @@ class _Source:
         """Read events until the connection ends."""
         try:
             if not self._version:
+                if self._kind == "JobSet" and not self._cluster.has_jobsets(self._namespace):
+                    return feeder.finish()
                 found = self._cluster.list(self._kind, self._namespace, label_selector=_MANAGED, limit=1)
                 self._version = str(found["metadata"]["resourceVersion"])
                 self._seen(self._namespace, None)
