@@ -82,6 +82,8 @@ class Handler(BaseHTTPRequestHandler):
                 if group == version
             ]
             self._answer({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": rows})
+        elif path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":
+            self._answer({"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "tester"}}}, 201)
         elif path.endswith("/selfsubjectaccessreviews"):
             self._answer({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}, 201)
         else:

@@ -74,6 +74,7 @@ class Cluster:
                     "batch": client.BatchV1Api,
                     "version": client.VersionApi,
                     "auth": client.AuthorizationV1Api,
+                    "self": client.AuthenticationV1Api,
                     "custom": client.CustomObjectsApi,
                 }
                 self._apis[group] = classes[group](self._client)
@@ -239,6 +240,12 @@ class Cluster:
     def version(self) -> dict[str, Any]:
         """Return the server's version."""
         return self._json(self.api("version").get_code)
+
+    def user(self) -> str:
+        """Return as whom the cluster sees this client; ``""`` if it does not say."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        found = self._json(self.api("self").create_self_subject_review, body)
+        return str(((found.get("status") or {}).get("userInfo") or {}).get("username") or "")
 
     def may(self, namespace: str, verb: str, group: str, resource: str) -> bool:
         """Ask whether the user may do something."""
