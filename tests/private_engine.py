@@ -18,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _LOOPBACK_UP = (
@@ -150,23 +151,41 @@ class PrivateEngine:
 
     def busybox_image(self, name: str = "transload-test/busybox:1") -> str:
         """Make the image that most tests run; return its name."""
-        program = shutil.which("busybox", path=self._environment["PATH"])
-        assert program is not None
         archive = self.folder / "busybox.tar"
         with tarfile.open(archive, "w") as tar:
-            tar.add(program, "bin/busybox")
-            for applet in APPLETS.split():
-                _link(tar, f"bin/{applet}", "busybox")
+            self._add_busybox(tar, APPLETS)
             _script(tar, "bin/printenv", PRINTENV)
             _folder(tar, "tmp", 0o1777)
         self.load(archive, name)
         return name
 
-    def python_image(self, name: str = "transload-test/python:1") -> str:
-        """Make an image of this very Python with NumPy and scikit-learn, at the same paths; return its name."""
+    def _add_busybox(self, tar: tarfile.TarFile, applets: str) -> None:
+        program = shutil.which("busybox", path=self._environment["PATH"])
+        assert program is not None
+        tar.add(program, "bin/busybox")
+        for applet in applets.split():
+            _link(tar, f"bin/{applet}", "busybox")
+
+    def python_image(
+        self,
+        name: str = "transload-test/python:1",
+        packages: Sequence[str] = ("scikit-learn",),
+        folders: Sequence[Path] = (),
+        applets: str = "",
+    ) -> str:
+        """Make an image of this very Python with some packages, at the same paths; return its name.
+
+        Args:
+            name: the image.
+            packages: distributions, each with all that it requires (scikit-learn brings NumPy).
+            folders: further packages as folders of sources, which go where the others are.
+            applets: names of small programs that the image has too, as the one with a shell does.
+        """
         archive = self.folder / "python.tar"
         with tarfile.open(archive, "w") as tar:
-            _add_python(tar)
+            _add_python(tar, packages, folders)
+            if applets:
+                self._add_busybox(tar, applets)
             _folder(tar, "tmp", 0o1777)
         self.load(archive, name)
         archive.unlink()
@@ -194,19 +213,22 @@ def _folder(tar: tarfile.TarFile, name: str, mode: int = 0o755) -> None:
     tar.addfile(entry)
 
 
-def _add_python(tar: tarfile.TarFile) -> None:
+def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Sequence[Path]) -> None:
     """Add the interpreter, its library, some packages and every shared library that they link to."""
     base, environment = Path(sys.base_prefix), Path(sys.prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     binary = Path(os.path.realpath(sys.executable))
     parts = [binary, base / "lib" / version]
-    parts += [environment / "lib" / version / "site-packages" / name for name in sorted(_packages("scikit-learn"))]
+    site = environment / "lib" / version / "site-packages"
+    parts += [site / name for name in sorted(set().union(*map(_packages, packages)))]
     native: set[str] = {str(binary)}
     for part in (part for part in parts if part.exists()):
         tar.add(part, str(part).lstrip("/"), filter=_slim)
         native |= {str(path) for path in part.rglob("*.so*") if not _LEFT_OUT & set(path.parts[len(part.parts) :])}
     for library in sorted(_libraries(native)):
         tar.add(os.path.realpath(library), library.lstrip("/"))
+    for folder in folders:
+        tar.add(folder, str(site / folder.name).lstrip("/"), filter=_slim)
     if environment != base:
         tar.add(environment / "pyvenv.cfg", str(environment / "pyvenv.cfg").lstrip("/"))
         for program in ("python", "python3", version):
