@@ -54,7 +54,7 @@ def component_spec_from_app(
         SpecError: for a wrong source, argument or input.
     """
     plan = make_plan(source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results)
-    return _yaml(_component(plan, python))
+    return component_yaml(_component(plan, python))
 
 
 def component_from_app(
@@ -87,7 +87,7 @@ def component_from_app(
     """
     plan = make_plan(source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results)
     made = TaskSettings.of(plan.app, **settings)
-    text = _yaml(_component(plan, python))
+    text = component_yaml(_component(plan, python))
     from transload_kfp.component import load_app_component
 
     return load_app_component(text, {port.source: port.name for port in plan.inputs}, plan.identity, made)
@@ -130,7 +130,8 @@ def _component(plan: Plan, python: str) -> dict[str, Any]:
     return made
 
 
-def _yaml(component: dict[str, Any]) -> str:
+def component_yaml(component: Mapping[str, Any]) -> str:
+    """Return a component as YAML text, its programs as blocks that people can read."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -141,7 +142,7 @@ def _yaml(component: dict[str, Any]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if block else None)
 
     Dumper.add_representer(str, text)
-    return str(yaml.dump(component, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
+    return str(yaml.dump(dict(component), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 class KfpAdapter:

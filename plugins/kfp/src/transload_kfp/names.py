@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from keyword import iskeyword
 from typing import Final
 
 _DIGEST: Final = 6
@@ -31,7 +32,7 @@ def port_names(names: Iterable[str]) -> dict[str, str]:
     A name that is valid already stays as it is; others give way to it.
     """
     given = list(dict.fromkeys(names))
-    made = {name: name for name in given if re.fullmatch("[a-z][0-9a-z_]*(?<!_)", name)}
+    made = {name: name for name in given if re.fullmatch("[a-z][0-9a-z_]*(?<!_)", name) and not iskeyword(name)}
     taken = set(made)
     for name in given:
         if name in made:
@@ -40,7 +41,7 @@ def port_names(names: Iterable[str]) -> dict[str, str]:
         candidate = slug if slug and slug[0].isalpha() and name.isascii() else f"{slug or 'x'}_{_digest(name)}"
         if not candidate[0].isalpha():
             candidate = f"x_{candidate}"
-        if candidate in taken:
+        if candidate in taken or iskeyword(candidate):
             candidate = f"{candidate}_{_digest(name)}"
         made[name] = candidate
         taken.add(candidate)

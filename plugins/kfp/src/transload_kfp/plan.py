@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -13,6 +12,7 @@ from transload.components import Component, Parameter, as_component, build
 from transload.errors import SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef, Role, macros
+from transload_kfp.fields import get_field, in_command, set_field
 from transload_kfp.late import Late, NeedsValue, has_mark, mark, pieces, plain, stand_in
 from transload_kfp.names import port_names
 from transload_kfp.refusals import refuse_inexpressible
@@ -23,7 +23,6 @@ RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name")
 """Inputs that take what Kubeflow Pipelines knows of the task; a backend resolves it only as a whole input."""
 
-_PATH: Final = re.compile(r"(args|env)\[(.+)\]\Z", re.DOTALL)
 _TYPES: Final = (str, int, float, bool)
 
 
@@ -325,7 +324,7 @@ def _of_app(app: AppDef, inputs: Sequence[str] | Mapping[str, Any] | None, artif
         path, kind = given if isinstance(given, tuple) else (given, str)
         if kind not in _TYPES:
             raise SpecError(f"inputs[{each!r}]: type {kind!r}: must be str, int, float or bool")
-        before = _replace(app.roles[0], each, path)
+        before = _replace(app, each, path)
         if has_mark(before):
             raise SpecError(f"inputs[{each!r}]={path!r}: two inputs for one text, or a macro in it")
         if each in artifacts:
@@ -353,25 +352,15 @@ def _read(text: str, kind: type) -> Any:
     return kind(text)
 
 
-def _replace(role: Role, name: str, path: object) -> str:
+def _replace(app: AppDef, name: str, path: Any) -> str:
     """Put a mark in the place of a text of the role; return what stood there."""
-    match = _PATH.match(path) if isinstance(path, str) else None
-    if match is None:
-        raise SpecError(f"inputs[{name!r}]={path!r}: must be 'args[2]', 'args[--lr]' or 'env[NAME]'")
-    where, key = match.groups()
-    if where == "env":
-        if key not in role.env:
-            raise SpecError(f"inputs[{name!r}]={path!r}: there is no such variable; env has {', '.join(role.env) or 'none'}")
-        before, role.env[key] = role.env[key], mark(name)
-        return before
-    if key.isdigit() and int(key) < len(role.args):
-        before, role.args[int(key)] = role.args[int(key)], mark(name)
-        return before
-    for index, arg in enumerate(role.args):
-        if arg == key and index + 1 < len(role.args):
-            before, role.args[index + 1] = role.args[index + 1], mark(name)
-            return before
-        if arg.startswith(f"{key}="):
-            role.args[index] = f"{key}={mark(name)}"
-            return arg[len(key) + 1 :]
-    raise SpecError(f"inputs[{name!r}]={path!r}: there is no such argument; args are {role.args!r}")
+    if not in_command(path):
+        raise SpecError(
+            f"inputs[{name!r}]={path!r}: must be 'args[2]', 'args[--lr]' or 'env[NAME]'; launcher_from_app takes more"
+        )
+    try:
+        before = str(get_field(app, path))
+        set_field(app, path, mark(name))
+    except SpecError as exc:
+        raise SpecError(f"inputs[{name!r}]: {exc}") from exc
+    return before
