@@ -76,3 +76,35 @@ def load_app_component(
 ) -> AppComponent:
     """Return the component of a component YAML."""
     return AppComponent(components.load_component_from_text(text), ports, identity, settings, text)
+
+
+class SearchComponent(BaseComponent):
+    """A component that runs a search; what defines the search is filled in.
+
+    Args:
+        loaded: the component as KFP has loaded it.
+        constants: input → value, unless the call gives another.
+        settings: of each task.
+    """
+
+    def __init__(self, loaded: BaseComponent, constants: Mapping[str, Any], settings: TaskSettings) -> None:
+        super().__init__(component_spec=loaded.component_spec)
+        self.constants = dict(constants)
+        self.settings = settings
+
+    def __call__(self, *args: Any, **arguments: Any) -> dsl.PipelineTask:
+        """Return a task.
+
+        Args:
+            args: none; KFP takes arguments by name.
+            arguments: input → value.
+        """
+        known = {"job_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "job_name": dsl.PIPELINE_JOB_NAME_PLACEHOLDER}
+        task = super().__call__(*args, **{**known, **self.constants, **arguments})
+        if Pipeline.get_default_pipeline() is None:
+            return task
+        return self.settings.apply(task.set_caching_options(False))
+
+    def execute(self, **kwargs: Any) -> Any:
+        """Not possible: a search runs as a task."""
+        raise NotImplementedError

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.pipelines import AdapterCapabilities
 from transload_kfp.command import container_of
@@ -161,3 +162,40 @@ class KfpAdapter:
             "deferred": "a launcher is a small pod that waits",
         }
     )
+
+    def convert(self, source: Any, **host_options: Any) -> AppComponent:
+        """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given.
+
+        Args:
+            source: an AppDef, its JSON, a component, or a `transload.pipelines.Launch`.
+            host_options: arguments of `component_from_app` or `launcher_from_app`.
+
+        Raises:
+            UnsupportedFeature: for what one component cannot express, by field name.
+            SpecError: for a wrong source, argument or input.
+            ConfigError: for a wrong option.
+        """
+        if _launches(host_options):
+            from transload_kfp.launcher_component import launcher_from_app
+
+            return launcher_from_app(source, **host_options)
+        return component_from_app(source, **host_options)
+
+    def dry_run(self, source: Any, **host_options: Any) -> str:
+        """Return the component YAML; of a launcher, what it would submit. Arguments and errors as in `convert`."""
+        if _launches(host_options):
+            from transload_kfp.launcher_component import dry_run_launcher
+
+            return dry_run_launcher(source, **host_options)
+        settings = {name: host_options.pop(name) for name in list(host_options) if name in _SETTINGS}
+        text = component_spec_from_app(source, **host_options)
+        TaskSettings().updated(**settings)
+        return text
+
+
+_SETTINGS: Final = frozenset(each.name for each in fields(TaskSettings))
+
+
+def _launches(host_options: dict[str, Any]) -> bool:
+    launcher = host_options.pop("launcher", None)
+    return bool(launcher) or any(name in host_options for name in ("scheduler", "cfg"))

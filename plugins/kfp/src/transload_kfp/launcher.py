@@ -125,7 +125,7 @@ def run_launch(spec: LaunchSpec, arguments: Mapping[str, Any], place: Place) -> 
         if spec.dry_run:
             print(execution.dry_run(), flush=True)  # noqa: T201
             return Outcome()
-        with _killed_by_sigterm(execution):
+        with killed_by_sigterm(execution):
             results = execution.run()
     except TransloadError as exc:
         say(str(exc))
@@ -157,7 +157,9 @@ def say(text: str) -> None:
     print(f"[transload] {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-class _killed_by_sigterm:  # noqa: N801 - reads as what it does
+class killed_by_sigterm:  # noqa: N801 - reads as what it does
+    """For the length of a ``with``, SIGTERM does to the app what ``on_kill`` says."""
+
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._before: Any = None

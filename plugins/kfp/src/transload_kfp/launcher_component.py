@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
@@ -14,6 +12,7 @@ from transload.pipelines import Launch
 from transload.specs import AppDef
 from transload_kfp.convert import Results, component_yaml
 from transload_kfp.fields import field_type, get_field
+from transload_kfp.generated import python_component
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
 from transload_kfp.names import component_name, port_names
 from transload_kfp.ports import ARTIFACT, KFP_TYPES, InputPort, default_text, output_ports
@@ -122,15 +121,11 @@ def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None,
     ports, paths = _ports(launch, settled, options.get("inputs"), tuple(options.get("artifacts") or ()))
     if settled:
         launch = Launch.of(launch, args={**_settled(launch), **settled})
-    spec = LaunchSpec(_pure(launch), dict(options.get("options") or {}), ports, paths, dry_run=True)
+    spec = LaunchSpec(launch.to_dict(), dict(options.get("options") or {}), ports, paths, dry_run=True)
     named = {port.source: port.name for port in ports}
     return execution_of(
         spec, {named.get(name, name): value for name, value in (arguments or {}).items()}, Place()
     ).dry_run()
-
-
-def _pure(launch: Launch) -> dict[str, Any]:
-    return launch.to_dict()
 
 
 def _settled(launch: Launch) -> dict[str, Any]:
@@ -246,18 +241,8 @@ def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
 
 
 def _python(spec: LaunchSpec, title: str, image: str, packages: Sequence[str]) -> Any:
-    """Return a lightweight Python component: KFP takes a function's source, so the function is written here."""
-    from kfp import dsl
-
     function = component_name(title).replace("-", "_")
-    source = "from typing import *\n" + _source(spec, function)
-    file = f"<transload launcher {function} {len(source)}-{zlib.crc32(source.encode())}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # where inspect looks for it
-    scope: dict[str, Any] = {"dsl": dsl, "__name__": f"transload_kfp.generated.{function}"}
-    exec(compile(source, file, "exec", dont_inherit=True), scope)  # noqa: S102 - our own text
-    return dsl.component(
-        scope[function], base_image=image, packages_to_install=list(packages) or None, install_kfp_package=False
-    )
+    return python_component(_source(spec, function), function, image, packages)
 
 
 def _source(spec: LaunchSpec, function: str) -> str:
