@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from transload.pipelines import Launch
 
 _EPILOG = """
-APP is a file with an AppDef as JSON, or a component: a name, FILE[:FUNCTION] or package.module:function. Arguments after
--- are the component's, settled now; the others become parameters of the pipeline.
+APP is a file with an AppDef as JSON, or a component: a name, FILE[:FUNCTION] or package.module:function. Arguments
+after -- are the component's, settled now; the others become parameters of the pipeline.
 
 \b
   transload kfp compile train.py -o pipeline.yaml --result accuracy:float -- --epochs 3
@@ -35,7 +35,11 @@ def command() -> None:
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where the pipeline goes; - for stdout.")
 @click.option("--name", metavar="NAME", help="Name of the pipeline; default: the app's.")
 @click.option(
-    "--result", "results", multiple=True, metavar="NAME[:TYPE]", help="A result that becomes an output: int, float, str."
+    "--result",
+    "results",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A result that becomes an output: int, float, str.",
 )
 @click.option("--input", "inputs", multiple=True, metavar="NAME[=PATH]", help="What becomes a parameter; default: all.")
 @click.option("--launcher", is_flag=True, help="Submit the app through a scheduler, from a task of its own.")
@@ -94,7 +98,9 @@ def _settled(found: Any, arguments: tuple[str, ...], arguments_of: Any) -> dict[
     dummies = {"str": "x", "int": 1, "float": 1.0, "bool": True}
     open_values = {item.name: dummies.get(item.type_name, "") for item in found.parameters if item.required}
     typed = arguments_of(found, list(arguments), open_values)
-    marked = {word.removeprefix("--").partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")}
+    marked = {
+        word.removeprefix("--").partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")
+    }
     rest = found.varargs
     keep = {name: value for name, value in typed.items() if name in marked}
     if rest is not None and typed.get(rest.name):
@@ -115,9 +121,7 @@ def _component(launch: Launch, options: dict[str, Any]) -> Any:
     given: dict[str, Any] = {"inputs": _inputs(launch, options["inputs"]), "results": _results(options["results"])}
     if not options["launcher"]:
         return component_from_app(launch, **given)
-    return launcher_from_app(
-        launch, scheduler=options["scheduler"], cfg=_cfg(options), image=options["image"], **given
-    )
+    return launcher_from_app(launch, scheduler=options["scheduler"], cfg=_cfg(options), image=options["image"], **given)
 
 
 def _shown(launch: Launch, options: dict[str, Any]) -> str:

@@ -49,7 +49,9 @@ def inline_source() -> str:
 
 def _values(plan: Plan) -> dict[str, str]:
     """Return name of a run-time value → what stands for it in a command, in a fixed order."""
-    places = {port.source: port.placeholder for port in plan.inputs if port.source in plan.marks or port.type != ARTIFACT}
+    places = {
+        port.source: port.placeholder for port in plan.inputs if port.source in plan.marks or port.type != ARTIFACT
+    }
     return {**places, **{name: InputPort(name, name).placeholder for name in plan.identity}}
 
 

@@ -94,9 +94,7 @@ def component_from_app(
     return load_app_component(text, {port.source: port.name for port in plan.inputs}, plan.identity, made)
 
 
-def container_from_app(
-    source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any
-) -> PipelineTask:
+def container_from_app(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> PipelineTask:
     """Run an app inside a pipeline function; return the task.
 
     Args:
@@ -133,7 +131,7 @@ def _component(plan: Plan, python: str) -> dict[str, Any]:
 
 def component_yaml(component: Mapping[str, Any]) -> str:
     """Return a component as YAML text, its programs as blocks that people can read."""
-    import yaml
+    import yaml  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     class Dumper(yaml.SafeDumper):
         """Writes texts of several lines as blocks, which people can read."""

@@ -94,9 +94,12 @@ class _LateBool(Late):
 
 
 _ALLOWED: Final = frozenset(
-    "__new__ __init__ __init_subclass__ __subclasshook__ __class__ __getattribute__ __setattr__ __delattr__ __dir__ __doc__ "
-    "__str__ __repr__ __format__ __hash__ __sizeof__ __reduce__ __reduce_ex__ __getnewargs__ __getstate__ __getformat__ "
-    "__add__ join format encode __len__".split()
+    name if name in ("join", "format", "encode") else f"__{name}__"
+    for name in (
+        *("new", "init", "init_subclass", "subclasshook", "class", "getattribute", "setattr", "delattr", "dir", "doc"),
+        *("str", "repr", "format", "hash", "sizeof", "reduce", "reduce_ex", "getnewargs", "getstate", "getformat"),
+        *("add", "len", "join", "encode"),
+    )
 )
 _NUMERIC_TOO: Final = frozenset(["__add__", "__hash__"])
 
@@ -108,7 +111,7 @@ def _guard(cls: type, base: type, name: str) -> None:
         caller = sys._getframe(1).f_globals.get("__name__", "")
         if original is not None and caller.startswith("transload.specs"):
             return original(self, *args)  # our own validation looks at it, and decides nothing by it
-        self._refuse(f"needs its value ({name.strip('_')})")
+        return self._refuse(f"needs its value ({name.strip('_')})")
 
     setattr(cls, name, guarded)
 
@@ -130,7 +133,7 @@ def _guard_truth(cls: type) -> None:
     def truth(self: Any) -> bool:
         if sys._getframe(1).f_globals.get("__name__", "").startswith("transload.specs"):
             return True
-        self._refuse("asks whether it is empty")
+        raise NeedsValue(self.late_name, "the component function asks whether it is empty")
 
     cls.__bool__ = truth  # type: ignore[attr-defined]
 

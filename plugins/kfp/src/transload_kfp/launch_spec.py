@@ -1,4 +1,4 @@
-"""What a launcher component carries: the launch, the options, what its inputs set. JSON, encoded. No KFP, nothing runs."""
+"""What a launcher component carries: the launch, its options, what its inputs set. Nothing runs here, no KFP."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ class LaunchSpec:
         try:
             data = json.loads(base64.b64decode(text, validate=True))
             if data.pop("schema") > SCHEMA:
-                raise SpecError(f"launcher: its component was compiled by a newer transload-kfp (reads schema {SCHEMA})")
+                raise SpecError(
+                    f"launcher: its component was compiled by a newer transload-kfp (reads schema {SCHEMA})"
+                )
             data["inputs"] = [InputPort(*each) for each in data["inputs"]]
             data["outputs"] = [OutputPort(*each) for each in data["outputs"]]
             return LaunchSpec(**data)

@@ -147,7 +147,7 @@ def exit_code(error: TransloadError) -> int:
         (Detached, EXIT_DETACHED),
         ((SpecError, ConfigError, PluginError), EXIT_WRONG),
     ):
-        if isinstance(error, kind):  # type: ignore[arg-type]
+        if isinstance(error, kind):
             return code
     return EXIT_FAILED
 

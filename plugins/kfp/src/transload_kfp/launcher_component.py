@@ -58,7 +58,7 @@ def launcher_from_app(
         name: name of the component; default: the app's.
         args: arguments of the component function that are settled now.
         inputs: of a component function: the arguments that become inputs; None: all. Of an AppDef: name → path of a
-            field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``, ``"args[--lr]"``, ``"env[NAME]"``.
+            field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``, ``"args[--lr]"``, ``"env[A]"``.
         artifacts: inputs that take an artifact and give its path in the launcher.
         results: results that become output parameters; see `component_from_app`.
         tracker_base: where the app reports; None: where the scheduler says.
@@ -256,13 +256,11 @@ def _source(spec: LaunchSpec, function: str) -> str:
     outputs = [] if spec.dry_run else [("handle", "str"), *((port.name, _PYTHON[port.type]) for port in spec.outputs)]
     fields = ", ".join(f'("{name}", {kind})' for name, kind in outputs)
     returned = f'NamedTuple("Outputs", [{fields}])'
-    given = ", ".join(
-        f'"{port.name}": {port.name}{".path" if port.type == ARTIFACT else ""}' for port in spec.inputs
-    )
+    given = ", ".join(f'"{port.name}": {port.name}{".path" if port.type == ARTIFACT else ""}' for port in spec.inputs)
     place = ", ".join(f'"{name.removeprefix("transload_")}": {name}' for name in (*IDENTITY, KEY))
     body = [
         "    from transload_kfp.launcher import launch_in_component",
-        f"    place = {{{place}, \"parent\": {PARENT}}}",
+        f'    place = {{{place}, "parent": {PARENT}}}',
         f"    given = {{{given}}}",
         f'    found = launch_in_component("{spec.encode()}", given, place, results, metrics)',
     ]

@@ -39,7 +39,10 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
         default = inspect.Parameter.empty if not spec.optional else spec.default
         parameters.append(
             inspect.Parameter(
-                each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind if default is not None else kind | None
+                each,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=kind if default is not None else kind | None,
             )
         )
 

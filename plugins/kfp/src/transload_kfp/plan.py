@@ -15,8 +15,8 @@ from transload.specs import AppDef, Role, macros
 from transload_kfp.fields import get_field, in_command, set_field
 from transload_kfp.late import Late, NeedsValue, has_mark, mark, pieces, plain, stand_in
 from transload_kfp.names import port_names
-from transload_kfp.refusals import refuse_inexpressible
 from transload_kfp.ports import ARTIFACT, KFP_TYPES, InputPort, OutputPort, default_text, output_ports
+from transload_kfp.refusals import refuse_inexpressible
 
 TRACKER: Final = "tracker_base"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
@@ -94,7 +94,8 @@ def make_plan(
         name: name of the component to be.
         args: arguments of the component function that are settled now.
         inputs: of a component function: the arguments that become inputs; None: all that can. Of an AppDef: name →
-            ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or a pair of that and ``str``, ``int``, ``float``, ``bool``.
+            ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or a pair of that and ``str``, ``int``, ``float``,
+            ``bool``.
         artifacts: inputs that take an artifact and give its path.
         results: see `transload_kfp.component_from_app`.
 
@@ -131,9 +132,11 @@ def _of_component(
         for each in given:
             if each not in known:
                 raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
-    candidates = [known[each] for each in inputs] if inputs is not None else [
-        item for item in found.parameters if item.annotation in _TYPES and item.name != TRACKER
-    ]
+    candidates = (
+        [known[each] for each in inputs]
+        if inputs is not None
+        else [item for item in found.parameters if item.annotation in _TYPES and item.name != TRACKER]
+    )
     late = {item.name: item for item in candidates if item.name not in settled}
     for each in (*artifacts, *(each for each in late if inputs is not None)):
         _check_input(found, known[each], each in artifacts)
@@ -162,7 +165,9 @@ def _ways_out(name: str) -> str:
 
 def _check_input(found: Component, item: Parameter, artifact: bool) -> None:
     if artifact and item.annotation is not str:
-        raise SpecError(f"artifacts: argument {item.name!r} of {found.name} is {item.type_name}: must be a str, for a path")
+        raise SpecError(
+            f"artifacts: argument {item.name!r} of {found.name} is {item.type_name}: must be a str, for a path"
+        )
     if item.kind == "varargs" or item.annotation not in _TYPES:
         raise SpecError(
             f"inputs: argument {item.name!r} of {found.name} is {item.type_name}: only str, int, float and bool can be "
@@ -296,9 +301,7 @@ def with_macros(app: AppDef) -> AppDef:
     """Return a copy of the app with its macros replaced: the app's id by marks, for only the run knows it."""
     values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV)
     app = copy.copy(app)
-    uses_rank0 = [
-        any(macros.rank0_env in text for text in (*role.args, *role.env.values())) for role in app.roles
-    ]
+    uses_rank0 = [any(macros.rank0_env in text for text in (*role.args, *role.env.values())) for role in app.roles]
     app.roles = [values.apply(role) for role in app.roles]
     for role, uses in zip(app.roles, uses_rank0, strict=True):
         if uses:

@@ -107,7 +107,9 @@ def output_ports(results: Mapping[str, type] | Iterable[str] | None, taken: Iter
     if results is None:
         return []
     typed: dict[Any, Any] = (
-        dict(results) if isinstance(results, Mapping) else dict.fromkeys([results] if isinstance(results, str) else results, float)
+        dict(results)
+        if isinstance(results, Mapping)
+        else dict.fromkeys([results] if isinstance(results, str) else results, float)
     )
     reserved = list(taken)
     made = []
@@ -135,5 +137,7 @@ def default_text(value: object, path: str) -> str:
         value = json.dumps(value)
     text = repr(value) if isinstance(value, float) else str(value)
     if TEMPLATE.search(text):
-        raise SpecError(f"{path}={text!r}: a default must not look like a placeholder of Kubeflow Pipelines ({{{{$…}}}})")
+        raise SpecError(
+            f"{path}={text!r}: a default must not look like a placeholder of Kubeflow Pipelines ({{{{$…}}}})"
+        )
     return text

@@ -47,7 +47,9 @@ def refuse_inexpressible(app: AppDef) -> None:
 
 def _refuse_parts(role: Role, path: str) -> None:
     if not role.image or role.image.startswith(("/", ".", "<")):
-        raise SpecError(f"{path}.image={role.image!r}: must be the name of a container image; {LAUNCHER} that takes folders")
+        raise SpecError(
+            f"{path}.image={role.image!r}: must be the name of a container image; {LAUNCHER} that takes folders"
+        )
     for name, source in role.secrets.items():
         kind, _, rest = source.partition(":")
         if kind != "k8s" or not all(rest.partition("/")):

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadTimeout
 from transload.pipelines import Patience, StateUnknown
-from transload.specs import AppState, AppStatus, ReplicaState, ReplicaStatus, RoleStatus, is_terminal
+from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_kfp.states import STATES
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _get(client: Client, run_id: str) -> Any:
 
 
 def _ask(run_id: str, question: Callable[[], Any]) -> Any:
-    import kfp_server_api
+    import kfp_server_api  # type: ignore[import-not-found,import-untyped,unused-ignore]
     import urllib3
 
     try:
@@ -185,10 +186,10 @@ def _status(task: Any, path: str) -> AppStatus:
     state, message = STATES.to_app(word), _message(task.error)
     # each try begins with PENDING or RUNNING after a failure
     history = [_word(each.state) for each in task.state_history or ()]
-    restarts = sum(1 for one, two in zip(history, history[1:], strict=False) if one == "FAILED" and two != "FAILED")
+    restarts = sum(1 for one, two in pairwise(history) if one == "FAILED" and two != "FAILED")
     replica = ReplicaStatus(
         0,
-        ReplicaState[state.name],
+        state,
         path,
         task.pod_name or "",
         start_time=_seconds(task.start_time),
@@ -214,4 +215,4 @@ def _message(error: Any) -> str:
 
 def _seconds(moment: datetime | None) -> float | None:
     # a backend writes the year 1 or 1970 for what has not happened
-    return None if moment is None or moment.year <= 1970 else moment.timestamp()  # noqa: PLR2004
+    return None if moment is None or moment.year <= 1970 else moment.timestamp()

@@ -13,13 +13,13 @@ from transload_kfp.search_steps import encode_search
 
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every upstream output there,
 # and loops only over an output called Output. So an item says which trial it is and where.
-_SUGGEST: Final = '''
+_SUGGEST: Final = """
 def suggest_trials(search: str, tracker_base: str, own: bool, round: int, job_id: str, job_name: str) -> List[str]:
     from transload_kfp.search_steps import Steps, ending, run_base
     base = run_base(tracker_base, job_id, job_name, own=own)
     return ending(lambda: Steps(search, base).suggest(int(round)))
-'''
-_TRIAL: Final = '''
+"""
+_TRIAL: Final = """
 def run_trial(search: str, round: int, trial: str, metrics: dsl.Output[dsl.Metrics]) -> str:
     import json
     from transload_kfp.search_steps import Steps, base_of, ending
@@ -28,8 +28,8 @@ def run_trial(search: str, round: int, trial: str, metrics: dsl.Output[dsl.Metri
         if found.get(name) is not None:
             metrics.log_metric(name, found[name])
     return json.dumps(found)
-'''
-_OBSERVE: Final = '''
+"""
+_OBSERVE: Final = """
 def observe_trials(
     search: str, outcomes: List[str], last: bool, metrics: dsl.Output[dsl.Metrics]
 ) -> NamedTuple("Outputs", [("best", str), ("base", str)]):
@@ -41,8 +41,8 @@ def observe_trials(
     summary = ledger.finish() if last else ledger.summary()
     log_best(metrics, summary)
     return namedtuple("Outputs", "best base")(best_text(summary), base)
-'''
-_ALL: Final = '''
+"""
+_ALL: Final = """
 def run_search(
     search: str, tracker_base: str, own: bool, job_id: str, job_name: str, metrics: dsl.Output[dsl.Metrics]
 ) -> NamedTuple("Outputs", [("best", str), ("base", str)]):
@@ -52,7 +52,7 @@ def run_search(
     summary = ending(lambda: Steps(search, base).run_all())
     log_best(metrics, summary)
     return namedtuple("Outputs", "best base")(best_text(summary), base)
-'''
+"""
 
 
 def search_pipeline(
@@ -104,7 +104,7 @@ def search_pipeline(
         return task.set_retry(retries) if retries else task
 
     def run(tracker_base: str = tracker_base) -> str:
-        base: Any = None
+        base = last = None
         for number in range(rounds):
             first = setup(
                 suggest(
@@ -128,6 +128,7 @@ def search_pipeline(
                 f"round {number}: observe",
             )
             base = last.outputs["base"]
+        assert last is not None
         return last.outputs["best"]  # type: ignore[no-any-return]
 
     run.__annotations__ = {"tracker_base": str, "return": str}

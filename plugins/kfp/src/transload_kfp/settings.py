@@ -89,9 +89,8 @@ class TaskSettings:
 
     def with_metadata(self, app: AppDef) -> TaskSettings:
         """Return the settings with what the app's and the role's metadata say."""
-        made = self
         labels, annotations = _split_metadata(app.metadata)
-        made = replace(made, labels=labels, annotations=annotations)
+        made = replace(self, labels=labels, annotations=annotations)
         for key, value in app.roles[0].metadata.items():
             if not key.startswith(METADATA):
                 continue
@@ -104,7 +103,9 @@ class TaskSettings:
             if name == "tolerations":
                 made = replace(made, tolerations=tuple(value))
             else:
-                made = replace(made, **{name: {**getattr(made, name), **{k: str(v) for k, v in value.items()}}})
+                texts = {str(label): str(text) for label, text in dict(value).items()}
+                changes: dict[str, Any] = {name: {**getattr(made, name), **texts}}
+                made = replace(made, **changes)
         return made
 
     def updated(self, **given: Any) -> TaskSettings:
@@ -117,7 +118,7 @@ class TaskSettings:
         for name in given:
             if name not in known:
                 raise ConfigError(f"unknown setting {name!r}: {nearest(name, known)}")
-        merged = {
+        merged: dict[str, Any] = {
             name: {**getattr(self, name), **value} if isinstance(getattr(self, name), Mapping) else value
             for name, value in given.items()
             if value is not None
@@ -213,6 +214,8 @@ def _split_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, str], dict[s
     annotations: dict[str, str] = {}
     for name, value in metadata.items():
         if not _LABEL.match(name):
-            raise SpecError(f"metadata[{name!r}]: must be letters, digits, '-', '_', '.': it becomes a label of the pod")
+            raise SpecError(
+                f"metadata[{name!r}]: must be letters, digits, '-', '_', '.': it becomes a label of the pod"
+            )
         (labels if _VALUE.match(str(value)) else annotations)[name] = str(value)
     return labels, annotations
