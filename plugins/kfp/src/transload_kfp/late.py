@@ -93,14 +93,14 @@ class _LateBool(Late):
         return mark(self.late_name, self.late_probe)
 
 
-_ALLOWED: Final = frozenset(
-    name if name in ("join", "format", "encode") else f"__{name}__"
+_ALLOWED: Final = frozenset({"join", "format", "encode"}) | {
+    f"__{name}__"
     for name in (
         *("new", "init", "init_subclass", "subclasshook", "class", "getattribute", "setattr", "delattr", "dir", "doc"),
         *("str", "repr", "format", "hash", "sizeof", "reduce", "reduce_ex", "getnewargs", "getstate", "getformat"),
-        *("add", "len", "join", "encode"),
+        *("add", "len"),
     )
-)
+}
 _NUMERIC_TOO: Final = frozenset(["__add__", "__hash__"])
 
 
