@@ -18,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _LOOPBACK_UP = (
@@ -170,7 +170,7 @@ class PrivateEngine:
         self,
         name: str = "transload-test/python:1",
         packages: Sequence[str] = ("scikit-learn",),
-        folders: Sequence[Path] = (),
+        folders: Mapping[str, Path] | None = None,
         applets: str = "",
     ) -> str:
         """Make an image of this very Python with some packages, at the same paths; return its name.
@@ -178,21 +178,23 @@ class PrivateEngine:
         Args:
             name: the image.
             packages: distributions, each with all that it requires (scikit-learn brings NumPy).
-            folders: further packages as folders of sources, which go where the others are.
+            folders: path in the image → folder that goes there.
             applets: names of small programs that the image has too, as the one with a shell does.
         """
         archive = self.folder / "python.tar"
         with tarfile.open(archive, "w") as tar:
-            _add_python(tar, packages, folders)
+            _add_python(tar, packages, folders or {})
             if applets:
                 self._add_busybox(tar, applets)
+                # a link would not find the environment that the interpreter belongs to
+                _script(tar, "usr/local/bin/python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
             _folder(tar, "tmp", 0o1777)
         self.load(archive, name)
         archive.unlink()
         return name
 
 
-_LEFT_OUT = frozenset({"site-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip", "__pycache__"})
+_LEFT_OUT = frozenset({"site-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"})
 
 
 def _link(tar: tarfile.TarFile, name: str, target: str) -> None:
@@ -213,7 +215,7 @@ def _folder(tar: tarfile.TarFile, name: str, mode: int = 0o755) -> None:
     tar.addfile(entry)
 
 
-def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Sequence[Path]) -> None:
+def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[str, Path]) -> None:
     """Add the interpreter, its library, some packages and every shared library that they link to."""
     base, environment = Path(sys.base_prefix), Path(sys.prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -227,8 +229,8 @@ def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Sequence
         native |= {str(path) for path in part.rglob("*.so*") if not _LEFT_OUT & set(path.parts[len(part.parts) :])}
     for library in sorted(_libraries(native)):
         tar.add(os.path.realpath(library), library.lstrip("/"))
-    for folder in folders:
-        tar.add(folder, str(site / folder.name).lstrip("/"), filter=_slim)
+    for path, folder in folders.items():
+        tar.add(folder, path.lstrip("/"), filter=_slim)
     if environment != base:
         tar.add(environment / "pyvenv.cfg", str(environment / "pyvenv.cfg").lstrip("/"))
         for program in ("python", "python3", version):
@@ -260,7 +262,7 @@ def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = entry.name.split("/")
     # numpy and scikit-learn import some of their own test folders
     library = "site-packages" in parts[:-1]
-    unwanted = {"__pycache__"} if library else _LEFT_OUT
+    unwanted = set() if library else _LEFT_OUT
     return None if parts[-1] in unwanted or parts[-1].startswith("config-3") else entry
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-sys.path[:0] = [path for path in (str(Path(__file__).parent),) if path not in sys.path]
 ROOT = Path(__file__).parents[2]
-BUSYBOX_APPLETS = "sh mktemp cat sleep env printf true false mkdir"
+sys.path[:0] = [path for path in (str(Path(__file__).parent), str(ROOT / "examples" / "kfp")) if path not in sys.path]
+BUSYBOX_APPLETS = "sh mktemp cat sleep env printf true false mkdir rm echo tr"
 
 
 def _load(name: str) -> ModuleType:
@@ -43,14 +44,16 @@ def image(private_engine: Any) -> str:
     import transload
     import transload_kfp
 
+    site = Path(sysconfig.get_path("purelib"))
     name: str = private_engine.python_image(
         "transload-test/kfp:1",
         packages=("scikit-learn", "fsspec", "pluggy", "click"),
-        folders=[
-            *(Path(module.__file__).parent for module in (transload, transload_kfp)),
-            ROOT / "examples" / "digits",
-            Path(__file__).with_name("stages"),
-        ],
+        folders={
+            str(site / "transload"): Path(transload.__file__).parent,
+            str(site / "transload_kfp"): Path(transload_kfp.__file__).parent,
+            "/app/digits": ROOT / "examples" / "digits",
+            "/app/kfp": ROOT / "examples" / "kfp" / "app",
+        },
         applets=BUSYBOX_APPLETS,
     )
     return name

@@ -30,6 +30,7 @@ def component_spec_from_app(
     inputs: Sequence[str] | Mapping[str, Any] | None = None,
     artifacts: Sequence[str] = (),
     results: Results | None = None,
+    final_status: str | None = None,
     python: str = "python3",
 ) -> str:
     """Return the component YAML of an app; ``kfp.components.load_component_from_text`` takes it.
@@ -48,13 +49,17 @@ def component_spec_from_app(
         results: results that become output parameters: name → ``str``, ``int`` or ``float``, or names alone (float).
             ``"final/accuracy"`` is the result ``accuracy`` of key ``final``. With results, even none (``{}``), the
             program is started by a few lines of Python, and there is a Metrics artifact.
-        python: the interpreter in the image that runs these lines, 3.6 or later.
+        final_status: argument (or input of an AppDef) that takes how the tasks of a ``dsl.ExitHandler`` ended, as JSON
+            with ``state``, ``pipeline_task_name`` and ``error``: for its exit task.
+        python: the interpreter in the image that runs these lines, 3.7 or later.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.
         SpecError: for a wrong source, argument or input.
     """
-    plan = make_plan(source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results)
+    plan = make_plan(
+        source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results, final_status=final_status
+    )
     return component_yaml(_component(plan, python))
 
 
@@ -66,6 +71,7 @@ def component_from_app(
     inputs: Sequence[str] | Mapping[str, Any] | None = None,
     artifacts: Sequence[str] = (),
     results: Results | None = None,
+    final_status: str | None = None,
     python: str = "python3",
     **settings: Any,
 ) -> AppComponent:
@@ -78,6 +84,7 @@ def component_from_app(
         inputs: what becomes an input.
         artifacts: inputs that take an artifact.
         results: results that become output parameters.
+        final_status: argument that takes the final status, in the task of an exit handler.
         python: the interpreter in the image.
         settings: of each task that is made from it; see `TaskSettings`.
 
@@ -86,7 +93,9 @@ def component_from_app(
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong setting.
     """
-    plan = make_plan(source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results)
+    plan = make_plan(
+        source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results, final_status=final_status
+    )
     made = TaskSettings.of(plan.app, **settings)
     text = component_yaml(_component(plan, python))
     from transload_kfp.component import load_app_component

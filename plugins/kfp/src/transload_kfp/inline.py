@@ -134,8 +134,10 @@ def main(words: list[str]) -> int:
     except (LookupError, ValueError, AttributeError, TypeError, OSError) as error:
         say(f"the app ended well, but {error.args[0] if isinstance(error, LookupError) else error}")
         return EXIT_NO_RESULT
-    artifact = dict(request["outputs"]["artifacts"]["metrics"]["artifacts"][0], metadata=metrics_of(found))
-    write(request["outputs"]["outputFile"], json.dumps({"artifacts": {"metrics": {"artifacts": [artifact]}}}))
+    artifacts = {name: dict(each["artifacts"][0]) for name, each in request["outputs"]["artifacts"].items()}
+    artifacts["metrics"]["metadata"] = metrics_of(found)
+    output = {"artifacts": {name: {"artifacts": [each]} for name, each in artifacts.items()}}
+    write(request["outputs"]["outputFile"], json.dumps(output))
     return 0
 
 

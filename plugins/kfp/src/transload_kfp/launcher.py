@@ -229,9 +229,13 @@ def main(words: list[str]) -> int:
     except LaunchFailed as exc:
         return int(exc.code or 0)
     write_results(folder, outcome)
-    metrics = dict(request["outputs"]["artifacts"]["metrics"]["artifacts"][0], metadata=outcome.metrics)
+    artifacts = {name: dict(each["artifacts"][0]) for name, each in request["outputs"]["artifacts"].items()}
+    artifacts["metrics"]["metadata"] = outcome.metrics
     values = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
-    output = {"parameterValues": values, "artifacts": {"metrics": {"artifacts": [metrics]}}}
+    output = {
+        "parameterValues": values,
+        "artifacts": {name: {"artifacts": [each]} for name, each in artifacts.items()},
+    }
     path = request["outputs"]["outputFile"]
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:

@@ -15,7 +15,7 @@ from transload.specs import AppDef, Role, macros
 from transload_kfp.fields import get_field, in_command, set_field
 from transload_kfp.late import Late, NeedsValue, has_mark, mark, pieces, plain, stand_in
 from transload_kfp.names import port_names
-from transload_kfp.ports import ARTIFACT, KFP_TYPES, InputPort, OutputPort, default_text, output_ports
+from transload_kfp.ports import ARTIFACT, FINAL_STATUS, KFP_TYPES, InputPort, OutputPort, default_text, output_ports
 from transload_kfp.refusals import refuse_inexpressible
 
 TRACKER: Final = "tracker_base"
@@ -86,6 +86,7 @@ def make_plan(
     inputs: Sequence[str] | Mapping[str, Any] | None = None,
     artifacts: Sequence[str] = (),
     results: Mapping[str, type] | Sequence[str] | None = None,
+    final_status: str | None = None,
 ) -> Plan:
     """Return the plan of a component.
 
@@ -98,6 +99,7 @@ def make_plan(
             ``bool``.
         artifacts: inputs that take an artifact and give its path.
         results: see `transload_kfp.component_from_app`.
+        final_status: likewise.
 
     Raises:
         SpecError: for a wrong source, argument or input.
@@ -110,11 +112,11 @@ def make_plan(
             raise SpecError(f"args={launch.args!r}: must be a mapping, name → value")
         if isinstance(inputs, Mapping):
             raise SpecError("inputs: of a component function they are names of arguments, not a mapping")
-        plan = _of_component(as_component(launch.component), settled, inputs, tuple(artifacts))
+        plan = _of_component(as_component(launch.component), settled, inputs, tuple(artifacts), final_status)
     else:
         if args:
             raise SpecError(f"args={dict(args)!r}: only a component function takes arguments; for an AppDef see inputs")
-        plan = _of_app(launch.build(), inputs, tuple(artifacts))
+        plan = _of_app(launch.build(), inputs, tuple(artifacts), final_status)
     refuse_inexpressible(plan.app)
     plan.outputs, plan.declared = outputs, results is not None
     plan.title = name or plan.title
@@ -125,10 +127,20 @@ def make_plan(
 
 
 def _of_component(
-    found: Component, settled: dict[str, Any], inputs: Sequence[str] | None, artifacts: tuple[str, ...]
+    found: Component,
+    settled: dict[str, Any],
+    inputs: Sequence[str] | None,
+    artifacts: tuple[str, ...],
+    final_status: str | None,
 ) -> Plan:
     known = {item.name: item for item in found.parameters}
-    for what, given in (("args", list(settled)), ("inputs", list(inputs or ())), ("artifacts", list(artifacts))):
+    system = (final_status,) if final_status else ()
+    for what, given in (
+        ("args", settled),
+        ("inputs", inputs or ()),
+        ("artifacts", artifacts),
+        ("final_status", system),
+    ):
         for each in given:
             if each not in known:
                 raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
@@ -138,12 +150,12 @@ def _of_component(
         else [item for item in found.parameters if item.annotation in _TYPES and item.name != TRACKER]
     )
     late = {item.name: item for item in candidates if item.name not in settled}
-    for each in (*artifacts, *(each for each in late if inputs is not None)):
-        _check_input(found, known[each], each in artifacts)
-    late.update((each, known[each]) for each in artifacts)
+    for each in (*artifacts, *system, *(each for each in late if inputs is not None)):
+        _check_input(found, known[each], text=each in (*artifacts, *system))
+    late.update((each, known[each]) for each in (*artifacts, *system))
     if TRACKER in known and TRACKER not in settled:
         late[TRACKER] = known[TRACKER]
-    strict = set(inputs or ()) | set(artifacts) | {TRACKER}
+    strict = set(inputs or ()) | set(artifacts) | {TRACKER, *system}
     while True:
         try:
             app = _build_twice(found, settled, late)
@@ -155,7 +167,7 @@ def _of_component(
             del late[exc.name]
     app = with_macros(app)
     ports = port_names(each for each in late if each != TRACKER)
-    made = [_input(known[each], ports[each], each in artifacts) for each in ports]
+    made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
     return Plan(app.name, app, made, description=found.description.strip())
 
 
@@ -163,10 +175,15 @@ def _ways_out(name: str) -> str:
     return f"settle it with args={{{name!r}: …}}, or use launcher_from_app, which builds the app when the pipeline runs"
 
 
-def _check_input(found: Component, item: Parameter, artifact: bool) -> None:
-    if artifact and item.annotation is not str:
+def _special(name: str, artifacts: tuple[str, ...], final_status: str | None) -> str | None:
+    """Return the type of an input that is no ordinary parameter; None for one that is."""
+    return ARTIFACT if name in artifacts else FINAL_STATUS if name == final_status else None
+
+
+def _check_input(found: Component, item: Parameter, *, text: bool) -> None:
+    if text and item.annotation is not str:
         raise SpecError(
-            f"artifacts: argument {item.name!r} of {found.name} is {item.type_name}: must be a str, for a path"
+            f"argument {item.name!r} of {found.name} is {item.type_name}: must be a str, for a path or a status as JSON"
         )
     if item.kind == "varargs" or item.annotation not in _TYPES:
         raise SpecError(
@@ -175,9 +192,9 @@ def _check_input(found: Component, item: Parameter, artifact: bool) -> None:
         )
 
 
-def _input(item: Parameter, port: str, artifact: bool) -> InputPort:
-    if artifact:
-        return InputPort(item.name, port, ARTIFACT, help=item.help)
+def _input(item: Parameter, port: str, special: str | None) -> InputPort:
+    if special is not None:
+        return InputPort(item.name, port, special, help=item.help)
     default = None if item.required or item.default is None else default_text(item.default, f"default of {item.name}")
     return InputPort(item.name, port, KFP_TYPES[item.annotation], default, default is not None, item.help)
 
@@ -312,26 +329,32 @@ def with_macros(app: AppDef) -> AppDef:
 # -- a given app
 
 
-def _of_app(app: AppDef, inputs: Sequence[str] | Mapping[str, Any] | None, artifacts: tuple[str, ...]) -> Plan:
+def _of_app(
+    app: AppDef,
+    inputs: Sequence[str] | Mapping[str, Any] | None,
+    artifacts: tuple[str, ...],
+    final_status: str | None,
+) -> Plan:
     if inputs is not None and not isinstance(inputs, Mapping):
         raise SpecError("inputs: of an AppDef they are a mapping: name → 'args[2]', 'args[--lr]' or 'env[NAME]'")
     app = with_macros(app)
     refuse_inexpressible(app)
     chosen = dict(inputs or {})
-    for each in artifacts:
+    for each in (*artifacts, *((final_status,) if final_status else ())):
         if each not in chosen:
-            raise SpecError(f"artifacts: {each!r} is no input; inputs says which text it replaces")
+            raise SpecError(f"{each!r} is no input; inputs says which text it replaces")
     ports = port_names(chosen)
     made = []
     for each, given in chosen.items():
         path, kind = given if isinstance(given, tuple) else (given, str)
-        if kind not in _TYPES:
-            raise SpecError(f"inputs[{each!r}]: type {kind!r}: must be str, int, float or bool")
+        if kind not in KFP_TYPES:
+            raise SpecError(f"inputs[{each!r}]: type {kind!r}: must be str, int, float, bool, list or dict")
         before = _replace(app, each, path)
         if has_mark(before):
             raise SpecError(f"inputs[{each!r}]={path!r}: two inputs for one text, or a macro in it")
-        if each in artifacts:
-            made.append(InputPort(each, ports[each], ARTIFACT))
+        special = _special(each, artifacts, final_status)
+        if special is not None:
+            made.append(InputPort(each, ports[each], special))
         else:
             made.append(InputPort(each, ports[each], KFP_TYPES[kind], _default(before, kind, each), True))
     return Plan(app.name, app, made)
@@ -352,6 +375,11 @@ def _read(text: str, kind: type) -> Any:
         if text.lower() not in words:
             raise ValueError(text)
         return words[text.lower()]
+    if kind in (list, dict):
+        value = json.loads(text)
+        if not isinstance(value, kind):
+            raise ValueError(text)
+        return value
     return kind(text)
 
 

@@ -20,6 +20,7 @@ KFP_TYPES: Final = {
     dict: "Dict",
 }
 ARTIFACT: Final = "Artifact"
+FINAL_STATUS: Final = "PipelineTaskFinalStatus"
 RESULT_TYPES: Final = {str: "String", int: "Integer", float: "Float"}
 
 TEMPLATE: Final = re.compile(
@@ -35,7 +36,8 @@ class InputPort:
     Args:
         source: name of the component's argument, or the name that was asked for.
         name: its name in KFP.
-        type: ``String``, ``Integer``, ``Float``, ``Boolean``, ``List``, ``Dict``, or ``Artifact``.
+        type: ``String``, ``Integer``, ``Float``, ``Boolean``, ``List``, ``Dict``, ``Artifact``, or
+            ``PipelineTaskFinalStatus``, which the system fills in for the task of an exit handler.
         default: default as text; None: none.
         optional: may be left out.
         help: what it is.
