@@ -35,9 +35,13 @@ APPLETS = (
 
 
 class PrivateEngine:
-    """An engine that can be stopped, killed and started again."""
+    """An engine that can be stopped, killed and started again.
 
-    def __init__(self) -> None:
+    Args:
+        in_memory: keep images and containers in memory, which vanish at once; nobody outside sees these files.
+    """
+
+    def __init__(self, *, in_memory: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tl-dk-", dir="/tmp"))
         self.socket = self.folder / "S"
         self.url = f"unix://{self.socket}"
@@ -48,6 +52,9 @@ class PrivateEngine:
         self._holder = self._hold()
         self.pid = self._first_process()
         self.run(sys.executable, "-c", _LOOPBACK_UP)
+        if in_memory:
+            (self.folder / "D").mkdir()
+            self.run("mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", str(self.folder / "D"))
 
     def _hold(self) -> subprocess.Popen[bytes]:
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
