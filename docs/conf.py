@@ -6,7 +6,6 @@ source folder is the root of the repository, so that relative links to READMEs a
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from pathlib import Path
@@ -30,20 +29,21 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 include_patterns = [
     "docs/*.md",
     "*.md",
-    "core/*.md",
+    "core/CHANGELOG.md",
+    "core/README.md",
     "plugins/*/README.md",
     "examples/*/README.md",
     "examples/README.md",
     "docs/api/*.md",
 ]
-exclude_patterns = [".*", "docs/_build", "core/src", "tests", "benchmarks", "plugins/*/src", "**/.*", "**/CHANGELOG.md"]
+exclude_patterns = [".*", "docs/_build", "core/src", "tests", "benchmarks", "plugins/*/src", "**/.*"]
 
 html_theme = "furo"
 html_copy_source = False
 html_show_sourcelink = False
 
 myst_heading_anchors = 4
-suppress_warnings = ["myst.header", "misc.highlighting_failure"]
+suppress_warnings = ["myst.header", "misc.highlighting_failure", "ref.python"]  # ref.python: a name in two modules
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -52,6 +52,7 @@ autodoc_default_options = {"members": True, "undoc-members": True, "show-inherit
 autodoc_mock_imports = make_pages.HOST_PACKAGES
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 default_role = "py:obj"
 # Names in prose may be anything; types of other projects would need their inventories, and so the network.
@@ -74,14 +75,14 @@ def _complete(app: Any, docname: str, source: list[str]) -> None:
 
 
 def _public(app: Any, env: Any, node: Any, contnode: Any) -> Any:
-    """Resolve a name of a private module by the public name under which it is documented."""
+    """Resolve a name of a private module by the public name under which it is documented; a misspelt one stays wrong."""
     domain, target = env.get_domain("py"), node.get("reftarget", "")
     name = target.rpartition(".")[2]
     if node.get("refdomain") != "py" or (target != name and not target.startswith("transload")):
         return None
     found = [full for full in domain.objects if full.startswith("transload") and full.endswith(f".{name}")]
     if not found:
-        return None
+        return contnode if make_pages.exists(target) else None  # there, but not public: shown without a link
     full = min(found, key=len)
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", full, node, contnode)
 
@@ -111,7 +112,7 @@ def _front_door(app: Any, exception: Exception | None) -> None:
 def setup(app: Any) -> None:
     """Connect the functions above."""
     with mock(autodoc_mock_imports):
-        make_pages.api([name for name in make_pages.API if make_pages.has_names(importlib.import_module(name))])
+        make_pages.api()
     app.connect("source-read", _complete)
     app.connect("missing-reference", _public)
     app.connect("autodoc-process-docstring", _tables)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 import re
 import shutil
 import sys
@@ -20,7 +21,7 @@ from types import ModuleType
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from make_reference import MODULES  # noqa: E402 - a neighbour of this file
+from make_reference import MODULES, public_names  # noqa: E402 - a neighbour of this file
 
 from transload import hookspecs  # noqa: E402
 from transload.pipelines import StateMap  # noqa: E402
@@ -31,7 +32,8 @@ HOST_PACKAGES += ["matplotlib", "mlflow", "numpy", "openlineage", "pandas", "plo
 HOST_PACKAGES += ["torch", "yaml", "requests"]
 
 PLUGINS = sorted(path.parent.name for path in HERE.parent.glob("plugins/[!_]*/pyproject.toml"))
-API = {**MODULES, **{f"transload_{name}": f"See [its page](../{name}.md)." for name in PLUGINS}}
+ABOUT = {name: f"{name}.md" if (HERE / f"{name}.md").exists() else f"../plugins/{name}/README.md" for name in PLUGINS}
+API = {**MODULES, **{f"transload_{name}": f"See [its page]({page})." for name, page in ABOUT.items()}}
 
 SECTIONS: Mapping[str, list[str]] = {
     "Start": ["tutorial", "coming-from-torchx"],
@@ -136,27 +138,54 @@ def hooks() -> str:
 # ---------------------------------------------------------------------------------------------- for the site alone
 
 
-def has_names(module: ModuleType) -> bool:
-    """Tell whether a module offers more than its version."""
-    return set(getattr(module, "__all__", ["all"])) != {"__version__"}
+def _directive(module: ModuleType, name: str, seen: dict[object, str]) -> str:
+    """Return what documents one public name; data is shown with its value or its type."""
+    thing, full = getattr(module, name), f"{module.__name__}.{name}"
+    own = getattr(thing, "__module__", "").startswith("transload")
+    if own and (inspect.isclass(thing) or inspect.isroutine(thing)):
+        first = seen.setdefault(thing, full)
+        if first != full:
+            return f".. py:data:: {full}\n\n   The same as :py:obj:`{first}`."
+    if inspect.isclass(thing):
+        return f".. autoclass:: {full}"
+    if inspect.isroutine(thing):
+        return f".. autofunction:: {full}"
+    if type(thing).__module__.startswith("transload."):
+        return f".. py:data:: {full}\n   :type: {type(thing).__name__}"
+    value = f"\n   :value: {thing!r}" if isinstance(thing, str | int | float) else ""
+    return f".. py:data:: {full}{value}"
 
 
-def api(names: list[str]) -> None:
-    """Write a page for each of these modules below docs/api, which is not kept with the sources."""
+def exists(target: str) -> bool:
+    """Tell whether a dotted name can be imported."""
+    try:
+        pkgutil.resolve_name(target)
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return True
+
+
+def api() -> None:
+    """Write a page for each module that has names, below docs/api, which is not kept with the sources."""
     folder = HERE / "api"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for name in names:
-        about = API[name].replace("](", "](../") if not API[name].startswith("See [its page]") else API[name]
-        text = f"# `{name}`\n\n{about}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n"
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    seen: dict[object, str] = {}
+    for name, about in API.items():
+        module = importlib.import_module(name)
+        names = [each for each in public_names(module) if each != "__version__"]
+        if names:
+            body = "\n\n".join(_directive(module, each, seen) for each in names)
+            about = about.replace("](", "](../")
+            text = f"# `{name}`\n\n{about}\n\n```{{eval-rst}}\n.. py:module:: {name}\n\n{body}\n```\n"
+            (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def toctrees() -> str:
     """Return the hidden tables of contents: all of docs/, in the order above, what is not named there last."""
     named = {page for pages in SECTIONS.values() for page in pages}
     rest = sorted(path.stem for path in HERE.glob("*.md") if path.stem not in named and path.stem != "index")
-    root = ["../README", "../ARCHITECTURE", "../CONTRIBUTING", "../SECURITY", "../CHANGELOG", "../core/README"]
+    root = ["../README", "../examples/README", "../ARCHITECTURE", "../CONTRIBUTING", "../SECURITY", "../CHANGELOG", "../core/CHANGELOG", "../core/README"]
     root += [f"../{path}/README" for path in ("examples/*", "plugins/*")]
     text = ""
     for title, pages in [*SECTIONS.items(), ("More", rest), ("The repository", root)]:
