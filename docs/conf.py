@@ -75,7 +75,7 @@ def _complete(app: Any, docname: str, source: list[str]) -> None:
 
 
 def _public(app: Any, env: Any, node: Any, contnode: Any) -> Any:
-    """Resolve a name of a private module by the public name under which it is documented; a misspelt one stays wrong."""
+    """Resolve a name of a private module by the public name under which it is documented."""
     domain, target = env.get_domain("py"), node.get("reftarget", "")
     name = target.rpartition(".")[2]
     if node.get("refdomain") != "py" or (target != name and not target.startswith("transload")):
@@ -96,7 +96,7 @@ def _tables(app: Any, what: str, name: str, thing: Any, options: Any, lines: lis
             continue
         if cells and not (made and made[-1].startswith("   ")):
             made += ["", ".. list-table::", "   :header-rows: 1", ""]
-        made += [f"   {'* -' if first else '  -'} {cell}" for first, cell in zip([1] + [0] * len(cells), cells)]
+        made += [f"   {'  -' if number else '* -'} {cell}" for number, cell in enumerate(cells)]
         if not cells:
             made.append(line)
     lines[:] = made
@@ -105,8 +105,10 @@ def _tables(app: Any, what: str, name: str, thing: Any, options: Any, lines: lis
 def _front_door(app: Any, exception: Exception | None) -> None:
     """Lead from the folder of the site to its first page."""
     if exception is None and app.builder.format == "html":
-        page = '<!doctype html><meta charset="utf-8"><title>transload</title><meta http-equiv="refresh" content="0; url=docs/">\n'
-        (Path(app.outdir) / "index.html").write_text(page + '<a href="docs/">transload</a>\n', encoding="utf-8")
+        head = '<!doctype html><meta charset="utf-8"><title>transload</title>'
+        page = head + '<meta http-equiv="refresh" content="0; url=docs/"><a href="docs/">transload</a>
+'
+        (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
 
 
 def setup(app: Any) -> None:

@@ -27,9 +27,12 @@ from transload import hookspecs  # noqa: E402
 from transload.pipelines import StateMap  # noqa: E402
 from transload.specs import AppState, is_started, is_terminal  # noqa: E402
 
-HOST_PACKAGES = ["airflow", "anyio", "ax", "botorch", "docker", "httpx", "kfp", "kubernetes", "kubernetes_platform"]
-HOST_PACKAGES += ["matplotlib", "mlflow", "numpy", "openlineage", "pandas", "plotly", "prefect", "pydantic", "sqlalchemy"]
-HOST_PACKAGES += ["torch", "yaml", "requests"]
+HOST_PACKAGES = [
+    *("airflow", "anyio", "ax", "botorch", "docker", "httpx", "kfp", "kubernetes", "kubernetes_platform", "matplotlib"),
+    *("mlflow", "numpy", "openlineage", "pandas", "plotly", "prefect", "pydantic", "requests", "sqlalchemy", "torch"),
+    "yaml",
+]
+"""What plugins import and the site does not need: stood in for while their docstrings are read."""
 
 PLUGINS = sorted(path.parent.name for path in HERE.parent.glob("plugins/[!_]*/pyproject.toml"))
 ABOUT = {name: f"{name}.md" if (HERE / f"{name}.md").exists() else f"../plugins/{name}/README.md" for name in PLUGINS}
@@ -44,6 +47,19 @@ SECTIONS: Mapping[str, list[str]] = {
     "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
     "Reference": ["reference", "api/*"],
 }
+
+ABOUT_STATES = """\
+`transload.specs.is_terminal` decides everywhere what is final. UNKNOWN is never read as a failure: see
+[adapters](adapters.md#what-is-the-same-in-every-host).
+
+## From a scheduler's words
+
+A word that is not in the table, for instance of a newer engine, is UNKNOWN. What is added to the word (an exit code,
+retries that are left) is said on the scheduler's own page.
+"""
+ABOUT_HOOKS = """\
+Written by `docs/make_pages.py` from `transload.hookspecs`. [Plugins](plugins.md) shows how one is made.
+"""
 
 WORDS = {
     "local": ("the local scheduler", "transload.schedulers.local.states", "STATES"),
@@ -85,14 +101,26 @@ def states() -> str:
     for state in AppState:
         marks = " | ".join("✓" if yes else "" for yes in (is_started(state), is_terminal(state)))
         parts.append(f"| {state.name} | {meanings[state.name]} | {marks} |")
-    parts += ["", "`transload.specs.is_terminal` decides everywhere what is final. UNKNOWN is never read as a failure: see"]
+    parts += [
+        "",
+        "`transload.specs.is_terminal` decides everywhere what is final. UNKNOWN is never read as a failure: see",
+    ]
     parts += ["[adapters](adapters.md#what-is-the-same-in-every-host).", "", "## From a scheduler's words", ""]
-    parts += ["A word that is not in the table, for instance of a newer engine, is UNKNOWN. What is added to the word (an exit"]
+    parts += [
+        "A word that is not in the table, for instance of a newer engine, is UNKNOWN. What is added to the word (an exit"
+    ]
     parts += ["code, retries that are left) is said on the scheduler's own page.", ""]
     for name, (title, module, attribute) in WORDS.items():
         page = "local-scheduler" if name == "local" else name
         table = getattr(importlib.import_module(module), attribute)
-        parts += [f"### {title[0].upper()}{title[1:]}", "", f"[Its page]({page}.md).", "", "| word | `AppState` |", "|---|---|"]
+        parts += [
+            f"### {title[0].upper()}{title[1:]}",
+            "",
+            f"[Its page]({page}.md).",
+            "",
+            "| word | `AppState` |",
+            "|---|---|",
+        ]
         parts += [*(f"| `{word}` | {state.name} |" for word, state in table.items()), ""]
     parts += ["## To a workflow host's states", "", "Each table is total: every `AppState` has one row.", ""]
     for name, table in _state_maps().items():
@@ -125,7 +153,12 @@ def _markdown(docstring: str) -> str:
 
 def hooks() -> str:
     """Return the page of all hooks."""
-    parts = ["# Hooks", "", "Written by `docs/make_pages.py` from `transload.hookspecs`. [Plugins](plugins.md) shows how one is made.", ""]
+    parts = [
+        "# Hooks",
+        "",
+        "Written by `docs/make_pages.py` from `transload.hookspecs`. [Plugins](plugins.md) shows how one is made.",
+        "",
+    ]
     parts += [_markdown((inspect.getdoc(hookspecs) or "").split("\n\n", 1)[1]), ""]
     for name, thing in vars(hookspecs).items():
         if not name.startswith("transload_") or not inspect.isfunction(thing):
@@ -185,7 +218,16 @@ def toctrees() -> str:
     """Return the hidden tables of contents: all of docs/, in the order above, what is not named there last."""
     named = {page for pages in SECTIONS.values() for page in pages}
     rest = sorted(path.stem for path in HERE.glob("*.md") if path.stem not in named and path.stem != "index")
-    root = ["../README", "../examples/README", "../ARCHITECTURE", "../CONTRIBUTING", "../SECURITY", "../CHANGELOG", "../core/CHANGELOG", "../core/README"]
+    root = [
+        "../README",
+        "../examples/README",
+        "../ARCHITECTURE",
+        "../CONTRIBUTING",
+        "../SECURITY",
+        "../CHANGELOG",
+        "../core/CHANGELOG",
+        "../core/README",
+    ]
     root += [f"../{path}/README" for path in ("examples/*", "plugins/*")]
     text = ""
     for title, pages in [*SECTIONS.items(), ("More", rest), ("The repository", root)]:

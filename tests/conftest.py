@@ -242,20 +242,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 # --------------------------------------------------------------------------------------------------- documentation
 
 
+def _suite(test: Path) -> str:
+    return test.relative_to(Path(__file__).parent).parts[0]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test that asks for a ``docs_page`` every page that its suite runs: see ``tests/snippets.py``."""
     if "docs_page" in metafunc.fixturenames:
-        suite = metafunc.definition.path.relative_to(Path(__file__).parent).parts[0]
-        metafunc.parametrize("docs_page", snippets.pages_of(suite))
+        metafunc.parametrize("docs_page", snippets.pages_of(_suite(metafunc.definition.path)))
 
 
 @pytest.fixture
-def docs_reader(tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[snippets.Reader]:
+def docs_reader(
+    request: pytest.FixtureRequest, tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[snippets.Reader]:
     """Somebody who does what a page shows, in a folder with nothing but a copy of the examples."""
     shutil.copytree(snippets.ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
     variables, path = dict(os.environ), list(sys.path)
-    yield snippets.Reader()
+    yield snippets.Reader(_suite(request.path))
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path

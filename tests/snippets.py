@@ -1,18 +1,23 @@
 """Runs what the documentation shows: the code blocks of a page, one after the other, as a reader would.
 
-A page is run in a folder of its own, in which there is a copy of ``examples``. Its blocks share one namespace and one shell environment, in the order of the page:
+A page is run in a folder of its own, in which there is a copy of ``examples``. Its blocks share one namespace and one
+shell environment, in the order of the page:
 
-- ``python`` is executed; a first line ``# some/name.py`` also saves it under that name, as ``toml`` and ``sh`` do.
+- ``python`` is executed; a first line ``# some/name.py`` also saves it under that name, and it is run as if imported.
 - ``console``: lines that begin with ``$ `` are commands (continued by a backslash, or by lines that begin with ``> ``);
   any other line is output that must appear, in this order, where ``…`` stands for anything.
 - ``sh`` is a script, ``toml`` and ``json`` are read.
 - Blocks of no language are pictures, not code.
 
-A comment just before a block changes that: ``<!-- not run: reason -->`` leaves it out, ``<!-- fails: 1 -->`` expects that
-exit code of the last command. A comment ``<!-- setup: …Python… -->`` anywhere runs Python that readers do not see.
+A comment just before a block changes that:
 
-Each suite runs the pages that `PAGES` gives it, in its own environment, from ``tests/<suite>/test_docs.py``; a test in
-tests/docs sees to it that every page with code is in the table, and that no block is of another language.
+- ``<!-- not run: reason -->`` leaves it out;
+- ``<!-- only in: suite -->`` names the one suite that runs it;
+- ``<!-- fails: 1 -->`` expects that exit code of the last command;
+- ``<!-- setup: …Python… -->``, which may stand anywhere, runs Python that readers do not see.
+
+Each suite runs the pages that `PAGES` gives it, in its own environment, from ``tests/<suite>/test_docs.py``. A test in
+tests/docs sees to it that no page and no block is left out.
 """
 
 from __future__ import annotations
@@ -37,13 +42,15 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md") for name in HOSTS},
     "airflow": ("docs/airflow.md", "docs/adapters.md", "plugins/airflow/README.md", "examples/airflow/README.md"),
     "torch": ("examples/ddp/README.md",),
+    "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", "docs/tutorial.md"),
     "template": ("docs/writing-an-adapter.md", "plugins/_template/README.md"),
 }
-"""Suite → the pages that are run in its environment. All other pages are run in that of tests/docs."""
+"""Suite → the pages that are run in its environment. All other pages are run in that of tests/docs, and `BOTH` too."""
+BOTH: Final = ("docs/tutorial.md",)
 
 LANGUAGES: Final = ("", "console", "json", "python", "sh", "toml")
 _FENCE: Final = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-_COMMENT: Final = re.compile(r"<!-- (not run|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL)
+_COMMENT: Final = re.compile(r"<!-- (not run|only in|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL)
 _NAME: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
 
 
@@ -56,6 +63,7 @@ class Snippet:
     language: str
     text: str
     not_run: str = ""
+    only_in: str = ""
     fails: int = 0
 
     @property
@@ -66,13 +74,20 @@ class Snippet:
 
 def pages() -> list[str]:
     """Return every page whose code is looked at, as paths from the root of the repository."""
-    patterns = ("*.md", "docs/*.md", "core/README.md", "plugins/*/README.md", "examples/README.md", "examples/*/README.md")
+    patterns = (
+        "*.md",
+        "docs/*.md",
+        "core/README.md",
+        "plugins/*/README.md",
+        "examples/README.md",
+        "examples/*/README.md",
+    )
     return sorted(str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern))
 
 
 def pages_of(suite: str) -> list[str]:
     """Return the pages with code that a suite runs; those that no other suite has are run by ``docs``."""
-    taken = {page for name, some in PAGES.items() if name != suite for page in some}
+    taken = {page for name, some in PAGES.items() if name != suite for page in some} - set(BOTH)
     mine = PAGES.get(suite) or [page for page in pages() if page not in taken]
     return [page for page in mine if (ROOT / page).exists() and snippets(page)]
 
@@ -85,7 +100,11 @@ def snippets(page: str) -> list[Snippet]:
     comments = [found for found in _COMMENT.finditer(text) if not any(found.start() in span for span in inside)]
     said = {found.end(): found for found in comments}
     found = [(fence.start(), _block(page, text, fence, said.get(fence.start()))) for fence in fences]
-    found += [(each.start(), Snippet(page, _line(text, each.start()), "python", each[2])) for each in comments if each[1] == "setup"]
+    found += [
+        (each.start(), Snippet(page, _line(text, each.start()), "python", each[2]))
+        for each in comments
+        if each[1] == "setup"
+    ]
     return [snippet for _, snippet in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -103,6 +122,7 @@ def _block(page: str, text: str, fence: re.Match[str], comment: re.Match[str] | 
         language,
         body,
         not_run=value if kind == "not run" else "",
+        only_in=value if kind == "only in" else "",
         fails=int(value) if kind == "fails" else 0,
     )
 
@@ -111,11 +131,13 @@ class Reader:
     """Somebody who does what a page shows, in the current folder.
 
     Args:
+        suite: the suite whose environment this is.
         namespace: names that the Python of the page finds, besides ROOT, the folder of the repository, and SHELL, the
             variables of the shell; `__name__` is `__main__`.
     """
 
-    def __init__(self, namespace: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, suite: str, namespace: Mapping[str, Any] | None = None) -> None:
+        self._suite = suite
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
         self._environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
         self._folder = os.getcwd()
@@ -129,23 +151,27 @@ class Reader:
             AssertionError: a block went wrong; the message begins with page and line.
         """
         for snippet in snippets(page):
-            if snippet.not_run or not snippet.language:
+            elsewhere = snippet.only_in not in ("", self._suite)
+            if snippet.not_run or elsewhere or not snippet.language:
                 continue
             try:
                 getattr(self, f"_{snippet.language}")(snippet)
             except Exception as error:
                 raise AssertionError(f"{snippet.place}: {type(error).__name__}: {error}") from error
 
-    def _save(self, snippet: Snippet) -> None:
+    def _save(self, snippet: Snippet) -> str:
+        """Save a block whose first line names a file; return that file's stem."""
         name = _NAME.match(snippet.text)
         if name:
             path = Path(self._folder, name[1])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(snippet.text, encoding="utf-8")
+        return Path(name[1]).stem if name else ""
 
     def _python(self, snippet: Snippet) -> None:
-        self._save(snippet)
+        name = self._save(snippet)
         code = "\n" * snippet.line + snippet.text  # so that tracebacks show the line of the page
+        self.namespace["__name__"] = name or "__main__"
         exec(compile(code, str(ROOT / snippet.page), "exec"), self.namespace)
 
     def _toml(self, snippet: Snippet) -> None:
