@@ -106,8 +106,7 @@ def _front_door(app: Any, exception: Exception | None) -> None:
     """Lead from the folder of the site to its first page."""
     if exception is None and app.builder.format == "html":
         head = '<!doctype html><meta charset="utf-8"><title>transload</title>'
-        page = head + '<meta http-equiv="refresh" content="0; url=docs/"><a href="docs/">transload</a>
-'
+        page = head + '<meta http-equiv="refresh" content="0; url=docs/"><a href="docs/">transload</a>'
         (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
 
 

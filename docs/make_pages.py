@@ -101,15 +101,7 @@ def states() -> str:
     for state in AppState:
         marks = " | ".join("✓" if yes else "" for yes in (is_started(state), is_terminal(state)))
         parts.append(f"| {state.name} | {meanings[state.name]} | {marks} |")
-    parts += [
-        "",
-        "`transload.specs.is_terminal` decides everywhere what is final. UNKNOWN is never read as a failure: see",
-    ]
-    parts += ["[adapters](adapters.md#what-is-the-same-in-every-host).", "", "## From a scheduler's words", ""]
-    parts += [
-        "A word that is not in the table, for instance of a newer engine, is UNKNOWN. What is added to the word (an exit"
-    ]
-    parts += ["code, retries that are left) is said on the scheduler's own page.", ""]
+    parts += ["", ABOUT_STATES]
     for name, (title, module, attribute) in WORDS.items():
         page = "local-scheduler" if name == "local" else name
         table = getattr(importlib.import_module(module), attribute)
