@@ -170,15 +170,15 @@ def _directive(module: ModuleType, name: str, seen: dict[object, str]) -> str:
     if own and (inspect.isclass(thing) or inspect.isroutine(thing)):
         first = seen.setdefault(thing, full)
         if first != full:
-            return f".. py:data:: {full}\n\n   The same as :py:obj:`{first}`."
+            return f".. py:data:: {name}\n\n   The same as :py:obj:`{first}`."
     if inspect.isclass(thing):
         return f".. autoclass:: {full}"
     if inspect.isroutine(thing):
         return f".. autofunction:: {full}"
     if type(thing).__module__.startswith("transload."):
-        return f".. py:data:: {full}\n   :type: {type(thing).__name__}"
+        return f".. py:data:: {name}\n   :type: {type(thing).__name__}"
     value = f"\n   :value: {thing!r}" if isinstance(thing, str | int | float) else ""
-    return f".. py:data:: {full}{value}"
+    return f".. py:data:: {name}{value}"
 
 
 def exists(target: str) -> bool:

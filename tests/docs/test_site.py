@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -61,7 +60,7 @@ def test_every_public_name_of_the_core_is_in_the_reference(names: set[str]) -> N
 
 
 def test_every_module_with_public_names_is_in_the_reference() -> None:
-    """A package of the core that has ``__all__`` and no underscore is listed, unless one that is listed shows its names."""
+    """A package of the core that has ``__all__`` is listed, unless one that is listed shows its names."""
     reference = _script("make_reference")
     source = ROOT / "core" / "src"
     packages = [path for path in source.rglob("__init__.py") if _exported(path) and "/_" not in str(path.parent)]
@@ -80,6 +79,16 @@ def test_every_public_name_of_a_plugin_is_in_the_reference(init: Path, names: se
 def test_pages_written_from_the_code_are_fresh(page: str) -> None:
     """Run ``docs/make_pages.py`` where this fails."""
     assert (ROOT / "docs" / page).read_text() == _script("make_pages").PAGES[page]()
+
+
+def test_the_picture_of_the_benchmarks_is_fresh() -> None:
+    """Run ``docs/make_plots.py`` where this fails: each figure of benchmarks.json is in the picture, with its value."""
+    picture = (ROOT / "docs" / "images" / "benchmarks.svg").read_text()
+    rows = _script("make_plots").rows()
+    assert len(rows) > 10
+    for row in rows:
+        assert f"{row['figure']} [{row['unit']}]" in picture
+        assert f">{row['share']:.2g}<" in picture, row["figure"]
 
 
 def test_every_page_is_built(pages: list[Path]) -> None:

@@ -72,11 +72,11 @@ def test_what_is_accepted_there_and_refused_here() -> None:
             make()
 
 
-def test_lineage_is_not_there() -> None:
+def test_lineage_is_not_there(tmp_path: Path) -> None:
     """TorchX's fsspec tracker has the method and raises NotImplementedError."""
     import fsspec
 
-    tracker = _theirs("torchx.tracker.backend.fsspec").FsspecTracker(fsspec.filesystem("memory"), "/r")
+    tracker = _theirs("torchx.tracker.backend.fsspec").FsspecTracker(fsspec.filesystem("file"), str(tmp_path))
     with pytest.raises(NotImplementedError):
         tracker.lineage("run")
 
