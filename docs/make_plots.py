@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draw docs/images/benchmarks.svg from docs/benchmarks.json: `nox -s benchmarks` runs it; it needs matplotlib.
 
-Each bar is what transload needs of what the peer needs, so that shorter is better in every row: for a rate, where more is
-better, the ratio is turned round.
+Each bar is what transload needs of what the peer needs, so that shorter is better in every row: for a rate, where more
+is better, the ratio is turned round.
 """
 
 from __future__ import annotations
