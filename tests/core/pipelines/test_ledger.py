@@ -102,6 +102,18 @@ def test_another_search_is_refused(base: str) -> None:
     assert [trial.index for trial in more.suggest(1)] == [2, 3, 4, 5]
 
 
+def test_a_search_that_ended_goes_on_with_more_trials(base: str) -> None:
+    """Its end was written down; with more trials allowed there are more rounds, and those before stay."""
+    ledger = SearchLedger(search(trials=2), base)
+    first = ledger.suggest(0)
+    assert (ledger.suggest(1), ledger.suggest(2)) == ([], [])
+    more = SearchLedger(search(trials=5), base)
+    assert more.suggest(0) == first
+    rounds = [more.suggest(1), more.suggest(2), more.suggest(3)]
+    assert [[trial.index for trial in each] for each in rounds] == [[2, 3], [4], []]
+    assert [more.suggest(number) for number in (1, 2, 3)] == rounds
+
+
 def test_broken_records_are_named(tmp_path: Path) -> None:
     """A file that is no record, or of a newer version, is said with its path."""
     ledger = SearchLedger(search(), str(tmp_path))

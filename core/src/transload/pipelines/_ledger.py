@@ -129,8 +129,8 @@ class SearchLedger:
             SpecError: if the round before was never asked for.
         """
         known = self._read(_round(number))
-        if known is not None:
-            return _trials(known)
+        if known is not None and (known["trials"] or known.get("of") == self.search.trials):
+            return _trials(known)  # an end is none any more once the search may have more trials
         before = self._read(_round(number - 1)) if number > 0 else {"state": None, "next": 0, "seen": {}}
         if number < 0 or before is None:
             raise SpecError(f"search: round {number!r}: the round before it was never suggested")
@@ -143,6 +143,7 @@ class SearchLedger:
         trials, state = next_round(self.search, before["state"], news, max(0, count))
         made = {
             "schema": SCHEMA,
+            "of": self.search.trials,
             "trials": [{"index": trial.index, "parameters": trial.parameters} for trial in trials],
             "next": max([before["next"], *(trial.index + 1 for trial in trials)]),
             "seen": {**seen, **{str(index): value for index, value in news.items()}},
