@@ -40,15 +40,16 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
         parameters.append(
             inspect.Parameter(
                 each,
-                inspect.Parameter.KEYWORD_ONLY,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 default=default,
                 annotation=kind if default is not None else kind | None,
             )
         )
 
-    def run(**arguments: Any) -> None:
-        component(**arguments)
+    def run(*values: Any) -> None:
+        component(**{each.name: value for each, value in zip(parameters, values, strict=True)})
 
+    parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)  # as a signature must have them
     run.__name__ = "run"
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
