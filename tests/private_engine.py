@@ -49,6 +49,7 @@ class PrivateEngine:
         self.log = self.folder / "dockerd.log"
         self._environment = os.environ | {"PATH": f"{os.environ.get('PATH', '')}:{_FOLDERS}"}
         self._daemon: subprocess.Popen[bytes] | None = None
+        self._registry: subprocess.Popen[bytes] | None = None
         self._holder = self._hold()
         self.pid = self._first_process()
         self.run(sys.executable, "-c", _LOOPBACK_UP)
@@ -82,7 +83,7 @@ class PrivateEngine:
     def run(self, *command: str) -> str:
         """Run a command inside the engine's namespaces; return its output."""
         done = subprocess.run(
-            self.enter(*command), env=self._environment, capture_output=True, text=True, timeout=60, check=False
+            self.enter(*command), env=self._environment, capture_output=True, text=True, timeout=90, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -128,8 +129,9 @@ class PrivateEngine:
         """End everything; nothing is left, not even after a failure."""
         self._holder.kill()
         self._holder.wait(30)
-        if self._daemon is not None:
-            self._daemon.wait(30)
+        for process in (self._daemon, self._registry):
+            if process is not None:
+                process.wait(30)
         self._remove_cgroups()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -145,14 +147,44 @@ class PrivateEngine:
                 return
             time.sleep(0.02)
 
-    # -- images: there is no registry
+    # -- a registry, for the engine alone: on the loopback interface of its namespace
+
+    registry = "127.0.0.1:5000"
+    """What images in it are named after; an engine takes a registry on the loopback interface without encryption."""
+
+    def start_registry(self) -> None:
+        """Start an empty registry and wait until it answers; it ends with the namespaces."""
+        config = self.folder / "registry.yml"
+        config.write_text(
+            f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {self.folder}/R}}}}\n"
+            f"http: {{addr: '{self.registry}'}}\n"
+        )
+        program = shutil.which("docker-registry", path=f"{self._environment['PATH']}")
+        assert program is not None
+        with (self.folder / "registry.log").open("ab") as log:
+            self._registry = subprocess.Popen(
+                self.enter(program, "serve", str(config)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        host, _, port = self.registry.partition(":")
+        ask = (
+            "import socket, sys, time\n"
+            "end = time.monotonic() + 60\n"
+            "while True:\n"
+            f"    try: sys.exit(socket.create_connection(({host!r}, {port}), 5).close())\n"
+            "    except OSError:\n"
+            "        if time.monotonic() > end: raise\n"
+            "        time.sleep(0.05)\n"
+        )
+        self.run(sys.executable, "-c", ask)
+
+    # -- images
 
     def load(self, archive: Path, name: str) -> None:
         """Make an image of a tar archive of its root."""
         import docker  # noqa: TID251 - the tests of the plugin may
 
         client = docker.APIClient(base_url=self.url, timeout=120)
-        repository, _, tag = name.partition(":")
+        repository, _, tag = name.rpartition(":")
         client.import_image_from_file(str(archive), repository=repository, tag=tag)
         client.close()
 
