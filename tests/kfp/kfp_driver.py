@@ -21,7 +21,10 @@ def run(child: ChildJob) -> None:
         # a person who runs it again makes a new run
         place = Place(job_id=job.namespace, job_name=job.generation, task_name=job.name)
         execution = execution_of(
-            LaunchSpec.decode(spec.encode()), {}, place, sink=lambda role, k, stream, line: child.log(f"{role}/{k} {line}")
+            LaunchSpec.decode(spec.encode()),
+            {},
+            place,
+            sink=lambda role, k, stream, line: child.log(f"{role}/{k} {line}"),
         )
         child.on_kill(execution.kill)
         results = execution.run()

@@ -60,7 +60,8 @@ def once(folder: str, image: str = "/tmp") -> AppDef:
         image: where it runs
     """
     text = (
-        f'echo run >> "{folder}/starts"; while [ ! -e "{folder}/go" ]; do sleep 0.1; done; mkdir -p $TRANSLOAD_TRACKER_BASE; '
+        f'echo run >> "{folder}/starts"; while [ ! -e "{folder}/go" ]; do sleep 0.1; done; '
+        "mkdir -p $TRANSLOAD_TRACKER_BASE; "
         """printf '{"schema": 1, "results": {"done": 1}}' > $TRANSLOAD_TRACKER_BASE/all.json"""
     )
     return AppDef("once", [Role("main", image, entrypoint="sh", args=["-c", text])])

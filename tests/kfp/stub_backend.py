@@ -57,7 +57,9 @@ class StubBackend:
             return self.failures.pop(0), {"message": "not now"}
         if parts[2:] == ["runs"] and method == "POST":
             run_id = f"run-{len(self.runs)}"
-            self.put(run_id, "PENDING", display_name=body.get("display_name", ""), runtime_config=body.get("runtime_config"))
+            self.put(
+                run_id, "PENDING", display_name=body.get("display_name", ""), runtime_config=body.get("runtime_config")
+            )
             return 200, self.runs[run_id]
         if parts[2:] == ["runs"]:
             return 200, {"runs": list(self.runs.values()), "total_size": len(self.runs)}

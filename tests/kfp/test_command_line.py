@@ -148,7 +148,8 @@ def run_inline(tmp_path: Path, text: str, outputs: list[list[Any]], values: tupl
 
 def say(results: str, key: str = "all") -> str:
     """Return a shell command that reports results."""
-    return f"""printf '%s' '{{"schema": 1, "key": "{key}", "results": {results}}}' > "$TRANSLOAD_TRACKER_BASE/{key}.json";"""
+    body = f'{{"schema": 1, "key": "{key}", "results": {results}}}'
+    return f"""printf '%s' '{body}' > "$TRANSLOAD_TRACKER_BASE/{key}.json";"""
 
 
 def test_inline_outputs(tmp_path: Path) -> None:

@@ -27,11 +27,13 @@ class TestKfp(AdapterConformance):
     state_map = STATES
     unknown_state = "RUNTIME_STATE_UNSPECIFIED"
     cannot: ClassVar[Mapping[str, str]] = {
-        "test_new_generation_waits_for_the_old_app": "a new run knows nothing of an older one; it has an app of its own",
-        "test_app_vanishes_without_a_record_while_the_host_is_down": "a task keeps nothing of its own between two tries: "
-        "what left no record never was",
-        "test_retry_after_a_loss_is_a_new_attempt": "only a backend says which try it is (KFP_RETRY_INDEX), which the suite "
-        "does not play",
+        "test_new_generation_waits_for_the_old_app": "a new run has an app of its own, and knows of no other",
+        "test_app_vanishes_without_a_record_while_the_host_is_down": (
+            "a task keeps nothing of its own between two tries: what left no record never was"
+        ),
+        "test_retry_after_a_loss_is_a_new_attempt": (
+            "only a backend says which try it is (`KFP_RETRY_INDEX`), which the suite does not play"
+        ),
         "test_restart_while_being_cancelled": "what somebody cancelled stays cancelled when the pod is started again",
         "test_logs_resume_without_repeats": "each try has a log of its own, which begins at the beginning",
     }

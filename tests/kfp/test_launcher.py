@@ -52,12 +52,20 @@ def in_process(transload_home: Path) -> Iterator[None]:
 
 
 def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Two roles of two replicas by the local scheduler; an upstream's output says how many, logs and results come back."""
+    """Two roles of two replicas by the local scheduler; logs and results come back, the upstream is its parent."""
     decide = launcher_from_app(
-        launched.group, name="decide", args={"image": "/tmp", "words": ["one"], "replicas": 1}, results={"size": int}, **PYTHON
+        launched.group,
+        name="decide",
+        args={"image": "/tmp", "words": ["one"], "replicas": 1},
+        results={"size": int},
+        **PYTHON,
     )
     made = launcher_from_app(
-        launched.group, scheduler="local", args={"image": "/tmp"}, results={"left-1/who": str, "right-0/size": int}, **PYTHON
+        launched.group,
+        scheduler="local",
+        args={"image": "/tmp"},
+        results={"left-1/who": str, "right-0/size": int},
+        **PYTHON,
     )
 
     @dsl.pipeline(name="p")
@@ -347,7 +355,9 @@ def test_fields(path: str, value: Any, got: Any) -> None:
     assert got(app)
 
 
-@pytest.mark.parametrize("path", ["num_replicas", "roles[c].image", "roles[a].args[9]", "roles[a].env[B]", "roles", "x"])
+@pytest.mark.parametrize(
+    "path", ["num_replicas", "roles[c].image", "roles[a].args[9]", "roles[a].env[B]", "roles", "x"]
+)
 def test_refused_fields(path: str) -> None:
     """A path that leads nowhere is refused when converting, by the input's name."""
     app = AppDef("x", [Role("a", "i", entrypoint="run"), Role("b", "i", entrypoint="run")])

@@ -16,7 +16,15 @@ from stub_backend import StubBackend, stub_backend, task
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadTimeout
 from transload.pipelines import StateUnknown
 from transload.specs import AppState
-from transload_kfp import FINAL_STATES, STATES, cancel_run, component_from_app, describe_run, pipeline_text, wait_for_run
+from transload_kfp import (
+    FINAL_STATES,
+    STATES,
+    cancel_run,
+    component_from_app,
+    describe_run,
+    pipeline_text,
+    wait_for_run,
+)
 from transload_kfp.pipeline import pipeline_from_component
 
 pytestmark = pytest.mark.filterwarnings("ignore:This client only works with Kubeflow Pipeline:FutureWarning")
@@ -74,7 +82,9 @@ def test_final_status_table() -> None:
         AppState.FAILED,
         AppState.CANCELLED,
     }
-    assert all(FINAL_STATES.to_app(FINAL_STATES[s]) is s for s in AppState if s.name in ("SUCCEEDED", "FAILED", "CANCELLED"))
+    assert all(
+        FINAL_STATES.to_app(FINAL_STATES[s]) is s for s in AppState if s.name in ("SUCCEEDED", "FAILED", "CANCELLED")
+    )
 
 
 def test_a_word_of_a_later_version(backend: StubBackend, client: Any) -> None:

@@ -234,20 +234,21 @@ def main(words: list[str]) -> int:
     """Run the container form: the encoded spec, KFP's executor input as JSON, the folder of the results artifact."""
     spec, request, folder, paths = LaunchSpec.decode(words[0]), json.loads(words[1]), words[2], words[3:]
     inputs = request.get("inputs", {}).get("parameterValues", {})
-    artifacts = dict(zip(spec.artifact_ports, paths, strict=True))
+    folders = dict(zip(spec.artifact_ports, paths, strict=True))
     given = {name: inputs.get(name) for name in spec.parameter_ports}
     named = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*spec.identity, KEY)}
     place = Place(**named, parent=inputs.get(PARENT) or "")
     try:
-        outcome = run_launch(spec, {**given, **artifacts}, place)
+        outcome = run_launch(spec, {**given, **folders}, place)
     except LaunchFailed as exc:
         return int(exc.code or 0)
     write_results(folder, outcome)
-    artifacts = {name: dict(each["artifacts"][0]) for name, each in request["outputs"]["artifacts"].items()}
+    declared = request["outputs"]["artifacts"]
+    artifacts = {name: dict(each["artifacts"][0]) for name, each in declared.items()}
     artifacts["metrics"]["metadata"] = outcome.metrics
-    values = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
+    reported = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
     output = {
-        "parameterValues": values,
+        "parameterValues": reported,
         "artifacts": {name: {"artifacts": [each]} for name, each in artifacts.items()},
     }
     path = request["outputs"]["outputFile"]
