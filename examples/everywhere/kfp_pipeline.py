@@ -1,4 +1,4 @@
-"""The job as a component of Kubeflow Pipelines: a launcher, since it has two replicas, in a pipeline of nothing else."""
+"""The job as a component of Kubeflow Pipelines: a launcher, since it has two replicas, in a pipeline by itself."""
 
 from typing import Any
 
