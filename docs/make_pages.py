@@ -40,7 +40,17 @@ API = {**MODULES, **{f"transload_{name}": f"See [its page]({page})." for name, p
 
 SECTIONS: Mapping[str, list[str]] = {
     "Start": ["tutorial", "coming-from-torchx"],
-    "Use": ["command-line", "specs", "components", "runner", "configuration", "tracking", "results-format", "searches"],
+    "Use": [
+        "command-line",
+        "specs",
+        "components",
+        "runner",
+        "configuration",
+        "tracking",
+        "results-format",
+        "searches",
+        "report",
+    ],
     "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes"],
     "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
     "Understand": ["states", "reliability", "benchmarks", "scale", "dependencies"],
