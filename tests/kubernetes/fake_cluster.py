@@ -340,7 +340,8 @@ class Cluster:
         if any(each["type"] in ("Complete", "Failed") for each in job["status"].get("conditions", ())):
             return
         if job["spec"]["suspend"]:
-            job["status"]["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
+            if not any(each["type"] == "Suspended" for each in job["status"].get("conditions", ())):
+                job["status"]["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
             for pod in pods:
                 self.end_pod(pod)
         else:
