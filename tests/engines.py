@@ -62,6 +62,7 @@ class Engine:
 
 
 ENGINES: Final[Mapping[str, Engine]] = {
+    "chromium": Engine(_needs("chromium"), dict.fromkeys(("apt-get", "dnf", "apk"), ("chromium",))),
     "docker": Engine(
         _docker,
         {

@@ -18,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _LOOPBACK_UP = (
@@ -34,9 +35,13 @@ APPLETS = (
 
 
 class PrivateEngine:
-    """An engine that can be stopped, killed and started again."""
+    """An engine that can be stopped, killed and started again.
 
-    def __init__(self) -> None:
+    Args:
+        in_memory: keep images and containers in memory, which vanish at once; nobody outside sees these files.
+    """
+
+    def __init__(self, *, in_memory: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tl-dk-", dir="/tmp"))
         self.socket = self.folder / "S"
         self.url = f"unix://{self.socket}"
@@ -48,6 +53,9 @@ class PrivateEngine:
         self._holder = self._hold()
         self.pid = self._first_process()
         self.run(sys.executable, "-c", _LOOPBACK_UP)
+        if in_memory:
+            (self.folder / "D").mkdir()
+            self.run("mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", str(self.folder / "D"))
 
     def _hold(self) -> subprocess.Popen[bytes]:
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
@@ -182,30 +190,50 @@ class PrivateEngine:
 
     def busybox_image(self, name: str = "transload-test/busybox:1") -> str:
         """Make the image that most tests run; return its name."""
-        program = shutil.which("busybox", path=self._environment["PATH"])
-        assert program is not None
         archive = self.folder / "busybox.tar"
         with tarfile.open(archive, "w") as tar:
-            tar.add(program, "bin/busybox")
-            for applet in APPLETS.split():
-                _link(tar, f"bin/{applet}", "busybox")
+            self._add_busybox(tar, APPLETS)
             _script(tar, "bin/printenv", PRINTENV)
             _folder(tar, "tmp", 0o1777)
         self.load(archive, name)
         return name
 
-    def python_image(self, name: str = "transload-test/python:1") -> str:
-        """Make an image of this very Python with NumPy and scikit-learn, at the same paths; return its name."""
+    def _add_busybox(self, tar: tarfile.TarFile, applets: str) -> None:
+        program = shutil.which("busybox", path=self._environment["PATH"])
+        assert program is not None
+        tar.add(program, "bin/busybox")
+        for applet in applets.split():
+            _link(tar, f"bin/{applet}", "busybox")
+
+    def python_image(
+        self,
+        name: str = "transload-test/python:1",
+        packages: Sequence[str] = ("scikit-learn",),
+        folders: Mapping[str, Path] | None = None,
+        applets: str = "",
+    ) -> str:
+        """Make an image of this very Python with some packages, at the same paths; return its name.
+
+        Args:
+            name: the image.
+            packages: distributions, each with all that it requires (scikit-learn brings NumPy).
+            folders: path in the image → folder that goes there.
+            applets: names of small programs that the image has too, as the one with a shell does.
+        """
         archive = self.folder / "python.tar"
         with tarfile.open(archive, "w") as tar:
-            _add_python(tar)
+            _add_python(tar, packages, folders or {})
+            if applets:
+                self._add_busybox(tar, applets)
+                # a link would not find the environment that the interpreter belongs to
+                _script(tar, "usr/local/bin/python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
             _folder(tar, "tmp", 0o1777)
         self.load(archive, name)
         archive.unlink()
         return name
 
 
-_LEFT_OUT = frozenset({"site-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip", "__pycache__"})
+_LEFT_OUT = frozenset({"site-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"})
 
 
 def _link(tar: tarfile.TarFile, name: str, target: str) -> None:
@@ -226,19 +254,22 @@ def _folder(tar: tarfile.TarFile, name: str, mode: int = 0o755) -> None:
     tar.addfile(entry)
 
 
-def _add_python(tar: tarfile.TarFile) -> None:
+def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[str, Path]) -> None:
     """Add the interpreter, its library, some packages and every shared library that they link to."""
     base, environment = Path(sys.base_prefix), Path(sys.prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     binary = Path(os.path.realpath(sys.executable))
     parts = [binary, base / "lib" / version]
-    parts += [environment / "lib" / version / "site-packages" / name for name in sorted(_packages("scikit-learn"))]
+    site = environment / "lib" / version / "site-packages"
+    parts += [site / name for name in sorted(set().union(*map(_packages, packages)))]
     native: set[str] = {str(binary)}
     for part in (part for part in parts if part.exists()):
         tar.add(part, str(part).lstrip("/"), filter=_slim)
         native |= {str(path) for path in part.rglob("*.so*") if not _LEFT_OUT & set(path.parts[len(part.parts) :])}
     for library in sorted(_libraries(native)):
         tar.add(os.path.realpath(library), library.lstrip("/"))
+    for path, folder in folders.items():
+        tar.add(folder, path.lstrip("/"), filter=_slim)
     if environment != base:
         tar.add(environment / "pyvenv.cfg", str(environment / "pyvenv.cfg").lstrip("/"))
         for program in ("python", "python3", version):
@@ -270,7 +301,7 @@ def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = entry.name.split("/")
     # numpy and scikit-learn import some of their own test folders
     library = "site-packages" in parts[:-1]
-    unwanted = {"__pycache__"} if library else _LEFT_OUT
+    unwanted = set() if library else _LEFT_OUT
     return None if parts[-1] in unwanted or parts[-1].startswith("config-3") else entry
 
 
