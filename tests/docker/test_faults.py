@@ -189,6 +189,21 @@ def test_watch_has_one_thread_and_a_descriptor(runner: Runner, shell: Any) -> No
     assert threading.active_count() == before
 
 
+def test_a_watch_that_is_closed_at_once_leaves_nothing_open(runner: Runner) -> None:
+    """However early it is closed, no connection and no thread is left."""
+    import gc
+    import threading
+
+    scheduler: Any = runner.scheduler("docker")
+    scheduler.list()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        scheduler.watch().close()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert not [thread for thread in threading.enumerate() if thread.name == "transload-docker-watch"]
+
+
 def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
     """The end is seen because the engine tells of it: with no other reason to look, waiting ends all the same."""
     app_id = parse_app_handle(runner.run(shell("sleep 1"), "docker")).app_id

@@ -35,6 +35,10 @@ class EngineWatch(FedWatch):
     def end(self) -> None:
         """End the thread and close the connection."""
         self._feeder.stop()
+        stream, self._first = self._first, None
+        if stream is not None:  # closed before the thread came to read it
+            with contextlib.suppress(Exception):
+                stream.close()
 
     def _open(self) -> Any:
         filters = {"type": ["container", "volume"], "event": list(_EVENTS)}
