@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -159,22 +160,21 @@ class TestLedger:
     @pytest.mark.timeout(900)
     def test_better_than_random(self, tmp_path: Path) -> None:
         """With as many trials, Ax comes closer to Booth's minimum than the random suggester, and its state is small."""
-        best: dict[str, float] = {}
-        for suggester in ("random", "ax"):
-            given = search(trials=15, parallelism=3, seed=1, suggester=suggester)
-            base = str(tmp_path / suggester)
+        found: dict[str, list[float]] = {"random": [], "ax": []}
+        for suggester, seed in product(found, range(3)):
+            given = search(trials=24, parallelism=2, seed=seed, suggester=suggester)
+            base = str(tmp_path / suggester / str(seed))
             for number in range(SearchLedger(given, base).rounds):
                 ledger = SearchLedger(given, base)
                 for trial in ledger.suggest(number):
                     ledger.observe(trial.index, self.booth(trial))
-            found = SearchLedger(given, base).best()
-            assert found is not None
-            best[suggester] = found[1]
-        rounds = tmp_path / "ax" / "search" / "rounds"
-        sizes = [path.stat().st_size for path in rounds.iterdir()]
-        print(best, sizes)
-        assert best["ax"] < best["random"]
-        assert max(sizes) < 50_000
+            best = SearchLedger(given, base).best()
+            assert best is not None
+            found[suggester].append(best[1])
+        sizes = [path.stat().st_size for path in (tmp_path / "ax" / "0" / "search" / "rounds").iterdir()]
+        print(found, max(sizes))
+        assert median(found["ax"]) < median(found["random"])
+        assert max(sizes) < 100_000
 
 
 def test_models_compute_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
