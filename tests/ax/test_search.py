@@ -213,6 +213,18 @@ class TestPictures:
         assert 'src="https://' not in page
         assert plot_experiment(made, tmp_path / "only.png") == [tmp_path / "only.png"]
 
+    def test_failed_trials_are_in_both(self, experiment: Callable[..., Any], sobol: Any, tmp_path: Path) -> None:
+        """Trials without a value are marked, and their names are in the page."""
+        from transload_ax import plot_experiment, run_experiment
+
+        made = experiment("ax_components:fails_below_zero")
+        run_experiment(made, 6, 3, generation_strategy=sobol(), tolerated_failure_rate=0.9)
+        bad = [trial.index for trial in made.trials.values() if trial.status.is_failed]
+        _, html = plot_experiment(made, tmp_path / "picture")
+        page = html.read_text()
+        assert bad
+        assert all(f"trial {index}: failed" in page for index in bad)
+
     def test_nothing_to_draw(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
         """Without a completed trial there is no picture, but a word."""
         from transload_ax import plot_experiment
