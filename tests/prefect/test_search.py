@@ -195,6 +195,43 @@ def test_killed_and_run_again(
     assert _apps() == {"SUCCEEDED": 4}
 
 
+ALONE = """
+import sys
+from jobs import quadratic
+from transload.pipelines import Objective, Parameter, Search
+from transload_prefect import search_flow
+
+gate, base = sys.argv[1:3]
+search = Search(
+    quadratic, [Parameter("x", "float", -1.0, 1.0)], Objective("loss"), trials=3, parallelism=2,
+    constants={"gate": gate}, scheduler="local",
+)
+if __name__ == "__main__":
+    search_flow(search, name="tune-cancelled")(tracker_base=base)
+"""
+
+
+def test_cancelled_and_gone_on_with(
+    host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
+) -> None:
+    """Cancelled in the interface: its trials are cancelled and not counted; another flow run with its base goes on."""
+    from transload_prefect import search_flow
+
+    process = script(ALONE).start(str(gate), str(tmp_path / "base"))
+    eventually(lambda: _apps() == {"RUNNING": 2}, 60)
+    run = eventually(lambda: _flow_run(host, "tune-cancelled"), 20)
+    host.cancel(run["id"])
+    eventually(lambda: _apps() == {"CANCELLED": 2}, 60)
+    eventually(lambda: process.poll() is not None, 60)
+    eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 30)
+    search = _search(trials=3, constants={"gate": str(gate)})
+    assert [SearchLedger(search, str(tmp_path / "base")).ended(index) for index in range(2)] == [None, None]
+    gate.touch()
+    summary = search_flow(search, name="tune-gone-on", tracker_base=str(tmp_path / "base"))()
+    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED"] * 3
+    assert _apps() == {"CANCELLED": 2, "SUCCEEDED": 3}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ax's own, and torch's about Ax
 def test_ax_proposes_the_trials(host: Any, tmp_path: Path) -> None:

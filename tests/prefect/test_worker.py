@@ -195,6 +195,29 @@ async def test_a_flow_run_whose_worker_died_after_the_submit(host: Any, gate: Pa
     assert len(_apps()) == 1
 
 
+@pytest.mark.slow
+async def test_a_worker_that_prefect_takes_for_dead(host: Any) -> None:
+    """Flow runs of a worker of another name are left alone until Prefect shows it as offline."""
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    run = _flow_run_of(host, pool, "other")
+    host.post(f"/work_pools/{pool}/workers/heartbeat", name="other", heartbeat_interval_seconds=1)
+
+    def status() -> str:
+        workers = host.post(f"/work_pools/{pool}/workers/filter")
+        return str(next(each["status"] for each in workers if each["name"] == "other"))
+
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:
+        assert status() == "OFFLINE" or run not in {str(each) for each in worker._followed}
+        await _soon(lambda: status() == "OFFLINE", 120)
+        await worker.sync_with_backend()
+        handle = await _soon(lambda: host.flow_run(run)["infrastructure_pid"])
+        await worker.kill_infrastructure(handle, worker.job_configuration(), 5)
+        await _soon(lambda: host.flow_run(run)["state_type"] == "CRASHED")
+    assert [each.app_handle for each in _apps()] == [handle]
+
+
 async def test_what_others_look_after_is_left_alone(host: Any) -> None:
     """Flow runs of a living worker, apps that cannot be seen from here, and other infrastructure are not touched."""
     from transload_prefect import TransloadWorker
