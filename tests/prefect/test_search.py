@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -193,6 +194,23 @@ def test_killed_and_run_again(
     handles = out.read_text().split()
     assert len(handles) == 4 and set(handles[:2]) == before
     assert _apps() == {"SUCCEEDED": 4}
+
+
+def test_in_an_async_flow(host: Any, tmp_path: Path) -> None:
+    """Called in a thread, a search is a subflow of an async flow, whose event loop goes on."""
+    from prefect import flow
+
+    from transload_prefect import search_flow
+
+    tune = search_flow(_search(trials=2), name="tune-async")
+
+    @flow
+    async def work() -> Any:
+        return await asyncio.to_thread(tune, tracker_base=str(tmp_path))
+
+    assert len(asyncio.run(work())["trials"]) == 2
+    run = _flow_run(host, "tune-async")
+    assert run is not None and run["parent_task_run_id"] is not None
 
 
 ALONE = """

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
 from transload.pipelines import host_runner
@@ -139,15 +138,12 @@ def _flow_run_of(host: Any, pool: str, worker: str, **state: Any) -> str:
         job_variables={"scheduler": "local", "command": "sleep 100"},
     )  # fmt: skip
     run = host.post(f"/deployments/{deployment['id']}/create_flow_run", state={"type": "PENDING", **state})
-    httpx.patch(
-        f"{host.url}/flow_runs/{run['id']}/labels", json={"prefect.worker.name": worker}, timeout=30
-    ).raise_for_status()
+    host.patch(f"/flow_runs/{run['id']}/labels", **{"prefect.worker.name": worker})
     return str(run["id"])
 
 
 def _set_handle(host: Any, run: str, handle: str) -> None:
-    body = {"infrastructure_pid": handle}
-    httpx.patch(f"{host.url}/flow_runs/{run}", json=body, timeout=30).raise_for_status()
+    host.patch(f"/flow_runs/{run}", infrastructure_pid=handle)
 
 
 async def _soon(condition: Callable[[], Any], seconds: float = 60) -> Any:
@@ -227,9 +223,7 @@ async def test_what_others_look_after_is_left_alone(host: Any) -> None:
     elsewhere = host.post(
         f"/deployments/{host.flow_run(run)['deployment_id']}/create_flow_run", state={"type": "PENDING"}
     )
-    httpx.patch(
-        f"{host.url}/flow_runs/{elsewhere['id']}/labels", json={"prefect.worker.name": "one"}, timeout=30
-    ).raise_for_status()
+    host.patch(f"/flow_runs/{elsewhere['id']}/labels", **{"prefect.worker.name": "one"})
     _set_handle(host, elsewhere["id"], "local://prefect/not-of-this-machine")
     host.post(f"/work_pools/{pool}/workers/heartbeat", name="other", heartbeat_interval_seconds=300)
     async with TransloadWorker(work_pool_name=pool, name="one") as worker:
