@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.pipelines import (
     Identity,
     Objective,
@@ -55,6 +55,19 @@ def test_rounds_stay_as_they_were(base: str) -> None:
         ledger.suggest(6)
     with pytest.raises(SpecError, match="round -1"):
         ledger.suggest(-1)
+
+
+def test_open_reads_what_is_there(base: str) -> None:
+    """Whoever has only the base reads the search out of it, and changes nothing; a base without a search is refused."""
+    with pytest.raises(ConfigError, match="holds no search"):
+        SearchLedger.open(base)
+    ledger = SearchLedger(search(), base)
+    trials = ledger.suggest(0)
+    ledger.observe(0, reported(3.5))
+    opened = SearchLedger.open(base)
+    assert opened.search == search()
+    assert opened.summary() == ledger.summary()
+    assert opened.best() == (trials[0], 3.5)
 
 
 def test_best_and_summary(base: str) -> None:

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.pipelines._launch import Launch
 from transload.pipelines._search import Search, SearchTrial, get_suggester
 from transload.specs import AppState
@@ -92,6 +92,27 @@ class SearchLedger:
         self.tracker_base = tracker_base
         self._store = open_store(tracker_base)
         self._claim()
+
+    @classmethod
+    def open(cls, tracker_base: str) -> SearchLedger:
+        """Return the ledger of the search that a tracker base holds; nothing is written.
+
+        Args:
+            tracker_base: the base.
+
+        Raises:
+            ConfigError: if it holds no search.
+            SpecError: if what it holds cannot be read.
+        """
+        from transload.runtime.tracking._stores import open_store
+
+        ledger = cls.__new__(cls)
+        ledger.tracker_base, ledger._store = tracker_base, open_store(tracker_base)
+        known = ledger._read(_DEFINITION)
+        if known is None:
+            raise ConfigError(f"{tracker_base}: holds no search")
+        ledger.search = Search.from_dict(known["search"])
+        return ledger
 
     @property
     def rounds(self) -> int:
