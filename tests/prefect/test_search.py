@@ -61,13 +61,13 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
     found = host.task_runs(run["id"])
     assert {each["name"] for each in found} == {f"tune-subflow-{n}" for n in range(5)}
     assert all("trial" in each["tags"] for each in found)
-    eventually(lambda: any(each["key"] == "tune-subflow-trials" for each in host.artifacts(run["id"])), 20)
+    eventually(lambda: any(each["key"] == "tune-subflow-trials" for each in host.artifacts(run["id"])), 60)
 
     def rows() -> Any:
         table = next(each for each in host.artifacts(run["id"]) if each["key"] == "tune-subflow-trials")
         return json.loads(table["data"])
 
-    eventually(lambda: [row["loss"] for row in rows()] == values, 20)
+    eventually(lambda: [row["loss"] for row in rows()] == values, 60)
     assert {row["state"] for row in rows()} == {"SUCCEEDED"}
 
 
@@ -184,7 +184,8 @@ def test_killed_and_run_again(
     second = made.start(str(gate), run["id"], str(out))
 
     def attached() -> bool:
-        lines = host.post("/logs/filter", logs={}, sort="TIMESTAMP_DESC", limit=200)
+        runs = host.post("/flow_runs/filter", flows={"name": {"any_": ["tune-killed"]}})
+        lines = [line for each in runs for line in host.logs(each["id"])]
         return sum("attached to" in line["message"] for line in lines) >= 2
 
     eventually(attached, 60)
@@ -237,7 +238,7 @@ def test_cancelled_and_gone_on_with(
 
     process = script(ALONE).start(str(gate), str(tmp_path / "base"))
     eventually(lambda: _apps() == {"RUNNING": 2}, 60)
-    run = eventually(lambda: _flow_run(host, "tune-cancelled"), 20)
+    run = eventually(lambda: _flow_run(host, "tune-cancelled"), 60)
     host.cancel(run["id"])
     eventually(lambda: _apps() == {"CANCELLED": 2}, 60)
     eventually(lambda: process.poll() is not None, 60)

@@ -71,8 +71,8 @@ def test_worker_end_to_end(host: Any, gate: Path, script: Callable[[str], Any], 
     eventually(lambda: host.flow_run(run["id"])["state_type"] == "COMPLETED", 120, made.log.read_text()[-2000:])
     pid = host.flow_run(run["id"])["infrastructure_pid"]
     assert pid.startswith("local://prefect/prefect-")
-    eventually(lambda: any("in app" in line["message"] for line in host.logs(run["id"])), 10)
-    eventually(lambda: [each.state.name for each in _apps()] == ["SUCCEEDED"], 20)
+    eventually(lambda: any("in app" in line["message"] for line in host.logs(run["id"])), 60)
+    eventually(lambda: [each.state.name for each in _apps()] == ["SUCCEEDED"], 60)
 
     run = host.post(f"/deployments/{deployment}/create_flow_run", parameters={"gate": str(gate)})
     eventually(lambda: host.flow_run(run["id"])["state_type"] == "RUNNING", 60)
