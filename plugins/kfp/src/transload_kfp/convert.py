@@ -97,10 +97,11 @@ def component_from_app(
         source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results, final_status=final_status
     )
     made = TaskSettings.of(plan.app, **settings)
-    text = component_yaml(_component(plan, python))
-    from transload_kfp.component import load_app_component
+    component = _component(plan, python)
+    from transload_kfp.component import AppComponent, component_spec_of
 
-    return load_app_component(text, {port.source: port.name for port in plan.inputs}, plan.identity, made)
+    ports = {port.source: port.name for port in plan.inputs}
+    return AppComponent(component_spec_of(component), ports, plan.identity, made)
 
 
 def container_from_app(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> PipelineTask:
