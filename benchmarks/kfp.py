@@ -46,7 +46,7 @@ def app(number: int, image: str = "img:1") -> AppDef:
 def by_hand(number: int, image: str = "img:1") -> Any:
     """Return the component that somebody would write."""
 
-    def hand(name: str = f"value {number}"):  # noqa: ANN202
+    def hand(name: str = f"value {number}"):
         return dsl.ContainerSpec(image=image, command=["echo"], args=["--name", name])
 
     hand.__name__ = f"app{number}"
@@ -64,7 +64,7 @@ def compiled(make: Callable[[int], Any], count: int) -> float:
     begin = time.perf_counter()
     made = [make(number) for number in range(count)]
 
-    def pipeline():  # noqa: ANN202
+    def pipeline():
         for each in made:
             each()
 
@@ -108,7 +108,9 @@ def runs() -> list[dict]:
             converted = component_from_app(app(0, image), inputs={"name": "args[1]"})
             wrapped = component_from_app(app(0, image), inputs={"name": "args[1]"}, results={})
             hand = by_hand(0, image)
-            plain, with_results, peer = interleaved(7, *(lambda each=each: run(each) for each in (converted, wrapped, hand)))
+            plain, with_results, peer = interleaved(
+                7, *(lambda each=each: run(each) for each in (converted, wrapped, hand))
+            )
         return [
             figure("KFP task of an app, its own command", "s", plain, peer, target=1.1),
             figure("KFP task of an app, results collected", "s", with_results, peer, target=1.5),

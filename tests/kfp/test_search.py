@@ -13,7 +13,7 @@ from kfp import dsl, local
 from test_convert import compiled
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Objective, Parameter, Search, SearchLedger
+from transload.pipelines import Objective, Parameter, Search, SearchLedger, get_adapter
 from transload.runtime.tracking import FsspecResultTracker
 from transload_kfp import search_component, search_pipeline
 
@@ -119,6 +119,14 @@ def test_compiled(tmp_path: Path) -> None:
     assert tasks["suggest-trials-2"]["dependentTasks"] == ["observe-trials"]
     assert tasks["suggest-trials"]["retryPolicy"]["maxRetryCount"] == 2
     assert spec["root"]["inputDefinitions"]["parameters"]["tracker_base"]["defaultValue"] == "s3://bucket/searches"
+
+
+def test_through_the_uniform_door(tmp_path: Path) -> None:
+    """The adapter converts a search, and shows its pipeline as a dry-run."""
+    adapter = get_adapter("kfp")
+    made = adapter.convert(search(tmp_path), tracker_base="s3://bucket/x", name="tune")
+    assert made.name == "tune"
+    assert "observe-trials" in adapter.dry_run(search(tmp_path), tracker_base="s3://bucket/x")
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.pipelines import AdapterCapabilities
+from transload.pipelines import AdapterCapabilities, Search
 from transload_kfp.command import container_of
 from transload_kfp.names import component_name
 from transload_kfp.plan import Plan, make_plan
@@ -160,6 +160,7 @@ class KfpAdapter:
     name = "kfp"
     state_map = STATES
     capabilities = AdapterCapabilities(
+        searches=True,
         notes={
             "roles": "by launcher_from_app; a component of its own is one container",
             "replicas": "by launcher_from_app",
@@ -168,21 +169,25 @@ class KfpAdapter:
             "launch_parameters": "by launcher_from_app",
             "cancel": "a launcher that gets SIGTERM does what on_kill says; a component's pod is ended by the cluster",
             "deferred": "a launcher is a small pod that waits",
-        }
+        },
     )
 
-    def convert(self, source: Any, **host_options: Any) -> AppComponent:
-        """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given.
+    def convert(self, source: Any, **host_options: Any) -> Any:
+        """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given; of a search a pipeline.
 
         Args:
-            source: an AppDef, its JSON, a component, or a `transload.pipelines.Launch`.
-            host_options: arguments of `component_from_app` or `launcher_from_app`.
+            source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a `transload.pipelines.Search`.
+            host_options: arguments of `component_from_app`, `launcher_from_app` or `search_pipeline`.
 
         Raises:
             UnsupportedFeature: for what one component cannot express, by field name.
             SpecError: for a wrong source, argument or input.
             ConfigError: for a wrong option.
         """
+        if isinstance(source, Search):
+            from transload_kfp.search import search_pipeline
+
+            return search_pipeline(source, **host_options)
         if _launches(host_options):
             from transload_kfp.launcher_component import launcher_from_app
 
@@ -190,7 +195,21 @@ class KfpAdapter:
         return component_from_app(source, **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return the component YAML; of a launcher, what it would submit. Arguments and errors as in `convert`."""
+        """Return the component YAML; of a launcher, what it would submit; of a search, its pipeline.
+
+        Args:
+            source: as in `convert`.
+            host_options: likewise.
+
+        Raises:
+            UnsupportedFeature: for what one component cannot express, by field name.
+            SpecError: for a wrong source, argument or input.
+            ConfigError: for a wrong option.
+        """
+        if isinstance(source, Search):
+            from transload_kfp.pipeline import pipeline_text
+
+            return pipeline_text(self.convert(source, **host_options))
         if _launches(host_options):
             from transload_kfp.launcher_component import dry_run_launcher
 
