@@ -122,6 +122,10 @@ def test_adapter(transload_home: Path) -> None:
     assert yaml.safe_load(adapter.dry_run(apps.train, retries=1))["name"] == "train"
     with pytest.raises(ConfigError, match="retries"):
         adapter.convert(apps.train, retry=1)
+    secret = apps.bare()
+    secret.roles[0].env = {"API_TOKEN": "hidden", "LEVEL": "info"}
+    shown = adapter.dry_run(secret)
+    assert "hidden" not in shown and "info" in shown
     with pytest.raises(UnsupportedFeature, match=r"roles\[0\].num_replicas"):
         adapter.convert(apps.train, args={"replicas": 2})
     (row,) = [each for each in describe_adapters() if each.name == "kfp"]

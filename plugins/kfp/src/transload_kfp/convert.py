@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.pipelines import AdapterCapabilities, Search
+from transload.specs import masked_env
 from transload_kfp.command import container_of
 from transload_kfp.names import component_name
 from transload_kfp.plan import Plan, make_plan
@@ -154,6 +155,14 @@ def component_yaml(component: Mapping[str, Any]) -> str:
     return str(yaml.dump(dict(component), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
+def shown_component(component: Mapping[str, Any]) -> str:
+    """Return a component as YAML for a person: values of variables whose name looks secret are masked."""
+    container = dict(component["implementation"]["container"])
+    if "env" in container:
+        container["env"] = masked_env(container["env"])
+    return component_yaml({**component, "implementation": {"container": container}})
+
+
 class KfpAdapter:
     """The adapter that ``transload.pipelines.get_adapter("kfp")`` returns."""
 
@@ -215,9 +224,10 @@ class KfpAdapter:
 
             return dry_run_launcher(source, **host_options)
         settings = {name: host_options.pop(name) for name in list(host_options) if name in _SETTINGS}
-        text = component_spec_from_app(source, **host_options)
-        TaskSettings().updated(**settings)
-        return text
+        python = host_options.pop("python", "python3")
+        plan = make_plan(source, **host_options)
+        TaskSettings.of(plan.app, **settings)
+        return shown_component(_component(plan, python))
 
 
 _SETTINGS: Final = frozenset(each.name for each in fields(TaskSettings))
