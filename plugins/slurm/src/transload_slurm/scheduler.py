@@ -243,7 +243,7 @@ class SlurmScheduler:
         folder = self._store.folder(app_id)
         record = self._store.record(app_id)
         if record is None or record["gang"]:
-            return [folder, f"{folder}/state.json", f"{folder}/claim"]
+            return [folder, f"{folder}/slurm.json", f"{folder}/state.json"]
         elements = [f"{folder}/elements/{k}/state.json" for k in range(record["roles"][0]["num_replicas"])]
         return [folder, f"{folder}/slurm.json", *elements]
 

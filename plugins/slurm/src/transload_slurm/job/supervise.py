@@ -9,13 +9,16 @@ import re
 import select
 import selectors
 import signal
-import subprocess
 import sys
 import time
-from typing import Any
 
 from . import agent
 from .rules import App, Replica, exit_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import Any
 
 WITHDRAWN = 75
 """Exit code of a job that finds its submit withdrawn, or done again by another."""
@@ -41,6 +44,8 @@ class Step:
             return
         env = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
         env.update({name: value for name, value in os.environ.items() if name.startswith(f"{_SECRET}{role}_")})
+        import subprocess  # here: a single replica does without
+
         _write_role(folder, plan, role)
         wrapper = [plan["python"], "-I", "-S", os.path.join(folder, "job", "__main__.py"), "agent", folder, str(role)]
         self.process = subprocess.Popen(
@@ -388,6 +393,8 @@ class Supervisor:
             with open(os.path.join(self.folder, "verdict.json.tmp"), "w", encoding="utf-8") as file:
                 json.dump({"msg": self.app.msg}, file)
             os.replace(file.name, os.path.join(self.folder, "verdict.json"))
+            import subprocess
+
             subprocess.call(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])  # noqa: S607 - Slurm's own, on PATH
 
     def _write(self) -> bool:
@@ -416,10 +423,13 @@ class Rank0:
     """The address of the node of replica 0 of the first role: that on which this runs. Asked for while steps start."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self._known, self._asked = os.environ.get("SLURMD_NODENAME", ""), None
+        self._known = os.environ.get("SLURMD_NODENAME", "")
+        self._asked: subprocess.Popen[bytes] | None = None
         if len(plan["roles"]) == 1 and plan["roles"][0]["num_replicas"] == 1:
             self._known = os.uname().nodename
             return
+        import subprocess
+
         try:
             self._asked = subprocess.Popen(
                 ["scontrol", "-o", "show", "node", self._known],  # noqa: S607 - Slurm's own, on PATH
@@ -432,8 +442,10 @@ class Rank0:
         """Return the address that Slurm itself uses: a node's name need not be one that resolves."""
         asked, self._asked = self._asked, None
         if asked is not None:
+            import subprocess
+
             try:
-                shown = asked.communicate(timeout=30)[0].decode() if asked else ""
+                shown = asked.communicate(timeout=30)[0].decode()
                 self._known = next((w[9:] for w in shown.split() if w.startswith("NodeAddr=")), self._known)
             except subprocess.TimeoutExpired:
                 asked.kill()
