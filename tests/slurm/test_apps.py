@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from transload.specs import (
     macros,
     parse_app_handle,
 )
+from transload_slurm import SlurmScheduler
 
 pytestmark = pytest.mark.engine("slurm")
 
@@ -344,6 +346,26 @@ def test_doctor(runner: Runner) -> None:
     assert "slurm" in checks["clients"][1]
     assert "UP" in checks["controller"][1]
     assert "main*" in checks["partitions"][1]
+
+
+def test_doctor_says_what_is_missing(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No controller, no usable folder, no clients: each is told in a line of its own, and nothing is raised."""
+    text = [line for line in cluster.conf.read_text().splitlines() if not line.startswith("SlurmctldPort")]
+    (tmp_path / "file").touch()
+    elsewhere = tmp_path / "slurm.conf"
+    with socket.socket() as taken, monkeypatch.context() as patch:
+        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        elsewhere.write_text("\n".join([*text, f"SlurmctldPort={taken.getsockname()[1]}", "MessageTimeout=2", ""]))
+        patch.setenv("SLURM_CONF", str(elsewhere))
+        patch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / "file"))
+        scheduler = SlurmScheduler("tests")
+        checks = {name: (well, text) for name, well, text in scheduler.diagnose()}
+        patch.setenv("PATH", str(tmp_path))
+        first = scheduler.diagnose()[0]
+    assert not checks["controller"][0] and checks["controller"][1]
+    assert not checks["folder"][0] and str(tmp_path / "file") in checks["folder"][1]
+    assert first[:2] == ("clients", False)
+    assert "sbatch" in first[2] and "squeue" in first[2]
 
 
 def test_digits_example(runner: Runner) -> None:
