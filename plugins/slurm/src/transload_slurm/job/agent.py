@@ -290,13 +290,20 @@ def _close_all_but(spare: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Call ``prctl`` where there is one. ``ctypes`` itself would take longer to import than all the rest."""
+    """Call ``prctl`` where there is one. Importing ``ctypes`` would take longer than all the rest: first without it."""
+    arguments = (option, value, 0, 0, 0)
     try:
-        import _ctypes
+        try:
+            import _ctypes
 
-        _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (option, value, 0, 0, 0))
-    except (ImportError, AttributeError, OSError, TypeError):
-        pass
+            library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+            _ctypes.call_function(_ctypes.dlsym(library, "prctl"), arguments)
+        except (AttributeError, TypeError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(*arguments)
+    except (ImportError, AttributeError, OSError):
+        pass  # no such thing on this system
 
 
 def _replace(text: str, values: dict[str, str]) -> str:
