@@ -239,8 +239,8 @@ def test_partition_that_does_not_exist(runner: Runner, shell_app: ShellApp, slur
 def test_waiting_says_why(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
     """A job in the queue is PENDING with Slurm's reason, and can be cancelled there."""
     handle = runner.run(shell_app("true"), "slurm", {"begin": "now+1hour"})
-    status = eventually(lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 20)
-    assert "BeginTime" in status.msg
+    status = eventually(lambda: (s := runner.status(handle)) and "BeginTime" in s.msg and s, 30)
+    assert status.state is AppState.PENDING
     runner.cancel(handle)
     assert ended(runner, handle).state is AppState.CANCELLED
 
