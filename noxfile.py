@@ -151,11 +151,18 @@ for _name in TESTED:
     _plugin_session(_name)
 
 
+@nox.session(name="airflow-2")
+def airflow_2(session: nox.Session) -> None:
+    """Test the plugin airflow on the last Airflow 2: a courtesy."""
+    suite(session, "airflow-2", "plugins/airflow")
+
+
 @nox.session(venv_backend="none")
 def slow(session: nox.Session) -> None:
     """Run every suite's slow tests, then the lowest versions and the wheels of everything."""
     for name in ("core", *TESTED):
         session.notify(name, SLOW)
+    session.notify("airflow-2", ("-q",))
     for name in ("core", *TESTED):
         session.notify(f"lowest({name})")
     session.notify("wheels")
