@@ -20,6 +20,8 @@ ROOT = Path(__file__).parent
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
 TESTED = [name for name in PLUGINS if (ROOT / "tests" / name).is_dir()]
 DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
+ALSO = {"kfp": ("plugins/docker",)}
+"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler."""
 TOOLS = ("-r", "tests/requirements.txt")
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
@@ -141,7 +143,7 @@ def _plugin_session(name: str) -> None:
     """Make the session of one plugin, named like it."""
 
     def run(session: nox.Session) -> None:
-        suite(session, name, f"plugins/{name}")
+        suite(session, name, f"plugins/{name}", *ALSO.get(name, ()))
 
     run.__doc__ = f"Test the plugin {name}."
     nox.session(run, name=name)
@@ -185,9 +187,10 @@ def lowest(session: nox.Session, name: str) -> None:
     session.run("uv", "pip", "compile", f"{folder}/pyproject.toml", *resolve, external=True)
     # the distribution of this repository is not on an index
     pins.write_text("".join(line for line in pins.open() if not line.startswith("transload")))
-    own = ["./core[testing]"] if name == "core" else ["./core[testing]", f"./{folder}"]
+    also = ALSO.get(name, ())
+    own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
     session.install(*TOOLS, *files_of(name), "-c", str(pins), *own)
-    install_own(session, *{"core": None, folder: None})
+    install_own(session, *{"core": None, folder: None, **dict.fromkeys(also)})
     run_pytest(session, f"tests/{name}")
 
 

@@ -48,7 +48,9 @@ def compiled(pipeline: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]
 def same_as_golden(name: str, text: str) -> None:
     """Compare with the file that people have reviewed; ``WRITE_GOLDEN=1`` writes it."""
     text = text.replace(json.dumps(inline_source())[1:-1], "<inline.py>")
-    text = text.replace("\n".join("      " + line if line else "" for line in inline_source().split("\n")), "      <inline.py>\n")
+    text = text.replace(
+        "\n".join("      " + line if line else "" for line in inline_source().split("\n")), "      <inline.py>\n"
+    )
     path = GOLDEN / f"{name}.yaml"
     if os.environ.get("WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
@@ -470,7 +472,7 @@ def test_settings_of_nothing() -> None:
 def test_original_names_in_calls(tmp_path: Path) -> None:
     """Arguments are given under the component function's own names, also where KFP needs another."""
 
-    def camel(batchSize: int = 1) -> AppDef:  # noqa: N803
+    def camel(batchSize: int = 1) -> AppDef:
         """Run.
 
         Args:

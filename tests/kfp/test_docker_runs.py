@@ -58,7 +58,9 @@ def test_loop_and_collected(docker_kfp: Path, image: str) -> None:
     """One training per learning rate side by side; their accuracies, collected, go into the next app in order."""
     training = component_from_app(stages.train, args={"image": image, "epochs": 1}, results={"final/accuracy": float})
     text = """printf '{"schema": 1, "results": {"all": "%s"}}' "$1" > $TRANSLOAD_TRACKER_BASE/all.json"""
-    gather = component_from_app(shell(text, image, "x", "[]"), inputs={"values": ("args[3]", list)}, results={"all": str})
+    gather = component_from_app(
+        shell(text, image, "x", "[]"), inputs={"values": ("args[3]", list)}, results={"all": str}
+    )
 
     @dsl.pipeline(name="rates")
     def rates() -> str:
@@ -158,7 +160,10 @@ def test_exit_handler(docker_kfp: Path, image: str) -> None:
     """The task of an exit handler sees how the app ended, as a state that the table knows."""
     failing = component_from_app(shell("exit 1", image))
 
-    text = """printf '{"schema": 1, "results": {"state": "%s"}}' "$(echo "$1" | tr -d '"')" > $TRANSLOAD_TRACKER_BASE/a.json"""
+    text = """
+    said="$(echo "$1" | tr -d '"')"
+    printf '{"schema": 1, "results": {"state": "%s"}}' "$said" > $TRANSLOAD_TRACKER_BASE/a.json
+    """
     seen = component_from_app(
         shell(text, image, "x", "{}"),
         name="seen",
@@ -201,7 +206,9 @@ def test_odd_arguments(docker_kfp: Path, image: str, wrapped: bool) -> None:
 def test_values_of_every_type(docker_kfp: Path, image: str) -> None:
     """What an input of each type looks like to the program."""
     program = "import json, sys; open(sys.argv[1] + '/args', 'w').write(json.dumps(sys.argv[2:]))"
-    role = Role("main", image, entrypoint="python3", args=["-c", program, str(docker_kfp), "a", "1", "0.5", "true", "[]"])
+    role = Role(
+        "main", image, entrypoint="python3", args=["-c", program, str(docker_kfp), "a", "1", "0.5", "true", "[]"]
+    )
     made = component_from_app(
         AppDef("typed", [role]),
         inputs={

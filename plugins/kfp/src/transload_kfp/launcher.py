@@ -24,7 +24,9 @@ from transload_kfp.launch_spec import KEY, PARENT, LaunchSpec
 from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN
 
 if TYPE_CHECKING:
+    from transload.pipelines import LogSink
     from transload.runner import AppResults
+    from transload.schedulers.api import Stream
 
 HOST: Final = "kfp"
 EXIT_FAILED: Final = 1
@@ -92,8 +94,16 @@ class LaunchFailed(SystemExit):
     """Ends the process; what happened has been said."""
 
 
-def execution_of(spec: LaunchSpec, arguments: Mapping[str, Any], place: Place) -> Execution:
+def execution_of(
+    spec: LaunchSpec, arguments: Mapping[str, Any], place: Place, sink: LogSink | None = None
+) -> Execution:
     """Return the execution of the launcher's app.
+
+    Args:
+        spec: what the component carries.
+        arguments: input → value.
+        place: what KFP says of the task.
+        sink: gets the log lines; default: standard output.
 
     Raises:
         SpecError: for a wrong argument.
@@ -108,7 +118,7 @@ def execution_of(spec: LaunchSpec, arguments: Mapping[str, Any], place: Place) -
         launch,
         place.identity(launch.name, arguments),
         options,
-        sink=lambda role, replica, stream, line: print(f"{role}/{replica} {line.rstrip()}", flush=True),  # noqa: T201
+        sink=sink or _print_line,
         log=say,
     )
 
@@ -150,6 +160,10 @@ def exit_code(error: TransloadError) -> int:
         if isinstance(error, kind):
             return code
     return EXIT_FAILED
+
+
+def _print_line(role: str, replica: int, stream: Stream, line: str) -> None:
+    print(f"{role}/{replica} {line.rstrip()}", flush=True)  # noqa: T201
 
 
 def say(text: str) -> None:
@@ -220,20 +234,21 @@ def main(words: list[str]) -> int:
     """Run the container form: the encoded spec, KFP's executor input as JSON, the folder of the results artifact."""
     spec, request, folder, paths = LaunchSpec.decode(words[0]), json.loads(words[1]), words[2], words[3:]
     inputs = request.get("inputs", {}).get("parameterValues", {})
-    artifacts = dict(zip(spec.artifact_ports, paths, strict=True))
+    folders = dict(zip(spec.artifact_ports, paths, strict=True))
     given = {name: inputs.get(name) for name in spec.parameter_ports}
     named = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*spec.identity, KEY)}
     place = Place(**named, parent=inputs.get(PARENT) or "")
     try:
-        outcome = run_launch(spec, {**given, **artifacts}, place)
+        outcome = run_launch(spec, {**given, **folders}, place)
     except LaunchFailed as exc:
         return int(exc.code or 0)
     write_results(folder, outcome)
-    artifacts = {name: dict(each["artifacts"][0]) for name, each in request["outputs"]["artifacts"].items()}
+    declared = request["outputs"]["artifacts"]
+    artifacts = {name: dict(each["artifacts"][0]) for name, each in declared.items()}
     artifacts["metrics"]["metadata"] = outcome.metrics
-    values = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
+    reported = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
     output = {
-        "parameterValues": values,
+        "parameterValues": reported,
         "artifacts": {name: {"artifacts": [each]} for name, each in artifacts.items()},
     }
     path = request["outputs"]["outputFile"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from kfp import compiler, dsl
 
@@ -12,6 +13,9 @@ from transload_kfp.component import AppComponent
 from transload_kfp.names import component_name
 
 _PARAMETERS = {"String": str, "Integer": int, "Float": float, "Boolean": bool, "List": list, "Dict": dict}
+
+
+_BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def pipeline_from_component(component: AppComponent, name: str | None = None) -> Any:
@@ -24,8 +28,6 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
     Raises:
         SpecError: if an input is an artifact.
     """
-    import inspect
-
     from transload.errors import SpecError
 
     parameters = []
@@ -37,18 +39,14 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
         if kind is None:
             raise SpecError(f"input {each!r} takes an artifact, which a pipeline of one app has none of")
         default = inspect.Parameter.empty if not spec.optional else spec.default
-        parameters.append(
-            inspect.Parameter(
-                each,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default,
-                annotation=kind if default is not None else kind | None,
-            )
-        )
+        # KFP knows no other form of it
+        annotation = kind if default is not None else Optional[kind]  # noqa: UP045
+        parameters.append(inspect.Parameter(each, _BY_NAME, default=default, annotation=annotation))
 
-    def run(**arguments: Any) -> None:
-        component(**arguments)
+    def run(*values: Any) -> None:
+        component(**{each.name: value for each, value in zip(parameters, values, strict=True)})
 
+    parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)  # as a signature must have them
     run.__name__ = "run"
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
