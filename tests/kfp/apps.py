@@ -27,6 +27,7 @@ PLACEHOLDERS = [
     "{{$.inputs.parameters['x']}}",
     "{{$.pipeline_job_name}}",
     '{"Concat": ["a", "b"]}',
+    '{"Concat":["a","b"]}',
     '{"IfPresent": {"InputName": "x", "Then": ["y"]}}',
     "{{workflow.name}}",
     "/kfp-workspace/data",

@@ -21,3 +21,14 @@ def parabola(x: float, trial_idx: int = 0, bad: int = -1, folder: str = "/tmp") 
         body = f'{{"schema": 1, "results": {{"loss": {(x - 1) ** 2!r}}}}}'
         text += f"mkdir -p $TRANSLOAD_TRACKER_BASE; printf '{body}' > $TRANSLOAD_TRACKER_BASE/{trial_idx}.json"
     return AppDef("parabola", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])
+
+
+def waiting(x: float, folder: str = "/tmp") -> AppDef:
+    """Say that it has started, and wait to be ended.
+
+    Args:
+        x: where
+        folder: where it says so
+    """
+    text = f'echo {x} >> "{folder}/starts"; exec sleep 600'
+    return AppDef("waiting", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -122,6 +123,10 @@ def test_adapter(transload_home: Path) -> None:
     assert yaml.safe_load(adapter.dry_run(apps.train, retries=1))["name"] == "train"
     with pytest.raises(ConfigError, match="retries"):
         adapter.convert(apps.train, retry=1)
+    secret = apps.bare()
+    secret.roles[0].env = {"API_TOKEN": "hidden", "LEVEL": "info"}
+    shown = adapter.dry_run(secret)
+    assert "hidden" not in shown and "info" in shown
     with pytest.raises(UnsupportedFeature, match=r"roles\[0\].num_replicas"):
         adapter.convert(apps.train, args={"replicas": 2})
     (row,) = [each for each in describe_adapters() if each.name == "kfp"]
@@ -133,8 +138,6 @@ def test_adapter(transload_home: Path) -> None:
 
 def run_inline(tmp_path: Path, text: str, outputs: list[list[Any]], values: tuple[str, ...] = ()) -> Any:
     """Run the wrapper as a container would."""
-    import base64
-
     from transload_kfp.command import inline_source
 
     spec = {"argv": [["sh"], ["-c"], [text], ["x"], *([k] for k in range(len(values)))], "env": {"A": ["b"]}}
@@ -187,16 +190,27 @@ def test_inline_failures(tmp_path: Path, text: str, outputs: list[list[Any]], co
     assert "Traceback" not in done.stderr
 
 
+def test_inline_signal(tmp_path: Path, eventually: Any) -> None:
+    """A signal to the wrapper reaches the program, whose own end it is."""
+    from transload_kfp.command import inline_source
+
+    text = f"trap 'exit 9' TERM; : > {tmp_path}/up; while :; do sleep 0.1; done"
+    word = base64.b64encode(json.dumps({"argv": [["sh"], ["-c"], [text]], "env": {}, "outputs": []}).encode()).decode()
+    command = [sys.executable, "-I", "-c", inline_source(), word, "{}", str(tmp_path / "base")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    eventually(lambda: (tmp_path / "up").exists(), 60)
+    process.terminate()
+    assert process.wait(60) == 9
+
+
 def test_inline_values_and_variables(tmp_path: Path) -> None:
-    """Values of inputs arrive exactly, variables too, and a signal to the wrapper reaches the program."""
+    """Values of inputs arrive exactly, variables too."""
     done = run_inline(tmp_path, 'printf "%s|" "$@" "$A"', [], ("a b", "{{$.x}}", "é\n"))
     assert done.stdout == "a b|{{$.x}}|é\n|b|"
 
 
 def test_inline_of_a_missing_program(tmp_path: Path) -> None:
     """A program that is not there is said, with the shell's exit code."""
-    import base64
-
     from transload_kfp.command import inline_source
 
     word = base64.b64encode(json.dumps({"argv": [["/no/such"]], "env": {}, "outputs": []}).encode()).decode()

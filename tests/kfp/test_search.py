@@ -4,6 +4,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,12 @@ from kfp import dsl, local
 from test_convert import compiled
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Objective, Parameter, Search, SearchLedger
+from transload.pipelines import Objective, Parameter, Search, SearchLedger, get_adapter, host_runner
+from transload.runner import Runner
 from transload.runtime.tracking import FsspecResultTracker
-from transload_kfp import search_component, search_pipeline
+from transload.specs import AppState
+from transload_kfp import EXIT_CANCELLED, search_component, search_pipeline
+from transload_kfp.search_steps import Steps, encode_search
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -89,9 +95,6 @@ def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
 
 def test_steps_run_again(tmp_path: Path, transload_home: Path) -> None:
     """A trial whose task is run again, after its end or its pod's, is not started a second time."""
-    from transload.pipelines import host_runner
-    from transload_kfp.search_steps import Steps, encode_search
-
     text = encode_search(search(tmp_path, trials=2), {})
     try:
         items = Steps(text, str(tmp_path / "base")).suggest(0)
@@ -108,6 +111,33 @@ def test_steps_run_again(tmp_path: Path, transload_home: Path) -> None:
         host_runner("kfp").close()
 
 
+@pytest.mark.parametrize(
+    "step", ["lambda s: s.run_all()", "lambda s: s.run_trial(0, s.suggest(0)[0])"], ids=["all", "trial"]
+)
+def test_sigterm_ends_the_trials(step: str, tmp_path: Path, transload_home: Path, eventually: Any) -> None:
+    """SIGTERM to a search's task, or to a trial's, cancels what runs; nothing is written down as failed."""
+    wanted = Search(
+        search_jobs.waiting,
+        [Parameter("x", "float", 0, 1)],
+        Objective("loss"),
+        trials=1,
+        constants={"folder": str(tmp_path)},
+    )
+    text, base = encode_search(wanted, {}), str(tmp_path / "base")
+    code = f"from transload_kfp.search_steps import *\nending({step}, Steps({text!r}, {base!r}))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
+    eventually(lambda: (tmp_path / "starts").exists(), 60)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == EXIT_CANCELLED, said
+    with Runner("kfp") as runner:
+        (row,) = runner.list("local")
+        ended = runner.wait(row.app_handle, timeout=60)
+    assert ended is not None and ended.state is AppState.CANCELLED
+    assert SearchLedger(wanted, base).ended(0) is None
+
+
 def test_compiled(tmp_path: Path) -> None:
     """The rounds are laid out when compiling: a suggestion, a loop of at most so many, a sum; the next after it."""
     made = search_pipeline(search(tmp_path, trials=5), "s3://bucket/searches", image=IMAGE, retries=2)
@@ -119,6 +149,14 @@ def test_compiled(tmp_path: Path) -> None:
     assert tasks["suggest-trials-2"]["dependentTasks"] == ["observe-trials"]
     assert tasks["suggest-trials"]["retryPolicy"]["maxRetryCount"] == 2
     assert spec["root"]["inputDefinitions"]["parameters"]["tracker_base"]["defaultValue"] == "s3://bucket/searches"
+
+
+def test_through_the_uniform_door(tmp_path: Path) -> None:
+    """The adapter converts a search, and shows its pipeline as a dry-run."""
+    adapter = get_adapter("kfp")
+    made = adapter.convert(search(tmp_path), tracker_base="s3://bucket/x", name="tune")
+    assert made.name == "tune"
+    assert "observe-trials" in adapter.dry_run(search(tmp_path), tracker_base="s3://bucket/x")
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -129,11 +129,9 @@ def _shown(launch: Launch, options: dict[str, Any]) -> str:
         from transload_kfp.launcher_component import dry_run_launcher
 
         return dry_run_launcher(launch, scheduler=options["scheduler"], cfg=_cfg(options))
-    from transload_kfp.convert import component_spec_from_app
+    from transload_kfp.convert import KfpAdapter
 
-    return component_spec_from_app(
-        launch, inputs=_inputs(launch, options["inputs"]), results=_results(options["results"])
-    )
+    return KfpAdapter().dry_run(launch, inputs=_inputs(launch, options["inputs"]), results=_results(options["results"]))
 
 
 def _inputs(launch: Launch, texts: tuple[str, ...]) -> Any:

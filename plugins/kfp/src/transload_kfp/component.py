@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kfp import components, dsl
+from kfp import dsl
+from kfp.dsl import structures
 from kfp.dsl.base_component import BaseComponent
 from kfp.dsl.pipeline_context import Pipeline
+from kfp.dsl.types import type_utils
 
+from transload_kfp.ports import FINAL_STATUS
 from transload_kfp.settings import TaskSettings
 
 PLACEHOLDERS: Final = {
@@ -23,26 +26,23 @@ class AppComponent(BaseComponent):
     """A component made from an app. Call it in a pipeline function, with the app's own argument names.
 
     Args:
-        loaded: the component as KFP has loaded it.
+        component_spec: the component as KFP has it.
         ports: name of an argument → name of its input.
         identity: inputs that take what KFP knows of the task.
         settings: of each task.
-        yaml: its component YAML; "" if it has none.
     """
 
     def __init__(
         self,
-        loaded: BaseComponent,
+        component_spec: structures.ComponentSpec,
         ports: Mapping[str, str],
         identity: Sequence[str],
         settings: TaskSettings,
-        yaml: str = "",
     ) -> None:
-        super().__init__(component_spec=loaded.component_spec)
+        super().__init__(component_spec=component_spec)
         self.ports = dict(ports)
         self.identity = list(identity)
         self.settings = settings
-        self.yaml = yaml
 
     def __call__(self, *args: Any, **arguments: Any) -> dsl.PipelineTask:
         """Return a task.
@@ -71,11 +71,45 @@ class AppComponent(BaseComponent):
         raise NotImplementedError
 
 
-def load_app_component(
-    text: str, ports: Mapping[str, str], identity: Sequence[str], settings: TaskSettings
-) -> AppComponent:
-    """Return the component of a component YAML."""
-    return AppComponent(components.load_component_from_text(text), ports, identity, settings, text)
+def component_spec_of(component: Mapping[str, Any]) -> structures.ComponentSpec:
+    """Return what KFP makes of a component YAML with this content, without writing and reading it.
+
+    Args:
+        component: the content.
+    """
+    container = component["implementation"]["container"]
+    return structures.ComponentSpec(
+        name=component["name"],
+        description=component.get("description"),
+        inputs={
+            each["name"]: structures.InputSpec(
+                type=_type(each["type"]),
+                default=type_utils.deserialize_v1_component_yaml_default(each["type"], each.get("default")),
+                optional=each.get("optional", False) or each["type"] == FINAL_STATUS,
+            )
+            for each in component.get("inputs", ())
+        },
+        outputs={
+            each["name"]: structures.OutputSpec(type=_type(each["type"])) for each in component.get("outputs", ())
+        },
+        implementation=structures.Implementation(
+            container=structures.ContainerSpecImplementation(
+                image=container["image"],
+                command=list(container.get("command", ())),
+                args=list(container.get("args", ())),
+                env=dict(container.get("env", {})),
+            )
+        ),
+    )
+
+
+def _type(name: str) -> str:
+    """Return a type of component YAML as KFP has it in memory."""
+    artifacts = {"Artifact": dsl.Artifact, "Metrics": dsl.Metrics}
+    kind = artifacts.get(name)
+    if kind is None:
+        return name
+    return str(type_utils.create_bundled_artifact_type(kind.schema_title, kind.schema_version))
 
 
 class SearchComponent(BaseComponent):

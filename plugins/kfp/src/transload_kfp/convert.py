@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.pipelines import AdapterCapabilities
+from transload.pipelines import AdapterCapabilities, Search
+from transload.specs import masked_env
 from transload_kfp.command import container_of
 from transload_kfp.names import component_name
 from transload_kfp.plan import Plan, make_plan
@@ -97,10 +98,11 @@ def component_from_app(
         source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results, final_status=final_status
     )
     made = TaskSettings.of(plan.app, **settings)
-    text = component_yaml(_component(plan, python))
-    from transload_kfp.component import load_app_component
+    component = _component(plan, python)
+    from transload_kfp.component import AppComponent, component_spec_of
 
-    return load_app_component(text, {port.source: port.name for port in plan.inputs}, plan.identity, made)
+    ports = {port.source: port.name for port in plan.inputs}
+    return AppComponent(component_spec_of(component), ports, plan.identity, made)
 
 
 def container_from_app(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> PipelineTask:
@@ -153,12 +155,21 @@ def component_yaml(component: Mapping[str, Any]) -> str:
     return str(yaml.dump(dict(component), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
+def shown_component(component: Mapping[str, Any]) -> str:
+    """Return a component as YAML for a person: values of variables whose name looks secret are masked."""
+    container = dict(component["implementation"]["container"])
+    if "env" in container:
+        container["env"] = masked_env(container["env"])
+    return component_yaml({**component, "implementation": {"container": container}})
+
+
 class KfpAdapter:
     """The adapter that ``transload.pipelines.get_adapter("kfp")`` returns."""
 
     name = "kfp"
     state_map = STATES
     capabilities = AdapterCapabilities(
+        searches=True,
         notes={
             "roles": "by launcher_from_app; a component of its own is one container",
             "replicas": "by launcher_from_app",
@@ -167,21 +178,25 @@ class KfpAdapter:
             "launch_parameters": "by launcher_from_app",
             "cancel": "a launcher that gets SIGTERM does what on_kill says; a component's pod is ended by the cluster",
             "deferred": "a launcher is a small pod that waits",
-        }
+        },
     )
 
-    def convert(self, source: Any, **host_options: Any) -> AppComponent:
-        """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given.
+    def convert(self, source: Any, **host_options: Any) -> Any:
+        """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given; of a search a pipeline.
 
         Args:
-            source: an AppDef, its JSON, a component, or a `transload.pipelines.Launch`.
-            host_options: arguments of `component_from_app` or `launcher_from_app`.
+            source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a `transload.pipelines.Search`.
+            host_options: arguments of `component_from_app`, `launcher_from_app` or `search_pipeline`.
 
         Raises:
             UnsupportedFeature: for what one component cannot express, by field name.
             SpecError: for a wrong source, argument or input.
             ConfigError: for a wrong option.
         """
+        if isinstance(source, Search):
+            from transload_kfp.search import search_pipeline
+
+            return search_pipeline(source, **host_options)
         if _launches(host_options):
             from transload_kfp.launcher_component import launcher_from_app
 
@@ -189,15 +204,30 @@ class KfpAdapter:
         return component_from_app(source, **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return the component YAML; of a launcher, what it would submit. Arguments and errors as in `convert`."""
+        """Return the component YAML; of a launcher, what it would submit; of a search, its pipeline.
+
+        Args:
+            source: as in `convert`.
+            host_options: likewise.
+
+        Raises:
+            UnsupportedFeature: for what one component cannot express, by field name.
+            SpecError: for a wrong source, argument or input.
+            ConfigError: for a wrong option.
+        """
+        if isinstance(source, Search):
+            from transload_kfp.pipeline import pipeline_text
+
+            return pipeline_text(self.convert(source, **host_options))
         if _launches(host_options):
             from transload_kfp.launcher_component import dry_run_launcher
 
             return dry_run_launcher(source, **host_options)
         settings = {name: host_options.pop(name) for name in list(host_options) if name in _SETTINGS}
-        text = component_spec_from_app(source, **host_options)
-        TaskSettings().updated(**settings)
-        return text
+        python = host_options.pop("python", "python3")
+        plan = make_plan(source, **host_options)
+        TaskSettings.of(plan.app, **settings)
+        return shown_component(_component(plan, python))
 
 
 _SETTINGS: Final = frozenset(each.name for each in fields(TaskSettings))

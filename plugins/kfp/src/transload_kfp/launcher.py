@@ -175,16 +175,19 @@ class killed_by_sigterm:  # noqa: N801 - reads as what it does
     """For the length of a ``with``, SIGTERM does to the app what ``on_kill`` says."""
 
     def __init__(self, execution: Execution) -> None:
+        self.happened = False
         self._execution = execution
         self._before: Any = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> killed_by_sigterm:
         def kill(number: int, frame: FrameType | None) -> None:
+            self.happened = True
             say(f"SIGTERM: {'cancelling' if self._execution.options.on_kill == 'cancel' else 'detaching from'} the app")
             self._execution.kill()
 
         with suppress(ValueError):  # not in the main thread: whoever runs us there keeps its own way
             self._before = signal.signal(signal.SIGTERM, kill)
+        return self
 
     def __exit__(self, *exc: object) -> None:
         if self._before is not None:

@@ -10,7 +10,7 @@ from transload.components import Parameter, as_component
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef
-from transload_kfp.convert import Results, component_yaml
+from transload_kfp.convert import Results
 from transload_kfp.fields import field_type, get_field
 from transload_kfp.generated import python_component
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
@@ -94,11 +94,11 @@ def launcher_from_app(
     names = {**{port.source: port.name for port in ports}}
     if "key" not in names:
         names["key"] = KEY
-    from transload_kfp.component import AppComponent, load_app_component
+    from transload_kfp.component import AppComponent, component_spec_of
 
     if form == "container":
-        return load_app_component(component_yaml(_container(spec, title, where)), names, identity, made)
-    return AppComponent(_python(spec, title, where, packages), names, identity, made)
+        return AppComponent(component_spec_of(_container(spec, title, where)), names, identity, made)
+    return AppComponent(_python(spec, title, where, packages).component_spec, names, identity, made)
 
 
 def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:

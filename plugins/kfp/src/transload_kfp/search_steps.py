@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import posixpath
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,13 +23,14 @@ from transload.pipelines import (
     Search,
     SearchLedger,
     host_runner,
-    run_search,
+    run_search_async,
 )
 from transload.specs import AppState
-from transload_kfp.launcher import HOST, LaunchFailed, exit_code, killed_by_sigterm, say
+from transload_kfp.launcher import EXIT_DETACHED, HOST, LaunchFailed, exit_code, killed_by_sigterm, say
+from transload_kfp.states import EXIT_CANCELLED
 
 if TYPE_CHECKING:
-    from transload.pipelines import SearchTrial
+    from transload.pipelines import LogSink, SearchTrial
     from transload.schedulers.api import Stream
 
 NOTHING = "none"
@@ -96,26 +98,38 @@ class Steps:
             known={"trial_idx": trial.index},
             log=say,
         )
+        kill = killed_by_sigterm(execution)
         try:
-            with killed_by_sigterm(execution):
+            with kill:
                 results = execution.run()
         except (AppFailed, AppLost, TransloadTimeout) as exc:
+            if kill.happened:
+                raise  # the task's end, not the trial's
             state = execution.status.state if execution.status is not None else AppState.FAILED
             self.ledger.observe(trial.index, None, state=state, handle=execution.handle or "", reason=str(exc))
         else:
             self.ledger.observe(trial.index, results)
 
     def run_all(self) -> dict[str, Any]:
-        """Run the search to its end, round after round; return its summary."""
-        return run_search(
-            self.ledger,
-            self._runner,
-            self._identity,
-            self._options,
-            sink_of=lambda trial: (
-                lambda role, replica, stream, line: _print(f"trial {trial.index} {role}/{replica} {line.rstrip()}")
-            ),
-        )
+        """Run the search to its end, round after round; return its summary. SIGTERM does what ``on_kill`` says.
+
+        Raises:
+            LaunchFailed: after SIGTERM.
+        """
+        import asyncio
+
+        async def until_killed() -> dict[str, Any]:
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            return await run_search_async(self.ledger, self._runner, self._identity, self._options, sink_of=_sink_of)
+
+        try:
+            return asyncio.run(until_killed())
+        except asyncio.CancelledError:
+            say(f"SIGTERM: on_kill={self._options.on_kill} for the running trials; the search goes on when run again")
+            code = EXIT_CANCELLED if self._options.on_kill == "cancel" else EXIT_DETACHED
+            raise LaunchFailed(code) from None
 
 
 def base_of(item: str) -> str:
@@ -162,6 +176,10 @@ def ending(step: Any, *arguments: Any) -> Any:
 
 def _sink(role: str, replica: int, stream: Stream, line: str) -> None:
     _print(f"{role}/{replica} {line.rstrip()}")
+
+
+def _sink_of(trial: SearchTrial) -> LogSink:
+    return lambda role, replica, stream, line: _print(f"trial {trial.index} {role}/{replica} {line.rstrip()}")
 
 
 def _print(text: str) -> None:
