@@ -174,7 +174,7 @@ class Reader:
         code = "\n" * snippet.line + snippet.text  # so that tracebacks show the line of the page
         self.namespace["__name__"] = name or "__main__"
         with contextlib.chdir(self._folder):
-            exec(compile(code, str(ROOT / snippet.page), "exec"), self.namespace)
+            exec(compile(code, str(ROOT / snippet.page), "exec", dont_inherit=True), self.namespace)
 
     def _toml(self, snippet: Snippet) -> None:
         self._save(snippet)
