@@ -158,8 +158,7 @@ def hooks() -> str:
     parts = [
         "# Hooks",
         "",
-        "Written by `docs/make_pages.py` from `transload.hookspecs`. [Plugins](plugins.md) shows how one is made.",
-        "",
+        ABOUT_HOOKS,
     ]
     parts += [_markdown((inspect.getdoc(hookspecs) or "").split("\n\n", 1)[1]), ""]
     for name, thing in vars(hookspecs).items():
