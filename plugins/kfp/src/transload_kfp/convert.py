@@ -148,8 +148,10 @@ def component_yaml(component: Mapping[str, Any]) -> str:
         """Writes texts of several lines as blocks, which people can read."""
 
     def text(dumper: Any, value: str) -> Any:
-        block = "\n" in value and "\r" not in value
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if block else None)
+        # other ways to end a line would be read as the usual one
+        odd = not value.replace("\n", "").replace("\t", "").isprintable()
+        style = '"' if odd else "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
     return str(yaml.dump(dict(component), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
