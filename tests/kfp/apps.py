@@ -18,7 +18,7 @@ ODD = [
     '{"a": [1, 2.50, null]}',
     "100%s %d %%",
     "#!",
-    "\u00a0\u2028end",
+    "\u00a0\u2028\x85end",
 ]
 """Arguments that every engine must pass on byte for byte."""
 

@@ -121,6 +121,14 @@ def test_adapter(transload_home: Path) -> None:
     launcher = adapter.convert(apps.train, scheduler="local")
     assert "replicas" in launcher.component_spec.inputs
     assert yaml.safe_load(adapter.dry_run(apps.train, retries=1))["name"] == "train"
+    uniform = adapter.convert("utils.echo", launch={"args": {"msg": "hello"}})
+    assert uniform.component_spec.implementation.container.args == ["hello"]
+    launch = {"args": {"msg": "hello"}, "scheduler": "scripted"}
+    launched = adapter.convert("utils.echo", launch=launch, on_kill="detach", retries=2)
+    assert (launched.settings.retries, "msg" in launched.component_spec.inputs) == (2, False)
+    assert "hello" in adapter.dry_run("utils.echo", launch=launch)
+    with pytest.raises(ConfigError, match="on_kill"):
+        adapter.convert("utils.echo", launch=launch, on_kill="pause")
     with pytest.raises(ConfigError, match="retries"):
         adapter.convert(apps.train, retry=1)
     secret = apps.bare()

@@ -20,6 +20,7 @@ from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount, Workspace
 from transload_kfp import TaskSettings, component_from_app, component_spec_from_app, container_from_app
 from transload_kfp.command import inline_source
+from transload_kfp.inline import text_of
 
 GOLDEN = Path(__file__).with_name("golden")
 GOLDENS: dict[str, dict[str, Any]] = {
@@ -172,6 +173,7 @@ def leaky(n: int = 2, x: float = 0.5, s: str = "ab", flag: bool = False, kind: s
         "length": lambda: str(len(s)),
         "json": lambda: json.dumps({"n": n}),
         "text": lambda: json.dumps(s),
+        "flag": lambda: json.dumps({"flag": flag}),
         "slice": lambda: s[0],
         "key": lambda: {2: "two"}.get(n, "none"),
         "bare": lambda: f"{n} {x} {s} {flag}",
@@ -203,6 +205,13 @@ def test_a_value_that_is_looked_at_is_no_input(kind: str, name: str) -> None:
     with pytest.raises(SpecError, match=f"'{name}' is known only when the pipeline runs"):
         component_from_app(leaky, args={"kind": kind}, inputs=[name])
     assert name not in (component_from_app(leaky, args={"kind": kind}).component_spec.inputs or {})
+
+
+def test_a_value_that_other_code_chokes_on_is_no_input() -> None:
+    """Where a library refuses a stand-in, the argument keeps its value too, and the others stay inputs."""
+    made = component_from_app(leaky, args={"kind": "flag"})
+    assert set(made.component_spec.inputs) == {"n", "x", "s"}
+    assert made.component_spec.implementation.container.args == ['{"flag": false}']
 
 
 def test_a_value_that_is_passed_on_is_an_input() -> None:
@@ -319,6 +328,28 @@ def test_odd_arguments_are_written_exactly(text: str) -> None:
     """A text without meaning for KFP stands in the YAML as it is."""
     loaded = components.load_component_from_text(component_spec_from_app(apps.bare(args=["x", text, "y"])))
     assert loaded.component_spec.implementation.container.args == ["x", text, "y"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1, max_size=4))
+def test_any_text_survives_or_is_refused(words: list[str]) -> None:
+    """Whatever the arguments: they are passed on exactly, or refused by field name; encoded, always passed on."""
+    app = apps.bare(args=words)
+    spec = json.loads(base64.b64decode(made_args(app, results={})[0][3]))
+    assert [text_of(pieces, []) for pieces in spec["argv"]][1:] == words
+    field = None
+    try:
+        assert made_args(app)[1] == words
+    except UnsupportedFeature as exc:
+        field = exc.field
+    assert field is None or field.startswith("roles[0].args[")
+
+
+def made_args(app: AppDef, **more: Any) -> tuple[list[str], list[str]]:
+    """Return command and arguments of an app's component, as read from its YAML."""
+    loaded = components.load_component_from_text(component_spec_from_app(app, **more))
+    container = loaded.component_spec.implementation.container
+    return container.command, container.args
 
 
 def test_a_cluster_would_expand_its_own_variables() -> None:

@@ -396,6 +396,8 @@ def test_a_function_that_cannot_be_found_again() -> None:
 def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A dry-run shows what would be submitted, from here and from inside a task, and submits nothing."""
     shown = dry_run_launcher(launched.group, scheduler="local", arguments={"image": "/tmp", "replicas": 3})
+    with pytest.raises(ConfigError, match="retries"):
+        dry_run_launcher(launched.group, retry=1)
     assert "role left: 3 replica" in shown and "right-2" not in shown.splitlines()[0]
     made = launcher_from_app(launched.waiting, args={"folder": str(tmp_path)}, scheduler="local", dry_run=True)
     assert set(made.component_spec.outputs) == {"results", "metrics"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.pipelines import AdapterCapabilities, Search
+from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, Search
 from transload.specs import masked_env
 from transload_kfp.command import container_of
 from transload_kfp.names import component_name
@@ -148,8 +148,10 @@ def component_yaml(component: Mapping[str, Any]) -> str:
         """Writes texts of several lines as blocks, which people can read."""
 
     def text(dumper: Any, value: str) -> Any:
-        block = "\n" in value and "\r" not in value
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if block else None)
+        # other ways to end a line would be read as the usual one
+        odd = not value.replace("\n", "").replace("\t", "").isprintable()
+        style = '"' if odd else "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
     return str(yaml.dump(dict(component), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120))
@@ -186,7 +188,9 @@ class KfpAdapter:
 
         Args:
             source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a `transload.pipelines.Search`.
-            host_options: arguments of `component_from_app`, `launcher_from_app` or `search_pipeline`.
+            host_options: arguments of `component_from_app`, `launcher_from_app` or `search_pipeline`; for a launcher
+                also those of `transload.pipelines.ExecutionOptions`; ``launch={"args": …, "scheduler": …}`` as in every
+                adapter.
 
         Raises:
             UnsupportedFeature: for what one component cannot express, by field name.
@@ -197,7 +201,8 @@ class KfpAdapter:
             from transload_kfp.search import search_pipeline
 
             return search_pipeline(source, **host_options)
-        if _launches(host_options):
+        source, launches = _launched(source, host_options)
+        if launches:
             from transload_kfp.launcher_component import launcher_from_app
 
             return launcher_from_app(source, **host_options)
@@ -219,7 +224,8 @@ class KfpAdapter:
             from transload_kfp.pipeline import pipeline_text
 
             return pipeline_text(self.convert(source, **host_options))
-        if _launches(host_options):
+        source, launches = _launched(source, host_options)
+        if launches:
             from transload_kfp.launcher_component import dry_run_launcher
 
             return dry_run_launcher(source, **host_options)
@@ -233,6 +239,17 @@ class KfpAdapter:
 _SETTINGS: Final = frozenset(each.name for each in fields(TaskSettings))
 
 
-def _launches(host_options: dict[str, Any]) -> bool:
-    launcher = host_options.pop("launcher", None)
-    return bool(launcher) or any(name in host_options for name in ("scheduler", "cfg"))
+_OPTIONS: Final = frozenset(each.name for each in fields(ExecutionOptions)) - {"attach"}
+
+
+def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
+    """Return the source with its ``launch``, and whether a launcher is asked for; put its options where they belong."""
+    launch = host_options.pop("launch", None)
+    source = source if launch is None else Launch.of(source, **launch)
+    own = isinstance(source, Launch) and any((source.scheduler, source.cfg, source.workspace, source.tracker_base))
+    asked = host_options.pop("launcher", None)
+    launches = bool(asked) or own or any(name in host_options for name in ("scheduler", "cfg"))
+    if launches:
+        options = {name: host_options.pop(name) for name in list(host_options) if name in _OPTIONS}
+        host_options["options"] = {**(host_options.get("options") or {}), **options}
+    return source, launches

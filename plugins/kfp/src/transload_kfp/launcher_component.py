@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
@@ -115,6 +116,8 @@ def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None,
     """
     from transload_kfp.launcher import Place, execution_of
 
+    known = inspect.signature(launcher_from_app).parameters
+    TaskSettings().updated(**{name: value for name, value in options.items() if name not in known})
     keep = ("scheduler", "cfg", "tracker_base", "workspace")
     launch = Launch.of(source, **{key: options[key] for key in keep if options.get(key)})
     settled = dict(options.get("args") or {})

@@ -165,10 +165,31 @@ def _of_component(
             if item.required or exc.name in strict:
                 raise SpecError(f"{found.name}: {exc}: {_ways_out(exc.name)}") from exc
             del late[exc.name]
+        except SpecError:
+            # not what a stand-in says of itself: some other code choked on one
+            culprit = next((name for name in late if _is_culprit(found, settled, late, name, strict)), None)
+            if culprit is None:
+                raise
+            del late[culprit]
     app = with_macros(app)
     ports = port_names(each for each in late if each != TRACKER)
     made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
     return Plan(app.name, app, made, description=found.description.strip())
+
+
+def _is_culprit(
+    found: Component, settled: dict[str, Any], late: dict[str, Parameter], name: str, strict: set[str]
+) -> bool:
+    """Tell whether the app can be built once this argument keeps its default."""
+    if name in strict or late[name].required:
+        return False
+    try:
+        _build(found, settled, {each: item for each, item in late.items() if each != name}, 0)
+    except NeedsValue:
+        return True
+    except SpecError:
+        return False
+    return True
 
 
 def _ways_out(name: str) -> str:
