@@ -20,10 +20,13 @@ ROOT = Path(__file__).parent
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
 TESTED = [name for name in PLUGINS if (ROOT / "tests" / name).is_dir()]
 DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
+ALSO = {"kfp": ("plugins/docker",)}
+"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler."""
 TOOLS = ("-r", "tests/requirements.txt")
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
-nox.options.sessions = ["lint", "typing", "core", *TESTED, "torch"]
+EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
+nox.options.sessions = ["lint", "typing", "core", *TESTED, "torch", "docs", "everywhere"]
 
 # Uncompiled packages cost every single test process seconds.
 os.environ["UV_COMPILE_BYTECODE"] = "1"
@@ -45,14 +48,19 @@ def suite(session: nox.Session, name: str, *folders: str) -> None:
     What they need stands in `tests/<name>/requirements.txt` and, for versions that these tests alone insist on,
     `constraints.txt` next to it; both may be missing.
     """
+    find_cpu_torch(session)
+    session.install(*TOOLS, *files_of(name), "./core[testing]", *(f"./{folder}" for folder in folders))
+    install_own(session, "core", *folders)
+    run_pytest(session, f"tests/{name}")
+
+
+def files_of(name: str) -> list[str]:
+    """Return the installer's options for the requirements and constraints of `tests/<name>`, as far as they exist."""
     more: list[str] = []
     for option, file in (("-r", "requirements.txt"), ("-c", "constraints.txt")):
         path = ROOT / "tests" / name / file
         more += [option, str(path.relative_to(ROOT))] if path.exists() else []
-    find_cpu_torch(session)
-    session.install(*TOOLS, *more, "./core[testing]", *(f"./{folder}" for folder in folders))
-    install_own(session, "core", *folders)
-    run_pytest(session, f"tests/{name}")
+    return more
 
 
 def run_pytest(session: nox.Session, *folders: str) -> None:
@@ -62,8 +70,9 @@ def run_pytest(session: nox.Session, *folders: str) -> None:
     named = any((ROOT / word.partition("::")[0]).exists() for word in given if not word.startswith("-"))
     where = () if named else folders
     limit = f"--timeout={900 if slow else 120}"  # a test that hangs shows where, instead of hanging the run
+    again = "--reruns=1"  # a real server on a busy machine may be late once; the summary lists what ran twice
     # 5: this suite has no slow test
-    session.run("pytest", *where, limit, *QUICK, *given, success_codes=[0, 5] if slow else [0])
+    session.run("pytest", *where, limit, again, *QUICK, *given, success_codes=[0, 5] if slow else [0])
 
 
 def find_cpu_torch(session: nox.Session) -> None:
@@ -108,11 +117,33 @@ def torch(session: nox.Session) -> None:
     suite(session, "torch")
 
 
+@nox.session(venv_backend="none")
+def everywhere(session: nox.Session) -> None:
+    """Run one component, unchanged, on every engine and in every host; print one table; all accuracies must be equal.
+
+    Each runs in the environment of its own session, which is made if it is not there yet.
+    """
+    find_cpu_torch(session)
+    rows = []
+    for name in EVERYWHERE:
+        home, folders = ("core", []) if name == "local" else (name, [f"plugins/{name}"])
+        python = ROOT / ".nox" / home / "bin" / "python"
+        own = ["./core", *(f"./{folder}" for folder in folders)]
+        if not python.exists():
+            session.run("uv", "venv", "--quiet", str(python.parents[1]), external=True)
+        install = ("uv", "pip", "install", "--quiet", "--python", str(python))
+        wanted = [*TOOLS, *files_of(home), "-r", "examples/digits/requirements.txt", "./core[testing]", *own[1:]]
+        session.run(*install, *wanted, external=True)
+        session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
+        rows.append(f"{name}={python}")
+    session.run("python", "tests/everywhere/table.py", *rows, external=True)
+
+
 def _plugin_session(name: str) -> None:
     """Make the session of one plugin, named like it."""
 
     def run(session: nox.Session) -> None:
-        suite(session, name, f"plugins/{name}")
+        suite(session, name, f"plugins/{name}", *ALSO.get(name, ()))
 
     run.__doc__ = f"Test the plugin {name}."
     nox.session(run, name=name)
@@ -122,40 +153,91 @@ for _name in TESTED:
     _plugin_session(_name)
 
 
+@nox.session(name="airflow-2")
+def airflow_2(session: nox.Session) -> None:
+    """Test the plugin airflow on the last Airflow 2: a courtesy."""
+    suite(session, "airflow-2", "plugins/airflow")
+
+
 @nox.session(venv_backend="none")
 def slow(session: nox.Session) -> None:
     """Run every suite's slow tests, then the lowest versions and the wheels of everything."""
     for name in ("core", *TESTED):
         session.notify(name, SLOW)
-    session.notify("lowest")
+    session.notify("airflow-2", ("-q",))
+    for name in ("core", *TESTED):
+        session.notify(f"lowest({name})")
     session.notify("wheels")
 
 
 @nox.session(venv_backend="uv")
-def lowest(session: nox.Session) -> None:
-    """Test the core with the lowest versions that its metadata allows."""
+@nox.parametrize("name", ["core", *TESTED], ids=["core", *TESTED])
+def lowest(session: nox.Session, name: str) -> None:
+    """Run a suite with the lowest versions that the distribution's metadata allows.
+
+    `tests/<name>/lowest.txt` may raise one, where the first supported release is above what the package allows.
+    """
+    find_cpu_torch(session)
+    folder = "core" if name == "core" else f"plugins/{name}"
     pins = Path(session.create_tmp()) / "lowest.txt"
-    resolve = ("--resolution", "lowest-direct", "--no-deps", "--extra", "testing", "--quiet", "-o", str(pins))
-    session.run("uv", "pip", "compile", "core/pyproject.toml", *resolve, external=True)
-    session.install(*TOOLS, "numpy", "scikit-learn", "-c", str(pins), "./core[testing]")
-    install_own(session, "core")
-    run_pytest(session, "tests/core")
+    extra = ("--extra", "testing") if name == "core" else ()
+    raised = ROOT / "tests" / name / "lowest.txt"
+    more = ("-c", str(raised)) if raised.exists() else ()
+    resolve = ("--resolution", "lowest-direct", "--no-deps", *extra, *more, "--quiet", "-o", str(pins))
+    session.run("uv", "pip", "compile", f"{folder}/pyproject.toml", *resolve, external=True)
+    # the distribution of this repository is not on an index
+    pins.write_text("".join(line for line in pins.open() if not line.startswith("transload")))
+    also = ALSO.get(name, ())
+    own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
+    session.install(*TOOLS, *files_of(name), "-c", str(pins), *own)
+    install_own(session, *{"core": None, folder: None, **dict.fromkeys(also)})
+    run_pytest(session, f"tests/{name}")
 
 
 @nox.session(venv_backend="uv")
 def wheels(session: nox.Session) -> None:
-    """Build the sdist and wheel of every distribution, install the wheels, import each, load each plugin."""
+    """Build sdist and wheel of every distribution; try each wheel with nothing but core's and its own host."""
     made = Path(session.create_tmp()).resolve() / "wheels"
     shutil.rmtree(made, ignore_errors=True)
+    find_cpu_torch(session)
+    session.install("-r", "tests/requirements-typing.txt")
     for folder in DISTRIBUTIONS:
         session.run("uv", "build", "--quiet", "--out-dir", str(made), folder, external=True)
-    session.install("--reinstall", *(str(path) for path in sorted(made.glob("*.whl"))))
-    session.run("python", "-P", "tests/wheels.py", *DISTRIBUTIONS)
+    for folder in DISTRIBUTIONS:
+        name = Path(folder).name
+        python = made.parent / name / "bin" / "python"
+        session.run("uv", "venv", "--quiet", "--clear", str(python.parents[1]), external=True)
+        parts = ["core"] if name == "core" else ["core", name]
+        built = [str(path) for part in parts for path in made.glob(f"{_wheel_of(part)}-[0-9]*.whl")]
+        pins = ("-c", f"tests/{name}/constraints.txt") if (ROOT / "tests" / name / "constraints.txt").exists() else ()
+        session.run("uv", "pip", "install", "--quiet", "--python", str(python), *built, *pins, external=True)
+        session.run(
+            str(python), "-P", "tests/wheels.py", *(("core",) if name == "core" else ("core", folder)), external=True
+        )
+        typed = Path("tests", "typed", f"{name}.py")
+        if typed.exists():
+            lenient = ("--strict", "--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
+            session.run("mypy", *lenient, "--python-executable", str(python), str(typed))
+        shutil.rmtree(python.parents[1])
+
+
+def _wheel_of(name: str) -> str:
+    return "transload" if name == "core" else f"transload_{name}"
 
 
 @nox.session
 def benchmarks(session: nox.Session) -> None:
-    """Time the core against TorchX 0.7.0, and write docs/benchmarks.md: best on a machine with nothing else to do."""
+    """Time the core against TorchX 0.7.0; write docs/benchmarks.md and its picture: best on a machine that idles."""
     session.install("torchx==0.7.0", "matplotlib", "./core[testing]")
     install_own(session, "core")
     session.run("python", "benchmarks/run_all.py", *session.posargs)
+    session.run("python", "docs/make_plots.py")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site into docs/_build, every warning an error, and run the code that its pages show."""
+    session.install(*TOOLS, "-r", "tests/docs/requirements.txt", "./core[testing]")
+    install_own(session, *DISTRIBUTIONS)  # without their hosts: state tables are read without them
+    session.run("python", "-m", "sphinx", "-c", "docs", "-E", "-q", "-n", "-W", "--keep-going", ".", "docs/_build/html")
+    run_pytest(session, "tests/docs")

@@ -71,9 +71,8 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     app_log.setLevel(logging.INFO)
     app_log.addHandler(Lines(child))
     job = child.job
-    task = TransloadOperator(
-        task_id="job", app=child.app, scheduler="scripted", cfg=job.cfg, deferrable=deferrable, **job.options
-    )
+    options = {"deferrable": deferrable, "defer_after": 0, **job.options}
+    task = TransloadOperator(task_id="job", app=child.app, scheduler="scripted", cfg=job.cfg, **options)
     now = dt.datetime.now(dt.UTC)
     ti = TaskInstance(
         dag_id=job.namespace,

@@ -21,7 +21,7 @@ T = TypeVar("T")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PARTS = ("api-server", "dag-processor", "scheduler", "triggerer")
 READY_S = 240.0
-WAIT_S = 90.0
+WAIT_S = 120.0
 ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 
 

@@ -18,6 +18,7 @@ import time
 import uuid
 from typing import Any
 
+from fake_jobsets import JobSets, defaulted  # type: ignore[import-not-found]
 from fake_pods import Process, container_environment, expanded, now_text  # type: ignore[import-not-found]
 
 KINDS = {
@@ -28,6 +29,7 @@ KINDS = {
     "events": ("Event", "v1"),
     "namespaces": ("Namespace", "v1"),
     "jobs": ("Job", "batch/v1"),
+    "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
 }
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
@@ -96,6 +98,7 @@ class Cluster:
         self.fail: dict[tuple[str, str], ApiError] = {}
         self.namespaces = namespaces
         self.open = True
+        self.jobsets: JobSets | None = JobSets(self)  # None: not installed
         self._dirty = threading.Event()
         self._thread = threading.Thread(target=self._control, daemon=True)
         self._thread.start()
@@ -138,6 +141,8 @@ class Cluster:
             item["spec"].setdefault("suspend", False)
             labels = item["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})
             labels.update({"batch.kubernetes.io/job-name": metadata["name"], "job-name": metadata["name"]})
+        if plural == "jobsets":
+            defaulted(item)
         self.save(plural, item, "ADDED")
         return item
 
@@ -179,17 +184,19 @@ class Cluster:
         item = self.get(plural, namespace, name)
         if plural == "pods":
             self.end_pod(item)
-        elif plural == "jobs" and policy == "Foreground":
+        elif plural in ("jobs", "jobsets") and policy == "Foreground":
             if not item["metadata"].get("deletionTimestamp"):
                 item["metadata"].update(deletionTimestamp=now_text(), finalizers=["foregroundDeletion"])
                 self.save(plural, item)
         else:
             self.save(plural, item, "DELETED")
-            self._collect(item["metadata"]["uid"])
+            self.collect(item["metadata"]["uid"])
 
-    def _collect(self, uid: str) -> None:
+    def collect(self, uid: str) -> None:
+        """Delete what an object owned that is gone."""
         for (plural, namespace, name), item in list(self.objects.items()):
-            if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ()):
+            owners = item["metadata"].get("ownerReferences") or ()
+            if any(owner["uid"] == uid for owner in owners) and (plural, namespace, name) in self.objects:
                 self.delete(plural, namespace, name)
 
     def compact(self) -> None:
@@ -308,6 +315,10 @@ class Cluster:
                 for job in self.items("jobs"):
                     if self.open:
                         self._reconcile(job)
+                for item in self.items("jobsets"):
+                    if self.open and self.jobsets is not None:
+                        deleted = item["metadata"].get("deletionTimestamp")
+                        (self.jobsets.remove if deleted else self.jobsets.reconcile)(item)
 
     def _pods_of(self, job: dict[str, Any]) -> list[dict[str, Any]]:
         uid = job["metadata"]["uid"]

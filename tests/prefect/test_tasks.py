@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections import Counter
 from pathlib import Path
@@ -77,22 +78,33 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
     assert len(eventually(lambda: host.task_runs(flow_run_id), 10)) == 1
 
 
-def test_events_of_each_state(host: Any, eventually: Any) -> None:
-    """Each change of state is an event, related to flow run and task run."""
+def test_events_of_each_state(host: Any, gate: Path, eventually: Any) -> None:
+    """Each change of state that is seen is an event, related to flow run and task run, also of one that runs."""
     from prefect import flow
 
-    from transload_prefect import run_app
+    from transload.pipelines import host_runner
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)})
 
     @flow
     def work() -> Any:
-        return _flow_run_id(), run_app(job)
+        future = task.submit()
+        handle = eventually(lambda: [each.app_handle for each in host_runner("prefect").list("local")], 30)[0]
+        eventually(lambda: "transload.app.running" in _events(host, handle), 60)
+        gate.touch()
+        return _flow_run_id(), future.result()
 
     flow_run_id, results = work()
-    resource = f"transload.app.{results.handle}"
-    eventually(lambda: "transload.app.succeeded" in {each["event"] for each in host.events(resource)}, 20)
-    last = next(each for each in host.events(resource) if each["event"] == "transload.app.succeeded")
-    assert f"prefect.flow-run.{flow_run_id}" in {each["prefect.resource.id"] for each in last["related"]}
-    assert last["payload"]["handle"] == results.handle
+    found = eventually(lambda: (all_of := _events(host, results.handle)).get("transload.app.succeeded") and all_of, 60)
+    for event in (found["transload.app.running"], found["transload.app.succeeded"]):
+        assert f"prefect.flow-run.{flow_run_id}" in {each["prefect.resource.id"] for each in event["related"]}
+        assert {each["prefect.resource.role"] for each in event["related"]} >= {"flow-run", "task-run"}
+        assert event["payload"]["handle"] == results.handle
+
+
+def _events(host: Any, handle: str) -> dict[str, Any]:
+    return {each["event"]: each for each in host.events(f"transload.app.{handle}")}
 
 
 def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
@@ -233,6 +245,56 @@ def test_map_without_a_thread_for_each(host: Any, gate: Path, eventually: Any) -
     assert more < 12
 
 
+@pytest.mark.slow
+def test_a_hundred_at_once(host: Any, gate: Path, eventually: Any) -> None:
+    """A hundred apps run at once in one flow, with threads and memory that do not grow with their number."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import AppTaskRunner, app_task
+
+    task = app_task(job, args={"gate": str(gate)}, name="hundred")
+
+    def resident() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    @flow(task_runner=AppTaskRunner())
+    def work() -> Any:
+        threads, memory = threading.active_count(), resident()
+        futures = task.map(value=list(range(100)))
+        runner = host_runner("prefect")
+        eventually(lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"] * 100, 300)
+        more = threading.active_count() - threads, resident() - memory
+        gate.touch()
+        return more, futures.result()
+
+    (threads, memory), results = work()
+    assert sorted(each.value("value") for each in results) == list(map(float, range(100)))
+    assert threads < 20
+    assert memory < 100
+
+
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_a_time_limit_cancels_whatever_a_kill_does(host: Any, gate: Path, on_kill: str, eventually: Any) -> None:
+    """A passed time limit is no kill from outside: the app is cancelled, also where a kill would let it go."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)}, timeout_seconds=2, on_kill=on_kill)
+
+    @flow
+    def work() -> Any:
+        future = task.submit()
+        future.wait()
+        return future.state.name
+
+    assert work() == "TimedOut"
+    runner = host_runner("prefect")
+    eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)
+
+
 def test_async_flow(host: Any) -> None:
     """In an async flow the same task is awaited; gather runs apps side by side, in the order of the calls."""
     from prefect import flow
@@ -245,9 +307,11 @@ def test_async_flow(host: Any) -> None:
     async def work() -> Any:
         several = await asyncio.gather(*(task(value=value) for value in range(3)))
         one = await run_app_async("utils.echo", args={"msg": "hi"})
-        return [each.value("value") for each in several], one.state.name
+        submitted = await asyncio.to_thread(task.submit(value=3).result)
+        mapped = await asyncio.to_thread(task.map(value=[4, 5]).result)
+        return [each.value("value") for each in [*several, submitted, *mapped]], one.state.name
 
-    assert asyncio.run(work()) == ([0.0, 1.0, 2.0], "SUCCEEDED")
+    assert asyncio.run(work()) == ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "SUCCEEDED")
 
 
 def test_with_options(host: Any, eventually: Any) -> None:
@@ -314,22 +378,6 @@ def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:
     runner = host_runner("prefect")
     eventually(lambda: {each.state.name for each in runner.list("local")} == {"CANCELLED"}, 20)
     eventually(lambda: _states(host, flow_run_id) == {"FAILED/TimedOut": 2}, 20)
-
-
-def test_assets(host: Any, eventually: Any) -> None:
-    """Asked for, assets are materialized by the task."""
-    from prefect import flow
-
-    from transload_prefect import run_app
-
-    @flow
-    def work() -> Any:
-        return run_app(job, assets=["s3://bucket/model"])
-
-    results = work()
-    found = eventually(lambda: host.events("s3://bucket/model"), 20)
-    assert found[0]["event"] == "prefect.asset.materialization.succeeded"
-    assert found[0]["payload"]["transload.handle"] == results.handle
 
 
 def test_app_inside_a_task(host: Any) -> None:

@@ -224,7 +224,7 @@ def test_a_short_job_costs_no_poll(invoke: Any, component_file: str) -> None:
         began = time.monotonic()
         assert invoke("run", component_file, "--code", "import time; time.sleep(0.2)").code == 0
         took.append(time.monotonic() - began)
-    assert min(took) < 1.0
+    assert min(took) < 2.0
 
 
 @pytest.mark.parametrize("policy", ["APPLICATION"])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transload.pipelines._host_runner import host_runner
     from transload.pipelines._identity import Identity, app_id_for
     from transload.pipelines._launch import Launch
+    from transload.pipelines._ledger import SearchLedger, next_round, objective_value
     from transload.pipelines._logs import LogForwarder, LogRate, LogSink
     from transload.pipelines._options import ExecutionOptions, OnKill
     from transload.pipelines._patience import Patience
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from transload.pipelines._retry import RetryRule
     from transload.pipelines._search import Objective, Parameter, Search, SearchTrial, Suggester, get_suggester
     from transload.pipelines._search_random import RandomSuggester
+    from transload.pipelines._search_run import run_search, run_search_async
     from transload.pipelines._states import StateMap
     from transload.pipelines._stores import JsonFileStore, MemoryStore, Store
 
@@ -49,6 +51,7 @@ _HOMES: Final = {
     "_failure": ("LogTail", "failed_replica", "failure_message"),
     "_identity": ("Identity", "app_id_for"),
     "_launch": ("Launch",),
+    "_ledger": ("SearchLedger", "next_round", "objective_value"),
     "_logs": ("LogForwarder", "LogRate", "LogSink"),
     "_options": ("ExecutionOptions", "OnKill"),
     "_patience": ("Patience",),
@@ -57,6 +60,7 @@ _HOMES: Final = {
     "_retry": ("RetryRule",),
     "_search": ("Objective", "Parameter", "Search", "SearchTrial", "Suggester", "get_suggester"),
     "_search_random": ("RandomSuggester",),
+    "_search_run": ("run_search", "run_search_async"),
     "_states": ("StateMap",),
     "_stores": ("JsonFileStore", "MemoryStore", "Store"),
 }
@@ -93,6 +97,7 @@ __all__ = [
     "RandomSuggester",
     "RetryRule",
     "Search",
+    "SearchLedger",
     "SearchTrial",
     "StateMap",
     "StateUnknown",
@@ -111,6 +116,10 @@ __all__ = [
     "host_runner",
     "is_here",
     "may_wait_elsewhere",
+    "next_round",
+    "objective_value",
+    "run_search",
+    "run_search_async",
     "where",
 ]
 

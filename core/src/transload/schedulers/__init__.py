@@ -19,10 +19,13 @@ if TYPE_CHECKING:
         refuse_unsupported,
         unsupported_fields,
     )
+    from transload.schedulers.feeding import FedWatch, Feeder
 
 __all__ = [
     "AppDescription",
     "Capabilities",
+    "FedWatch",
+    "Feeder",
     "ListAppResponse",
     "LogPage",
     "Reach",
@@ -38,6 +41,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # lazy: the local scheduler's supervisor lives below this package and must start in milliseconds
+    if name in ("FedWatch", "Feeder"):
+        from transload.schedulers import feeding
+
+        return getattr(feeding, name)
     if name in __all__:
         from transload.schedulers import api
 

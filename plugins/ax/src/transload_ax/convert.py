@@ -8,13 +8,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.components import as_component
-from transload.components._decode import decode_value
-from transload.components._errors import ComponentArgumentError
+from transload.components import ComponentArgumentError, as_component, decode_value
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import AdapterCapabilities, Launch
-from transload.specs import AppDef
-from transload.specs._check import nearest
+from transload.specs import AppDef, nearest
 from transload_ax.run import HOST
 from transload_ax.states import STATES
 
@@ -55,6 +52,7 @@ def check_constants(component: Component, constants: Mapping[str, Any]) -> None:
     found = as_component(component)
     known = [parameter.name for parameter in found.parameters]
     for name, value in constants.items():
+        _check_reserved(name, "component_const_params")
         parameter = found.parameter(name)
         if parameter is None:
             raise SpecError(f"component_const_params: {found.name} has no argument {name!r}: {nearest(name, known)}")
@@ -77,6 +75,7 @@ def check_space(component: Component, constants: Mapping[str, Any], parameters: 
     known = [parameter.name for parameter in found.parameters]
     searched = {parameter.name: parameter for parameter in parameters}
     for name, searched_parameter in searched.items():
+        _check_reserved(name, "search space")
         parameter = found.parameter(name)
         if parameter is None:
             raise SpecError(f"search space: {found.name} has no argument {name!r}: {nearest(name, known)}")
@@ -85,6 +84,12 @@ def check_space(component: Component, constants: Mapping[str, Any], parameters: 
         for value in _samples(searched_parameter):
             _check_fit(found, parameter.annotation, name, value, searched_parameter)
     check_missing(found, {*searched, *constants})
+
+
+def _check_reserved(name: str, place: str) -> None:
+    """Refuse the names of arguments that a trial gets by itself: results would be looked for elsewhere."""
+    if name in AUTOMATIC:
+        raise SpecError(f"{place}: {name!r} is given to each trial automatically: leave it out")
 
 
 def check_missing(found: ComponentOf, given: Iterable[str]) -> None:

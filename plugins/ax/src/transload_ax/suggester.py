@@ -70,19 +70,25 @@ class AxSuggester:
 
     def state(self) -> dict[str, Any]:
         """Return everything that it knows as JSON values."""
-        import json
-
-        from transload_ax.storage import encode
-
         if self._made is None:
             return {"schema": SCHEMA, "suggester": "ax", "observed": {}, "experiment": None, "strategy": None}
+        import json
+
+        from transload_ax.encoding import Encoder
+
+        encoder = Encoder()
         experiment, strategy = self._made
+        stored, plan = json.loads(encoder.experiment(experiment)), json.loads(encoder.strategy(strategy)[0])
+        del plan["generator_runs"]  # they are in the trials
+        for trial in list(stored["trials"].values())[:-1]:
+            # only the last one is gone on from
+            trial["generator_run"].update(dict.fromkeys(_DISPENSABLE))
         return {
             "schema": SCHEMA,
             "suggester": "ax",
             "observed": {str(index): value for index, value in sorted(self._observed.items())},
-            "experiment": json.loads(json.dumps(encode(experiment))),
-            "strategy": json.loads(json.dumps(encode(strategy))),
+            "experiment": stored,
+            "strategy": plan,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -102,7 +108,9 @@ class AxSuggester:
             else:
                 from transload_ax.storage import decode_experiment
 
-                self._made = decode_experiment(copy.deepcopy(state["experiment"]), copy.deepcopy(state["strategy"]))
+                stored, plan = copy.deepcopy(state["experiment"]), copy.deepcopy(state["strategy"])
+                plan["generator_runs"] = [copy.deepcopy(each["generator_run"]) for each in stored["trials"].values()]
+                self._made = decode_experiment(stored, plan)
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             if isinstance(exc, SpecError):
                 raise
@@ -149,3 +157,14 @@ class AxSuggester:
 
 
 _METRIC: Final = "objective"
+
+_DISPENSABLE: Final = (
+    "optimization_config",
+    "search_space",
+    "model_predictions",
+    "best_arm_predictions",
+    "generator_kwargs",
+    "adapter_kwargs",
+    "gen_metadata",
+)
+"""What Ax stores with a proposed trial, besides its parameters, to tell how it came about."""

@@ -17,9 +17,9 @@ from transload.schedulers.api import LogPage, Stream
 from transload.specs import AppStatus, is_terminal
 from transload_kubernetes import states
 from transload_kubernetes.cluster import Cluster, cut, lines
-from transload_kubernetes.judge import replica_pods
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.pod import MAIN
+from transload_kubernetes.views import replica_pods
 from transload_kubernetes.watch import ClusterWatch
 
 _NS: Final = 1_000_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from transload.plugins import get_plugins
@@ -47,6 +48,22 @@ def result_rows(results: AppResults) -> list[dict[str, Any]]:
         {"key": key, "name": name, "value": value}
         for key, values in results.results.items()
         for name, value in values.items()
+    ]
+
+
+def trial_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each trial of a search's summary: number, state, objective, parameters, handle or reason."""
+    objective = summary["search"]["objective"]["name"]
+    return [
+        {
+            "trial": row["index"],
+            "state": row["state"] or "",
+            objective: row["value"],
+            **row["parameters"],
+            "app": row["handle"],
+            "reason": row["reason"],
+        }
+        for row in summary["trials"]
     ]
 
 

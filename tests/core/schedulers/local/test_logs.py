@@ -123,15 +123,15 @@ def test_cursor_over_restarts_of_the_reader(local) -> None:
 
 def test_since_and_until(local) -> None:
     """Lines by the time at which they were seen."""
-    app_id = local.run(python("import time\nfor i in range(10):\n print(time.time())\n time.sleep(0.1)"))
+    app_id = local.run(python("import time\nfor i in range(6):\n print(time.time())\n time.sleep(0.4)"))
     local.wait(app_id)
     times = [float(line) for line in local.log(app_id)]
-    low, high = times[3] - 0.05, times[7] - 0.05
+    low, high = times[2] - 0.2, times[4] - 0.2
     found = local.log(app_id, since=datetime.fromtimestamp(low), until=datetime.fromtimestamp(high))
-    assert [float(line) for line in found] == times[3:7]
+    assert [float(line) for line in found] == times[2:4]
     assert local.log(app_id, until=datetime.fromtimestamp(times[0] - 1)) == []
     assert local.log(app_id, since=datetime.fromtimestamp(times[-1] + 5)) == []
-    assert len(local.log(app_id, since=datetime.fromtimestamp(0), until=datetime.fromtimestamp(times[-1] + 60))) == 10
+    assert len(local.log(app_id, since=datetime.fromtimestamp(0), until=datetime.fromtimestamp(times[-1] + 60))) == 6
 
 
 def test_tail_until(local) -> None:
@@ -139,7 +139,7 @@ def test_tail_until(local) -> None:
     app_id = local.run(local.sh("while :; do echo x; sleep 0.05; done"))
     begin = time.time()
     assert local.log(app_id, should_tail=True, until=datetime.fromtimestamp(begin + 0.5))
-    assert 0.3 < time.time() - begin < 3
+    assert 0.3 < time.time() - begin < 20
     assert local.status(app_id).state is AppState.RUNNING
 
 

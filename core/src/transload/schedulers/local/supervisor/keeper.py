@@ -263,8 +263,7 @@ class Keeper:
                 self._reap()
                 continue
             for replica in ending.replicas:
-                replica.state = "PENDING"
-                replica.restarts += 1
+                replica.begin_again()
                 self.logs.end_lines(self._log_folder(replica))
             self.app.refresh()
             self._write(now)

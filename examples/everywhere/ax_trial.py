@@ -1,0 +1,40 @@
+"""The job as a trial of an Ax experiment. The component's own constant says under which key the trial reports."""
+
+from __future__ import annotations
+
+import time
+
+from ax.core.arm import Arm
+from ax.core.trial import Trial
+from job import ARGUMENTS, COMPONENT
+
+from transload_ax import make_experiment
+
+
+def one_trial(tracker_base: str, scheduler: str = "local", lr: float = 0.5) -> tuple[Trial, float]:
+    """Run one trial to its end; return it, and its accuracy.
+
+    Args:
+        tracker_base: where the experiment's trials report
+        scheduler: where the job runs
+        lr: the one parameter of the search space
+    """
+    constants = {**ARGUMENTS, "result_key": "0"}
+    space = ["lr:float:0.05:1"]
+    experiment = make_experiment(
+        COMPONENT, space, "accuracy", tracker_base, minimize=False, constants=constants, scheduler=scheduler
+    )
+    trial = experiment.new_trial()
+    trial.add_arm(Arm({"lr": lr}))
+    trial.run()
+    while not trial.status.is_terminal:
+        time.sleep(0.2)
+        for status, indices in experiment.runner.poll_trial_status([trial]).items():
+            if trial.index in indices and status != trial.status:
+                trial.mark_as(status)
+    (mean,) = experiment.fetch_data().df["mean"]
+    return trial, float(mean)
+
+
+if __name__ == "__main__":
+    print(one_trial("everywhere-results"))

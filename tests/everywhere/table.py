@@ -1,0 +1,98 @@
+"""One component, unchanged, on every engine and host: runs them all for real, one after the other, and prints a table.
+
+    python table.py local=PYTHON slurm=PYTHON …
+
+Each engine's row is made by ``run_<engine>.py`` with that engine's own Python, since hosts cannot share an environment.
+An engine that is not on this machine is said to be not run, with the reason, unless TRANSLOAD_REQUIRE names it. The
+exit status tells whether all other rows are there, all succeeded, and all accuracies are equal, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import engines
+
+HERE = Path(__file__).resolve().parent
+COLUMNS = ("engine", "handle", "state", "host", "accuracy", "seconds")
+LIMIT_S = 600
+
+
+def run(engine: str, python: str) -> dict[str, Any]:
+    """Return an engine's row; one with ``error`` if it did not come to one."""
+    home = tempfile.mkdtemp(prefix="tl-", dir="/tmp")
+    environment = {**os.environ, "TRANSLOAD_HOME": home}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    try:
+        done = subprocess.run(
+            [python, str(HERE / f"run_{engine}.py")],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        row: dict[str, Any] = json.loads((done.stdout.strip().splitlines() or ["null"])[-1])
+        if done.returncode == 0 and row:
+            return row
+        return {"engine": engine, "error": f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"}
+    except (subprocess.TimeoutExpired, ValueError) as exc:
+        return {"engine": engine, "error": f"{type(exc).__name__}: {exc}"}
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def render(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a Markdown table."""
+    cells = [[str(row.get(name, "")) for name in COLUMNS] for row in rows]
+    table = [list(COLUMNS), *cells]
+    widths = [max(len(line[column]) for line in table) for column in range(len(COLUMNS))]
+    lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |" for line in table
+    ]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def _missing(engine: str) -> str | None:
+    """Return why an engine cannot run here, or None."""
+    if engine == "slurm" and os.geteuid() != 0:
+        return "the fake GPUs of the test cluster are device files, which root alone can make"
+    return engines.missing(engine) if engine in engines.ENGINES else None
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the arguments name; return the exit status."""
+    rows = []
+    for argument in arguments:
+        engine, _, python = argument.partition("=")
+        why = _missing(engine)
+        if why is not None and engine not in engines.required():
+            print(f"not run: {engine}: {why}", file=sys.stderr, flush=True)
+            continue
+        print(f"{engine} …", file=sys.stderr, flush=True)
+        rows.append(run(engine, python))
+    print(render(rows))
+    for row in rows:
+        if "error" in row:
+            print(f"\n{row['engine']}: {row['error']}", file=sys.stderr)
+    good = [row for row in rows if row.get("state") == "SUCCEEDED"]
+    accuracies = {row["accuracy"] for row in good}
+    if len(good) < len(rows) or len(accuracies) != 1:
+        print(f"not the same everywhere: {len(good)} of {len(rows)} succeeded; accuracies {sorted(accuracies)}")
+        return 1
+    print(f"the same accuracy {accuracies.pop()} in all {len(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
