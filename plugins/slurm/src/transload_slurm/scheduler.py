@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.schedulers import line_search
 from transload.schedulers.api import AppDescription, Capabilities, ListAppResponse, LogPage, Stream, Submission, Watch
 from transload.schedulers.local.logs import Cursor, LogReader
 from transload.schedulers.local.store import safe_id
@@ -400,14 +400,11 @@ class SlurmScheduler:
             SpecError: for an unknown role or replica, or a bad regex.
         """
         folder = self._replica(app_id, role_name, k)
-        try:
-            search = re.compile(regex).search if regex is not None else None
-        except re.error as exc:
-            raise SpecError(f"regex={regex!r}: {exc}") from exc
+        wanted = line_search(regex)
         reader = LogReader(folder, _STREAMS[Stream(streams or Stream.COMBINED)], False)
         texts = self._follow(app_id, reader, _seconds(since), _seconds(until), should_tail)
         lines = (line for text in texts for line in io.StringIO(text, newline="\n"))
-        return lines if search is None else (line for line in lines if search(line))
+        return lines if regex is None else filter(wanted, lines)
 
     def _follow(
         self, app_id: str, reader: LogReader, since: float | None, until: float | None, tail: bool
