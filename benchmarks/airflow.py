@@ -51,6 +51,11 @@ with DAG("sync_second", schedule=None, start_date=START):
     TransloadOperator(task_id="job", app=SECOND, deferrable=False)
 with DAG("deferrable_second", schedule=None, start_date=START):
     TransloadOperator(task_id="job", app=SECOND, deferrable=True)
+with DAG("bash_long", schedule=None, start_date=START):
+    BashOperator(task_id="job", bash_command="sleep 12")
+LONG = AppDef("long", [Role("main", image="", entrypoint="/bin/sleep", args=["12"])])
+with DAG("deferrable_long", schedule=None, start_date=START):
+    TransloadOperator(task_id="job", app=LONG, deferrable=True)
 SLEEP = AppDef("sleep", [Role("main", image="", entrypoint="/bin/sleep", args=["{{ dag_run.conf['seconds'] }}"])])
 with DAG("many", schedule=None, start_date=START, max_active_tasks=128):
     TransloadOperator.partial(task_id="job", app=SLEEP, deferrable=True).expand(scheduler=["local"] * 100)
@@ -111,7 +116,7 @@ def parse_time() -> dict[str, Any]:
 
 def overheads(server: AirflowServer) -> list[dict[str, Any]]:
     """Return seconds of a task, from its start to its end."""
-    names = ("bash", "sync", "bash_second", "sync_second", "deferrable_second")
+    names = ("bash", "sync", "bash_second", "sync_second", "deferrable_second", "bash_long", "deferrable_long")
     values: dict[str, list[float]] = {name: [] for name in names}
     for number in range(RUNS + 1):
         for name in names:
@@ -123,7 +128,8 @@ def overheads(server: AirflowServer) -> list[dict[str, Any]]:
     return [
         figure("task of `true`, waiting in place", "s", middle["sync"], middle["bash"], target=2.0),
         figure("task of `sleep 1`, waiting in place", "s", middle["sync_second"], middle["bash_second"], target=1.5),
-        figure("task of `sleep 1`, deferred", "s", middle["deferrable_second"], middle["bash_second"], target=4.0),
+        figure("task of `sleep 1`, deferrable", "s", middle["deferrable_second"], middle["bash_second"], target=1.5),
+        figure("task of `sleep 12`, deferred", "s", middle["deferrable_long"], middle["bash_long"], target=1.5),
     ]
 
 

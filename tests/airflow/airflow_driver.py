@@ -63,7 +63,12 @@ class Lines(logging.Handler):
 
 def run_task(child: ChildJob, deferrable: bool) -> None:
     """Run one task as Airflow would, and report how it ended."""
-    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+    from airflow.providers.common.compat.sdk import (
+        AirflowFailException,
+        AirflowSkipException,
+        AirflowTaskTimeout,
+        TaskDeferred,
+    )
 
     from transload_airflow import TransloadOperator
 
@@ -71,9 +76,8 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     app_log.setLevel(logging.INFO)
     app_log.addHandler(Lines(child))
     job = child.job
-    task = TransloadOperator(
-        task_id="job", app=child.app, scheduler="scripted", cfg=job.cfg, deferrable=deferrable, **job.options
-    )
+    options = {"deferrable": deferrable, "defer_after": 0, **job.options}
+    task = TransloadOperator(task_id="job", app=child.app, scheduler="scripted", cfg=job.cfg, **options)
     now = dt.datetime.now(dt.UTC)
     ti = TaskInstance(
         dag_id=job.namespace,

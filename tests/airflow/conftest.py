@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
@@ -36,11 +37,28 @@ def _fork_server(_no_real_home: None) -> Iterator[None]:
     shutil.rmtree(_HOME, ignore_errors=True)
 
 
+def open_lineage(folder: Path) -> dict[str, str]:
+    """Let the provider of OpenLineage write its events into a folder, for the DAGs that ask for it."""
+    folder.mkdir()
+    transport = {"type": "file", "log_file_path": str(folder / "event"), "append": False}
+    return {
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
+        "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
+        "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
+    }
+
+
 @pytest.fixture(scope="session")
 def airflow(_fork_server: None) -> Iterator[AirflowServer]:
     """A real Airflow, with the DAGs of these tests; whatever happens, nothing of it is left behind."""
     home = Path(tempfile.mkdtemp(prefix="tl-af-"))
-    environment = {"TRANSLOAD_HOME": str(home / "tl"), **ScriptedControl(home / "scripted").environment()}
+    environment = {
+        "TRANSLOAD_HOME": str(home / "tl"),
+        "TRANSLOAD_TRACKERS": "fsspec",
+        "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(home / "tracked"),
+        **open_lineage(home / "lineage"),
+        **ScriptedControl(home / "scripted").environment(),
+    }
     server = AirflowServer(home / "airflow", Path(__file__).parent / "dags", environment)
     try:
         server.start()

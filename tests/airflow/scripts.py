@@ -32,10 +32,12 @@ class Stage:
         self._names: dict[str, str] = {}
 
     def run(self, dag_id: str, script: Mapping[str, Any] | AppDef, roles: Mapping[str, int] | None = None) -> Run:
-        """Start a run of a DAG with an app."""
+        """Start a run of a DAG with an app: a scripted one, or a real one on the local scheduler."""
         name = f"app-{uuid.uuid4().hex}"
+        ours = isinstance(script, AppDef)
         app = script if isinstance(script, AppDef) else scripted_app(name, script, roles=roles)
-        run = self.server.trigger(dag_id, {"app": json.loads(app.to_json()), "scheduler": "scripted"})
+        conf = {"app": json.loads(app.to_json()), "scheduler": "local" if ours else "scripted"}
+        run = self.server.trigger(dag_id, conf)
         self._names[f"{dag_id} {run.run_id}"] = app.name
         return run
 

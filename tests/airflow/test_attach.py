@@ -90,3 +90,39 @@ def test_not_durable(stage: Stage) -> None:
         run.wait("success")
     finally:
         stage.control.folder.unmark("go")
+
+
+def parent_of(pid: int) -> int:
+    """Return the process that started another one."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("whom", ["task", "supervisor"])
+def test_sigterm_cancels_and_the_retry_begins_anew(stage: Stage, whom: str) -> None:
+    """A worker that is asked to end (an eviction) cancels the app; the task is up for retry, with a new app."""
+    run = stage.run("sync_retry", held())
+    first = stage.app_id(run)
+    stage.handle(run)
+    pid = stage.control.calls("submit", first)[0]["pid"]
+    os.kill(pid if whom == "task" else parent_of(pid), signal.SIGTERM)
+    stage.server.until(lambda: stage.cancelled(first), "the app is cancelled")
+    second = stage.app_id(run, 2)
+    stage.control.open("go", second)
+    run.wait("success")
+    assert run.task()["try_number"] == 2
+    assert run.xcom("handle").endswith(second)
+
+
+def test_sigterm_detaches_and_the_retry_attaches(stage: Stage) -> None:
+    """With on_kill="detach" a worker that is asked to end leaves the app; the retry attaches to it."""
+    run = stage.run("sync_detach_retry", held(results={"0": {"x": 1}}))
+    app_id = stage.app_id(run)
+    stage.handle(run)
+    os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGTERM)
+    stage.server.until(lambda: run.task()["try_number"] == 2 and "attached to" in run.log(), "the retry attaches")
+    assert not stage.cancelled(app_id)
+    stage.go(run)
+    run.wait("success")
+    assert run.xcom()["results"] == {"0": {"x": 1}}
+    assert stage.started(run) == [app_id]

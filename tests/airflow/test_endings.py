@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from airflow_server import AirflowServer
 from scripts import Stage, held
+
+from transload.tracker import FsspecTracker
 
 pytestmark = pytest.mark.timeout(280)
 MODES = ("sync", "deferrable")
@@ -14,12 +18,17 @@ def test_endings(stage: Stage) -> None:
     """An app's end is the task's: success, failed, skipped by exit code, failed or skipped when cancelled."""
     wrong = {"steps": [{"state": "RUNNING", "lines": [{"text": "it broke", "stream": "stderr"}]}, "FAILED"]}
     cancelled = {"steps": [{"state": "RUNNING", "seconds": 0.5}, "CANCELLED"]}
-    for mode in MODES:
-        good = stage.run(f"{mode}_plain", {"results": {"0": {"x": 1.5}}})
-        bad = stage.run(f"{mode}_plain", {**wrong, "exit_code": 3})
-        skip = stage.run(f"{mode}_skipping", {**wrong, "exit_code": 99})
-        gone = stage.run(f"{mode}_retry", cancelled)
-        skipped = stage.run(f"{mode}_skipping", cancelled)
+    runs = [
+        (
+            stage.run(f"{mode}_plain", {"results": {"0": {"x": 1.5}}}),
+            stage.run(f"{mode}_plain", {**wrong, "exit_code": 3}),
+            stage.run(f"{mode}_skipping", {**wrong, "exit_code": 99}),
+            stage.run(f"{mode}_retry", cancelled),
+            stage.run(f"{mode}_skipping", cancelled),
+        )
+        for mode in MODES
+    ]
+    for good, bad, skip, gone, skipped in runs:
         good.wait("success")
         handle = good.xcom("handle")
         value = good.xcom()
@@ -151,3 +160,18 @@ def test_example(airflow: AirflowServer) -> None:
     final = run.xcom(task_id="retrain")["results"]["final"]["accuracy"]
     assert final > 0.9
     assert "trainer/2" in run.log("retrain") or "trainer/0" in run.log("retrain")
+
+
+def test_chain_example(airflow: AirflowServer, tmp_path: Path) -> None:
+    """One job decides how many replicas the next one has; the tracker knows both, and draws what came from what."""
+    run = airflow.trigger("chain", {"folder": str(tmp_path), "rows": 2500})
+    run.wait("success", task_id="draw", timeout=200)
+    assert run.xcom("results.plan", task_id="plan") == {"numbers": str(tmp_path / "numbers.txt"), "replicas": 3}
+    sums = run.xcom(task_id="count")["results"]
+    assert sorted(sums) == ["0", "1", "2"]
+    assert sum(each["sum"] for each in sums.values()) == sum(range(2500))
+    tracker = FsspecTracker(None, airflow.environment["TRANSLOAD_TRACKER_FSSPEC_CONFIG"])
+    first, second = (run.xcom("handle", task_id=name) for name in ("plan", "count"))
+    assert [source.source_run_id for source in tracker.sources(second)] == [first]
+    drawn = (tmp_path / "lineage.svg").read_text()
+    assert first in drawn and second in drawn

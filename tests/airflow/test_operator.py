@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import (
+from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
@@ -26,7 +26,6 @@ from transload.errors import (
     SubmitError,
     TransloadError,
     TransloadTimeout,
-    UnsupportedFeature,
 )
 from transload.pipelines import (
     AppCancelled,
@@ -34,7 +33,6 @@ from transload.pipelines import (
     Detached,
     ExecutionOptions,
     Launch,
-    Search,
     StateUnknown,
     get_adapter,
 )
@@ -104,6 +102,8 @@ def test_failures(error: TransloadError, options: dict[str, Any], more: dict[str
         ({"cancelled": "ignore"}, "cancelled='ignore'"),
         ({"retries_by": "nobody"}, "retries_by='nobody'"),
         ({"patience": -1}, "patience=-1"),
+        ({"defer_after": -1}, "defer_after=-1"),
+        ({"defer_after": "soon"}, "defer_after='soon'"),
         ({"skip_on_exit_code": "9"}, "skip_on_exit_code='9'"),
         ({"max_log_rate": "much"}, "max_log_rate='much'"),
     ],
@@ -120,6 +120,28 @@ def test_app_becomes_values() -> None:
     assert operator.app["roles"][0]["image"] == "none"
     assert AppDef.from_json(json.dumps(operator.app)).digest() == APP.digest()
     assert "app" not in TransloadOperator(task_id="job", app=APP, template_app=False).template_fields
+
+
+def test_templates_reach_everywhere() -> None:
+    """Templates reach into args, env, image, component_args, cfg, and where to run and report."""
+    word = "{{ params.word }}"
+    role = Role("main", image=f"img-{word}", entrypoint="x", args=[word], env={"WORD": word})
+    operator = TransloadOperator(
+        task_id="job",
+        app=AppDef("app", [role]),
+        scheduler=word,
+        cfg={"deep": [{"option": word}]},
+        tracker_base=f"/base/{word}",
+    )
+    operator.render_template_fields({"params": {"word": "there"}})
+    launch = operator._launch({})
+    made = launch.build().roles[0]
+    assert (made.image, made.args, made.env) == ("img-there", ["there"], {"WORD": "there"})
+    assert (launch.scheduler, launch.tracker_base) == ("there", "/base/there")
+    assert launch.cfg == {"deep": [{"option": "there"}]}
+    operator = TransloadOperator(task_id="other", component="utils.echo", component_args={"msg": [word]})
+    operator.render_template_fields({"params": {"word": "there"}})
+    assert operator.component_args == {"msg": ["there"]}
 
 
 def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:
@@ -167,13 +189,26 @@ def test_callbacks(control: ScriptedControl) -> None:
     assert seen == ["submit", "RUNNING", "SUCCEEDED", "1"]
 
 
-def test_app_that_has_ended_is_not_deferred(control: ScriptedControl) -> None:
-    """A task whose app has ended already does not take the way through the triggerer; one that runs does."""
-    operator = TransloadOperator(task_id="job", app=scripted_app("a"), scheduler="scripted", deferrable=True)
-    context = make_context(operator)
-    assert execute(operator, context)["state"] == "SUCCEEDED"
-    running = scripted_app("b", {"steps": [{"state": "RUNNING", "until": "go"}]})
-    operator = TransloadOperator(task_id="other", app=running, scheduler="scripted", deferrable=True)
+def deferring(script: Mapping[str, Any], **options: Any) -> TransloadOperator:
+    """Return a deferrable operator of a scripted app."""
+    app = scripted_app("a", script)
+    return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, **options)
+
+
+def test_app_that_ends_soon_is_not_deferred(control: ScriptedControl) -> None:
+    """A task whose app has ended, or ends within ``defer_after``, does not take the way through the triggerer."""
+    for steps in (["SUCCEEDED"], [{"state": "RUNNING", "seconds": 0.7}, "SUCCEEDED"]):
+        operator = deferring({"steps": steps}, defer_after=60)
+        assert execute(operator, make_context(operator))["state"] == "SUCCEEDED"
+    operator = deferring({"steps": [{"state": "RUNNING", "seconds": 0.2}, "FAILED"]}, defer_after=60)
+    with pytest.raises(AirflowException, match="exit code"):
+        execute(operator, make_context(operator))
+
+
+@pytest.mark.parametrize(("state", "defer_after"), [("RUNNING", 0), ("RUNNING", 0.8), ("PENDING", 3600)])
+def test_app_that_goes_on_is_deferred(control: ScriptedControl, state: str, defer_after: float) -> None:
+    """An app that still runs after that while is deferred, with its handle as XCom; one that queues, at once."""
+    operator = deferring({"steps": [{"state": state, "until": "go"}, "SUCCEEDED"]}, defer_after=defer_after)
     context = make_context(operator)
     with pytest.raises(TaskDeferred) as deferral:
         execute(operator, context)
@@ -181,10 +216,24 @@ def test_app_that_has_ended_is_not_deferred(control: ScriptedControl) -> None:
     json.dumps(deferral.value.trigger.serialize(), allow_nan=False)
 
 
+def test_kill_while_looking_is_no_deferral(control: ScriptedControl) -> None:
+    """A task that is ended while it waits in place first does not defer: it waits for the end of its app."""
+
+    class Ending(AppCallbacks):
+        def on_started(self, attached: Any, context: Any) -> None:
+            operator.on_kill()
+
+    slow_end = [{"state": "RUNNING", "seconds": 1.0}, "CANCELLED"]
+    script = {"steps": [{"state": "RUNNING", "until": "go"}], "on_cancel": slow_end}
+    operator = deferring(script, defer_after=0.1, callbacks=Ending())
+    with pytest.raises(AirflowException, match="asked to end"):
+        execute(operator, make_context(operator))
+
+
 def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
     """A trigger that broke, or a lost event: the task attaches to its app again, and waits in place."""
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"]})
-    operator = TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True)
+    operator = TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0)
     context = make_context(operator)
     with pytest.raises(TaskDeferred):
         execute(operator, context)
@@ -244,14 +293,6 @@ def test_adapter_makes_the_same_operators() -> None:
     assert made[2].component_args == {"msg": "x"}
     assert made[3].cfg == {"log_dir": "/x"}
     assert type(operator_from_app(APP)) is TransloadOperator
-
-
-def test_search_is_refused_by_name() -> None:
-    """A Search, which needs a group of tasks, is refused, not run as something else."""
-    search = Search.__new__(Search)
-    with pytest.raises(UnsupportedFeature, match="Search") as refusal:
-        operator_from_app(search)
-    assert refusal.value.field == "source"
 
 
 def test_connection_holds_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

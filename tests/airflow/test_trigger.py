@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 from contexts import execute, make_context
 
 from transload.testing import ScriptedControl, scripted_app
@@ -40,7 +40,7 @@ def held(**options: Any) -> tuple[TransloadOperator, dict[str, Any]]:
     lines = [{"text": f"line {number}"} for number in range(3)]
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go", "lines": lines}, "SUCCEEDED"]})
     operator = TransloadOperator(
-        task_id="job", app=app, scheduler="scripted", deferrable=True, logging_interval=0.05, **options
+        task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0, logging_interval=0.05, **options
     )
     return operator, make_context(operator)
 
@@ -106,6 +106,7 @@ async def test_person_ends_a_deferred_task(control: ScriptedControl, on_kill: st
 async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is held back until the process has gone and its supervisor does something else, and a little longer."""
     monkeypatch.setattr(settling, "SETTLE_S", 0.05)
+    monkeypatch.setattr(settling, "LONGEST_SETTLE_S", 0.05)
     doing = ["the task"]
     monkeypatch.setattr(settling, "_doing", lambda pid: doing[0])
     process = await asyncio.create_subprocess_exec("sleep", "60")

@@ -36,3 +36,33 @@ def shout(word: str, replicas: int) -> AppDef:
     )
     role = Role("main", image=HERE, entrypoint=sys.executable, args=["-c", code, word], num_replicas=replicas)
     return AppDef("shout", [role])
+
+
+def scored(x: float, gate: str, trial_idx: int = 0) -> AppDef:
+    """Play a trial: it reports how far ``x`` is from 3; the one with number 1 fails.
+
+    Args:
+        x: where to look
+        gate: which gate trial 0 waits for; none if empty
+        trial_idx: its number
+    """
+    end = "FAILED" if trial_idx == 1 else "SUCCEEDED"
+    steps = [{"state": "RUNNING", "until": gate}] if gate and trial_idx == 0 else [{"state": "RUNNING"}]
+    return scripted_app(
+        f"scored-{trial_idx}", {"steps": [*steps, end], "results": {str(trial_idx): {"far": abs(x - 3)}}}
+    )
+
+
+def traced(ends: int) -> AppDef:
+    """Record where the run came from and what it made, and end.
+
+    Args:
+        ends: its exit code
+    """
+    code = (
+        "import sys; from transload.tracker import AppRun; run = AppRun.run_from_env();"
+        "run.add_source('s3://bucket/data/train.csv'); run.add_artifact('model', '/models/1.pt');"
+        "from transload.runtime.tracking import FsspecResultTracker;"
+        "FsspecResultTracker.from_env()['final'] = {'accuracy': 0.5}; sys.exit(int(sys.argv[1]))"
+    )
+    return AppDef("traced", [Role("main", image=HERE, entrypoint=sys.executable, args=["-c", code, str(ends)])])

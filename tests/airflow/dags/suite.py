@@ -5,15 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sys
+from dataclasses import replace
 
+from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 from airflow.sdk import DAG, task, task_group
 
-from transload_airflow import AppSensor, TransloadOperator
+from transload.pipelines import Objective, Parameter, Search
+from transload_airflow import AppSensor, TransloadOperator, search_group
 
 START = dt.datetime(2024, 1, 1)
 SHORT = dt.timedelta(seconds=0.1)
 HERE = os.path.dirname(os.path.abspath(__file__))
-QUICK = {"poll_interval": 0.5, "logging_interval": 0.3, "scheduler": "{{ dag_run.conf.get('scheduler', 'scripted') }}"}
+QUICK = {
+    "poll_interval": 0.5,
+    "logging_interval": 0.3,
+    "defer_after": 0,
+    "scheduler": "{{ dag_run.conf.get('scheduler', 'scripted') }}",
+}
 
 
 def app_of(dag_run):
@@ -140,3 +148,40 @@ with DAG("grouped", schedule=None, start_date=START) as grouped:
         )
 
     stage.expand(word=["one", "two"])
+
+SEARCH = Search(
+    f"{HERE}/parts.py:scored",
+    [Parameter("x", "float", 0, 10)],
+    Objective("far"),
+    trials=5,
+    parallelism=2,
+    constants={"gate": "{{ dag_run.conf.get('gate', '') }}"},
+    scheduler="scripted",
+)
+
+for mode, deferrable in (("sync", False), ("deferrable", True)):
+    with DAG(f"search_{mode}", schedule=None, start_date=START) as made:
+        group = search_group(SEARCH, deferrable=deferrable, retries=1, retry_delay=SHORT, poll_interval=0.5)
+
+        @task
+        def told(best):
+            """Show that the best trial can be an argument."""
+            return best["parameters"]
+
+        told(group.get_child_by_label("best").output["best"])
+    globals()[made.dag_id] = made
+
+with DAG("search_wrong", schedule=None, start_date=START) as search_wrong:
+    search_group(replace(SEARCH, suggester="randon"), retries=2, retry_delay=SHORT)
+
+with DAG("lineage", schedule=None, start_date=START) as lineage:
+    for mode, deferrable in (("sync", False), ("deferrable", True)):
+        for word, code in (("good", 0), ("bad", 3)):
+            TransloadOperator(
+                task_id=f"{mode}_{word}",
+                component=f"{HERE}/parts.py:traced",
+                component_args={"ends": code},
+                deferrable=deferrable,
+                defer_after=0,
+            )
+enable_lineage(lineage)

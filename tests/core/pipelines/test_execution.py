@@ -61,6 +61,22 @@ def test_run(control: ScriptedControl, runner: Runner) -> None:
     assert lines == [("main", 0, "stdout", "hello\n"), ("main", 0, "stdout", "bye\n")]
 
 
+def test_follow_for_a_while(control: ScriptedControl, runner: Runner) -> None:
+    """A host that may wait elsewhere looks here first: not ended by then, nothing is lost; ended, it is collected."""
+    lines: list[str] = []
+    steps = [{"state": "RUNNING", "lines": ["hello"], "until": "go"}, "SUCCEEDED"]
+    looking = execution(runner, {"steps": steps, "results": {"0": {"x": 1}}}, sink=lambda *line: lines.append(line[-1]))
+    looking.start()
+    assert not looking.follow_for(0)
+    assert not looking.follow_for(0.3)
+    assert looking.status is not None and looking.status.state is AppState.RUNNING
+    control.open("go")
+    assert looking.follow_for(60)
+    assert looking.follow_for(0), "it has ended, and this is known"
+    assert looking.collect().value("x") == 1
+    assert lines == ["hello\n"]
+
+
 async def test_run_async(control: ScriptedControl, runner: Runner) -> None:
     """Many at once, one thread, the same results."""
     runs = [

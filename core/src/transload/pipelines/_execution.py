@@ -204,13 +204,23 @@ class Execution:
 
     def follow(self) -> AppStatus:
         """Block until the app has ended, handing on logs and changes; return its final status. Errors as in `run`."""
+        self.follow_for(float("inf"))
+        assert self.status is not None
+        return self.status
+
+    def follow_for(self, seconds: float) -> bool:
+        """Do what `follow` does, for at most so many seconds; tell whether the app has ended. Errors as in `run`."""
         handle = self._need_handle()
+        end = time.monotonic() + seconds
         if self.status is None or not self.status.is_terminal():
             seen: queue.SimpleQueue[Observation] = queue.SimpleQueue()
             with self._need_poller().watch(self.runner, handle, seen.put, **self._polling(self._patience)):
                 while True:
+                    left = end - time.monotonic()
+                    if left <= 0:
+                        return False
                     try:
-                        observation: Observation | None = seen.get(timeout=min(LONGEST_TICK, self._tick()))
+                        observation: Observation | None = seen.get(timeout=min(LONGEST_TICK, self._tick(), left))
                     except queue.Empty:
                         observation = None
                     if self._take(observation):
@@ -218,8 +228,7 @@ class Execution:
                     if self._logs.due(observation is not None):
                         self._logs.pump()
         self._logs.finish()
-        assert self.status is not None
-        return self.status
+        return True
 
     async def follow_async(self) -> AppStatus:
         """Do what `follow` does, without blocking the event loop and without a thread of its own."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transload_airflow.hooks import TransloadHook
     from transload_airflow.links import AppLink
     from transload_airflow.operators import TransloadOperator
+    from transload_airflow.searches import search_group
     from transload_airflow.sensors import AppSensor
     from transload_airflow.states import STATES
     from transload_airflow.triggers import AppStateTrigger
@@ -30,6 +31,7 @@ _HOMES: Final = {
     "TransloadHook": "hooks",
     "TransloadOperator": "operators",
     "operator_from_app": "convert",
+    "search_group": "searches",
     "transload_task": "decorators",
 }
 
@@ -44,6 +46,7 @@ __all__ = [
     "TransloadOperator",
     "__version__",
     "operator_from_app",
+    "search_group",
     "transload_task",
 ]
 

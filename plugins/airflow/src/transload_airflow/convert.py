@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import UnsupportedFeature
-from transload.pipelines import AdapterCapabilities, Execution, Identity, Launch, Search
+from transload.pipelines import AdapterCapabilities, Execution, Identity, Launch, Search, next_round
 from transload_airflow.states import STATES
 
 if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import TaskGroup
+
     from transload_airflow.operators import TransloadOperator
 
 _LAUNCH_OPTIONS = ("args", "scheduler", "cfg", "workspace", "parent_run_id", "tracker_base")
 
 
 def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any) -> TransloadOperator:
-    """Return the operator that runs an app: what `TransloadOperator` makes, from any kind of source.
+    """Return the operator that runs an app, from any kind of source: what `TransloadOperator` makes.
 
     Args:
         source: an AppDef, its JSON, a component (name or function), or a ``transload.pipelines.Launch``.
@@ -23,7 +25,7 @@ def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any
         options: of `TransloadOperator`; ``args`` stands for ``component_args``.
 
     Raises:
-        UnsupportedFeature: for a Search: it becomes a group of tasks, not an operator.
+        UnsupportedFeature: for a Search: it becomes a group of tasks (`search_group`), not an operator.
         SpecError: if the source is none of these.
         ConfigError: for a wrong option.
     """
@@ -46,10 +48,7 @@ def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any
 
 def _split(source: Any, options: dict[str, Any]) -> tuple[Launch, dict[str, Any]]:
     if isinstance(source, Search):
-        # the seam for advanced stages: a Search becomes a TaskGroup, each trial a task of its own
-        raise UnsupportedFeature(
-            "source: a Search needs a group of tasks; this version makes single operators", "source"
-        )
+        raise UnsupportedFeature("source: a Search needs a group of tasks: give it to search_group", "source")
     options = dict(options)
     if "component_args" in options:
         options["args"] = options.pop("component_args")
@@ -74,17 +73,47 @@ class AirflowAdapter:
             "deferred": "apps of the local scheduler only where the triggerer is on the worker's machine",
             "cancel": "marking or clearing a deferred task cancels the app at once from Airflow 3.3 on",
             "reattach": "by the task state store from Airflow 3.3 on; before, by [transload] deployment_id",
-            "searches": "not yet",
+            "searches": "a group of tasks: each trial a mapped one, suggested round by round",
         },
     )
 
-    def convert(self, source: Any, **host_options: Any) -> TransloadOperator:
-        """Return an operator; see `operator_from_app`."""
-        return operator_from_app(source, **host_options)
+    def convert(self, source: Any, **host_options: Any) -> TransloadOperator | TaskGroup:
+        """Return an operator, of a Search a group of tasks; see `operator_from_app` and `search_group`."""
+        if not isinstance(source, Search):
+            return operator_from_app(source, **host_options)
+        from transload_airflow.searches import search_group
+
+        return search_group(source, **_group_options(host_options))
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return what a task would submit; no Airflow is needed for that."""
+        """Return what a task would submit, of a Search what its first round would; no Airflow is needed for that."""
         from transload_airflow.run import HOST, runner_for_tasks
 
-        launch, _ = _split(source, host_options)
-        return Execution(runner_for_tasks(), launch, Identity(HOST, "dry-run", (launch.name,))).dry_run()
+        launches = _first_round(source) if isinstance(source, Search) else [(_split(source, host_options)[0], {})]
+        return "\n".join(
+            Execution(runner_for_tasks(), launch, Identity(HOST, "dry-run", (launch.name,)), known=known).dry_run()
+            for launch, known in launches
+        )
+
+
+def _group_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the name that a group's identity has: ``task_id`` is one for every source."""
+    rest = dict(options)
+    name = rest.pop("task_id", None)
+    return {**rest, "group_id": name} if name else rest
+
+
+def _first_round(search: Search) -> list[tuple[Launch, dict[str, Any]]]:
+    trials, _ = next_round(search, None, {})
+    return [
+        (
+            Launch(
+                component=search.component,
+                args={**search.constants, **trial.parameters},
+                scheduler=search.scheduler,
+                cfg=dict(search.cfg),
+            ),
+            {"trial_idx": trial.index},
+        )
+        for trial in trials
+    ]

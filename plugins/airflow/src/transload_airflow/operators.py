@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
-from airflow.providers.common.compat.sdk import BaseOperator, conf
+from airflow.providers.common.compat.sdk import BaseOperator
 
 from transload.errors import ConfigError
-from transload.specs import AppDef, AppStatus, CfgVal
+from transload.specs import AppDef, CfgVal
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.run import (
@@ -22,6 +22,7 @@ from transload_airflow.run import (
     runner_for_tasks,
     told_to_airflow,
 )
+from transload_airflow.settings import default_deferrable
 from transload_airflow.values import as_values, called, exit_codes, plain
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 HANDLE_KEY: Final = "handle"
 """XCom key of the app's handle; pushed before the task is deferred."""
+
+QUEUED_S: Final = 0.5
+"""Seconds within which an app must run, to be waited for in place before the task defers."""
 
 GRACE: Final = timedelta(seconds=60)
 """How long after the deadline a trigger may still be silent before Airflow itself ends the wait."""
@@ -57,6 +61,8 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         parent_run_id: run that this one derives from.
         conn_id: a connection of type ``transload`` with defaults.
         deferrable: wait in the triggerer where that is possible; default: ``[operators] default_deferrable``.
+        defer_after: seconds for which a running app is waited for in place first; 0: none. To defer and to come back
+            costs about as much as the default, so an app that is done by then is done sooner.
         durable: False: no store, no attaching; every try submits an app of a fresh id.
         on_kill: ``cancel``: the app ends with the task; ``detach``: it goes on when the task is killed or marked.
         patience: seconds for which the scheduler may be unable to say what the app does.
@@ -94,6 +100,14 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
     operator_extra_links = (AppLink(),)
     ui_color = "#d9e8f5"
 
+    # of one try, in the task's process
+    app_link: str | None = None
+    handle: str | None = None
+    results: AppResults | None = None
+    _execution: Execution | None = None
+    _log_store: LogStore | None = None
+    _asked_to_end = False
+
     def __init__(
         self,
         *,
@@ -107,6 +121,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         parent_run_id: str | None = None,
         conn_id: str | None = None,
         deferrable: bool | None = None,
+        defer_after: float = 2.0,
         durable: bool = True,
         on_kill: Literal["cancel", "detach"] = "cancel",
         patience: float = 300.0,
@@ -135,9 +150,8 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         self.tracker_base = tracker_base
         self.parent_run_id = parent_run_id
         self.conn_id = conn_id
-        self.deferrable = (
-            conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
-        )
+        self.deferrable = default_deferrable() if deferrable is None else deferrable
+        self.defer_after = defer_after
         self.options: dict[str, Any] = {
             "durable": durable,
             "on_kill": on_kill,
@@ -156,12 +170,6 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         self.template_app = template_app
         self.push_results = push_results
         self.callbacks = callbacks or AppCallbacks()
-        self.app_link: str | None = None
-        self.handle: str | None = None
-        self.results: AppResults | None = None
-        self._execution: Execution | None = None
-        self._log_store: LogStore | None = None
-        self._asked_to_end = False
         if not template_app:
             self.template_fields = tuple(name for name in type(self).template_fields if name != "app")
         self._check()
@@ -170,6 +178,8 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         self._options()
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
+        if isinstance(self.defer_after, bool) or not isinstance(self.defer_after, (int, float)) or self.defer_after < 0:
+            raise ConfigError(f"defer_after={self.defer_after!r}: must be a number of seconds, 0 or more")
 
     # -- the life of the task
 
@@ -240,10 +250,8 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         with self._told(options), _killed_by_anything(execution):
             attached = execution.start()
             self._announce(context, execution, attached)
-            if execution.status is None:
-                execution.poll()  # a short app may have ended by now: no need to defer
-            defer = deferrable and not _ended(execution.status) and self._may_defer(execution)
-        if defer:
+            defer = deferrable and not self._ends_soon(execution) and self._may_defer(execution)
+        if defer and not self._asked_to_end:
             self._defer(execution)
         return self._end(context, execution, lambda: execution.collect(execution.follow()), options)
 
@@ -273,8 +281,13 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
             options,
             self.inherit_env,
             log_store=self._log_store,
+            known=self._known(),
             on_change=lambda status: self.callbacks.on_status(status, context),
         )
+
+    def _known(self) -> dict[str, Any]:
+        """Return what the task knows of arguments that a component may declare."""
+        return {}
 
     def _take(self, execution: Execution) -> None:
         """Make an execution the one that a kill ends, also a kill that came before it was there."""
@@ -290,6 +303,18 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         ti.xcom_push(key=LINK_KEY, value=self.app_link)
         self.log.info(f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt})")
         self.callbacks.on_started(attached, context)
+
+    def _ends_soon(self, execution: Execution) -> bool:
+        """Tell whether the app has ended before it would be worth while to defer."""
+        from transload.specs import AppState
+
+        if execution.status is None:
+            execution.poll()
+        queued = min(QUEUED_S, self.defer_after)
+        if execution.follow_for(queued):
+            return True
+        running = execution.status is not None and execution.status.state is AppState.RUNNING
+        return running and execution.follow_for(self.defer_after - queued)
 
     def _may_defer(self, execution: Execution) -> bool:
         from transload.pipelines import may_wait_elsewhere
@@ -371,7 +396,3 @@ def _killed_by_anything(execution: Execution) -> Iterator[None]:
     except BaseException:
         execution.kill()
         raise
-
-
-def _ended(status: AppStatus | None) -> bool:
-    return status is not None and status.is_terminal()

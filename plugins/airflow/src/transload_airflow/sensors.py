@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseSensorOperator, conf
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseSensorOperator
 
 from transload_airflow.run import HOST, runner_for_tasks, told_to_airflow
+from transload_airflow.settings import default_deferrable
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions
@@ -42,9 +43,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
     ) -> None:
         super().__init__(**kwargs)
         self.handle = handle
-        self.deferrable = (
-            conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
-        )
+        self.deferrable = default_deferrable() if deferrable is None else deferrable
         self.patience = patience
         self.cancelled = cancelled
         self.forward_logs = forward_logs

@@ -16,6 +16,13 @@ def setting(name: str, default: str) -> str:
     return str(conf.get(SECTION, name, fallback=default) or default)
 
 
+def default_deferrable() -> bool:
+    """Tell whether operators wait in the triggerer where they do not say."""
+    from airflow.providers.common.compat.sdk import conf
+
+    return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
+
+
 def triggerer_on_same_machine() -> bool:
     """Tell whether triggers run where the workers run; ``auto``: if LocalExecutor is the only executor.
 

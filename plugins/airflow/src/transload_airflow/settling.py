@@ -19,6 +19,9 @@ from typing import Any, Final
 SETTLE_S: Final = 3.0
 """Seconds for the scheduler to read what its executor has heard: a few of its turns."""
 
+LONGEST_SETTLE_S: Final = 30.0
+"""The same on a machine that has far too much to do."""
+
 LONGEST_S: Final = 60.0
 """Seconds after which a process that does not go is not waited for any longer."""
 
@@ -42,19 +45,28 @@ async def settled(left: Mapping[str, Any]) -> None:
     """Return once Airflow has certainly taken note of the process that deferred.
 
     Args:
-        left: from `departure`; empty: returns at once.
+        left: from `departure`; empty, or from this very process (``dag.test()``): returns at once.
     """
     if not left:
         return
     from transload.pipelines import is_here
 
     notices = _heartbeat() + 1.0
-    if not is_here(str(left["place"])) or left["started"] is None:
-        await asyncio.sleep(max(0.0, float(left["at"]) + notices + SETTLE_S - time.time()))
+    here = is_here(str(left["place"]))
+    if here and left["pid"] == os.getpid() and left["started"] == _started(os.getpid()):
+        return
+    if not here or left["started"] is None:
+        await asyncio.sleep(max(0.0, float(left["at"]) + notices + _turns() - time.time()))
         return
     await _until(lambda: _started(int(left["pid"])) != left["started"], LONGEST_S)
     await _until(lambda: _doing(int(left["parent"])) != left["doing"], notices)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(_turns())
+
+
+def _turns() -> float:
+    """Return the seconds that a few turns of the scheduler take; on a busy machine each takes longer."""
+    crowd = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
+    return min(SETTLE_S * max(1.0, crowd), LONGEST_SETTLE_S)
 
 
 async def _until(condition: Callable[[], bool], longest: float) -> None:

@@ -1,0 +1,283 @@
+"""A search as a group of tasks: rounds of mapped trials, a task between them that suggests, and one that sums up.
+
+All state is in the search's tracker base (``transload.pipelines.SearchLedger``): every task may be retried or cleared.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, TaskGroup
+
+from transload.errors import SpecError, TransloadError
+from transload.pipelines import Search, SearchTrial
+from transload_airflow.hooks import Defaults, defaults_of
+from transload_airflow.operators import TransloadOperator
+from transload_airflow.run import told_to_airflow
+from transload_airflow.values import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transload.pipelines import Execution, ExecutionOptions, Launch, SearchLedger
+    from transload.runner import AppResults
+
+BEST_KEY: Final = "best"
+"""XCom key, of the last task of a group, of the best trial; the same word is that task's name."""
+
+
+class SearchTask(BaseOperator):  # type: ignore[misc]
+    """What the tasks of a search share: the search, and where its state is.
+
+    Args:
+        search: the JSON form of a search.
+        place: name of the search within a DAG run.
+        tracker_base: where the search keeps its state; None: below the connection's, else in the state folder, in a
+            folder named by DAG, run and ``place``.
+        conn_id: a connection of type ``transload`` with defaults.
+        kwargs: of ``BaseOperator``.
+    """
+
+    template_fields: Sequence[str] = ("search", "tracker_base")
+    ui_color = "#e6f0e6"
+
+    def __init__(
+        self,
+        *,
+        search: Mapping[str, Any],
+        place: str,
+        tracker_base: str | None = None,
+        conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.search = search
+        self.place = place
+        self.tracker_base = tracker_base
+        self.conn_id = conn_id
+
+    def _ledger(self, context: Mapping[str, Any]) -> SearchLedger:
+        return ledger_of(context, self.search, self.place, self.tracker_base, self.conn_id)
+
+
+class SearchRoundOperator(SearchTask):
+    """Suggests the trials of a round; the same ones each time it runs.
+
+    Returns (as XCom) one ``{"index": …, "parameters": {…}}`` for each trial. Trials of the round before that have
+    come to an end without saying how count as failed.
+
+    Args:
+        number: the round, from 0.
+        kwargs: of `SearchTask`.
+    """
+
+    def __init__(self, *, number: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.number = number
+
+    def execute(self, context: Any) -> list[dict[str, Any]]:
+        """Return the trials of the round."""
+        with _told():
+            ledger = self._ledger(context)
+            if self.number:
+                close_round(ledger, self.number - 1)
+            trials = ledger.suggest(self.number)
+        for trial in trials:
+            self.log.info("trial %d: %s", trial.index, trial.parameters)
+        return [{"index": trial.index, "parameters": dict(trial.parameters)} for trial in trials]
+
+
+class SearchTrialOperator(TransloadOperator):
+    """Runs the app of one trial, and writes down what came of it.
+
+    Args:
+        search: see `SearchTask`.
+        place: see `SearchTask`.
+        trial: one of what `SearchRoundOperator` returns.
+        kwargs: of `TransloadOperator`.
+    """
+
+    template_fields: Sequence[str] = ("search", "tracker_base", "workspace", "parent_run_id")
+
+    def __init__(self, *, search: Mapping[str, Any], place: str, trial: Mapping[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.search = search
+        self.place = place
+        self.trial = trial
+
+    @property
+    def label(self) -> str:
+        """The trial in few words: the name of its mapped task in the interface."""
+        values = ", ".join(
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in self.trial["parameters"].items()
+        )
+        return f"{self.trial['index']}: {values}"
+
+    def _ledger(self, context: Mapping[str, Any]) -> SearchLedger:
+        return ledger_of(context, self.search, self.place, self.tracker_base, self.conn_id)
+
+    def _launch(self, context: Mapping[str, Any]) -> Launch:
+        from dataclasses import replace
+
+        trial = SearchTrial(self.trial["index"], dict(self.trial["parameters"]))
+        known = defaults_of(self.conn_id) if self.conn_id else Defaults()
+        launch = self._ledger(context).launch(trial)
+        return replace(
+            launch,
+            scheduler=launch.scheduler or known.scheduler,
+            cfg={**known.cfg, **launch.cfg},
+            workspace=self.workspace,
+            parent_run_id=self.parent_run_id,
+        )
+
+    def _known(self) -> dict[str, Any]:
+        return {"trial_idx": self.trial["index"]}
+
+    def _begin(self, context: Any, deferrable: bool) -> Any:
+        with self._failure_noted(context):
+            return super()._begin(context, deferrable)
+
+    def _end(
+        self, context: Any, execution: Execution, wait: Callable[[], AppResults], options: ExecutionOptions
+    ) -> dict[str, Any]:
+        with self._failure_noted(context):
+            values = super()._end(context, execution, wait, options)
+        with _told():
+            value = self._ledger(context).observe(self.trial["index"], self.results)
+        name = self.search["objective"]["name"]
+        self.log.info(
+            f"trial {self.trial['index']}: {name}={value}" if value is not None else f"no {name} was reported"
+        )
+        return values
+
+    @contextmanager
+    def _failure_noted(self, context: Mapping[str, Any]) -> Iterator[None]:
+        """Write a failure down, for the suggester; a retry that does better writes over it."""
+        try:
+            yield
+        except Exception as exc:
+            execution = self._execution
+            state = execution.status.state if execution is not None and execution.status is not None else None
+            handle = (execution.handle or "") if execution is not None else ""
+            try:
+                self._ledger(context).observe(
+                    self.trial["index"], None, state=state, handle=handle, reason=str(exc).partition("\n")[0]
+                )
+            except (TransloadError, OSError) as trouble:
+                self.log.warning(f"the failure of trial {self.trial['index']} could not be written down: {trouble}")
+            raise
+
+
+class SearchBestOperator(SearchTask):
+    """Sums a search up: returns its summary, and pushes the best trial as the XCom ``best``.
+
+    The best trial is ``{"index", "parameters", "value", "handle"}``. Without any objective the task fails.
+    """
+
+    def execute(self, context: Any) -> Any:
+        """Return the summary."""
+        with _told():
+            ledger = self._ledger(context)
+            last = ledger.rounds - 1
+            suggested = {row["index"] for row in ledger.summary()["trials"]}
+            if not {trial.index for trial in ledger.suggest(last)} <= suggested:
+                raise SpecError(f"search: round {last} was not run: clear its tasks")
+            close_round(ledger, last)
+            summary = ledger.finish()
+        best = summary["best"]
+        if best is None:
+            name = ledger.search.objective.name
+            raise AirflowFailException(f"search: none of {len(summary['trials'])} trials came to a value of {name!r}")
+        row = next(row for row in summary["trials"] if row["index"] == best["index"])
+        best = {**best, "handle": row["handle"]}
+        self.log.info("best: trial %d, %s=%s", best["index"], ledger.search.objective.name, best["value"])
+        context["ti"].xcom_push(key=BEST_KEY, value=plain(best))
+        return plain({**summary, "best": best})
+
+
+def search_group(
+    search: Search,
+    *,
+    group_id: str = "search",
+    tracker_base: str | None = None,
+    conn_id: str | None = None,
+    **options: Any,
+) -> TaskGroup:
+    """Return a search as a group of tasks: ``suggest_0 → trials_0 (mapped) → suggest_1 → … → best``.
+
+    A failed trial does not end the search. The last task, ``best``, returns the summary; its XCom ``best`` is the
+    best trial.
+
+    Args:
+        search: what to search; values of its ``constants`` may be templates, or outputs of upstream tasks.
+        group_id: name of the group.
+        tracker_base: where the search keeps its state, seen by all workers; a template. Put ``{{ run_id }}`` into it,
+            or a later run goes on with the search of the one before. None: see `SearchTask`.
+        conn_id: a connection of type ``transload`` with defaults.
+        options: of `TransloadOperator`, for each trial: ``deferrable``, ``retries``, ``patience`` …
+
+    Raises:
+        SpecError: for an option that the search itself decides.
+    """
+    import math
+
+    for name in ("app", "component", "component_args", "args", "scheduler", "cfg"):
+        if options.pop(name, None) is not None:
+            raise SpecError(f"{name}: a Search has its own; give it there")
+    with TaskGroup(group_id) as group:
+        common: dict[str, Any] = {
+            "search": search.to_dict(),
+            "place": group.group_id,
+            "tracker_base": tracker_base,
+            "conn_id": conn_id,
+        }
+        before: Any = None
+        for number in range(math.ceil(search.trials / search.parallelism)):
+            # a failed trial is an answer too
+            rule = {"trigger_rule": "all_done"} if number else {}
+            suggest = SearchRoundOperator(task_id=f"suggest_{number}", number=number, **common, **rule)
+            trials = SearchTrialOperator.partial(
+                task_id=f"trials_{number}", map_index_template="{{ task.label }}", **{**common, **options}
+            ).expand(trial=suggest.output)
+            if before is not None:
+                before >> suggest
+            before = trials
+        before >> SearchBestOperator(task_id=BEST_KEY, trigger_rule="all_done", **common)
+    return group
+
+
+def ledger_of(
+    context: Mapping[str, Any], search: Mapping[str, Any], place: str, tracker_base: str | None, conn_id: str | None
+) -> SearchLedger:
+    """Return the ledger of a search; arguments as of `SearchTask`.
+
+    Raises:
+        SpecError: if the base holds another search.
+        ConfigError: if the connection's defaults are wrong.
+    """
+    from transload.pipelines import SearchLedger
+
+    if tracker_base is None:
+        from transload.schedulers.local.home import state_home
+
+        base = (defaults_of(conn_id).tracker_base if conn_id else None) or f"{state_home()}/airflow/searches"
+        ti = context["ti"]
+        tracker_base = posixpath.join(base, ti.dag_id, ti.run_id, place)
+    return SearchLedger(Search.from_dict(search), tracker_base)
+
+
+def close_round(ledger: SearchLedger, number: int) -> None:
+    """Note the trials of a round that did not say how they ended: their tasks are over, so they have failed."""
+    for trial in ledger.suggest(number):
+        if ledger.ended(trial.index) is None:
+            ledger.observe(trial.index, None, reason="its task ended without a word")
+
+
+def _told() -> Any:
+    from transload.pipelines import ExecutionOptions
+
+    return told_to_airflow(ExecutionOptions())

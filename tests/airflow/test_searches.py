@@ -1,0 +1,226 @@
+"""Searches as groups of tasks, on a real Airflow."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow_server import AirflowServer, Run
+from contexts import execute, make_context
+from scripts import Stage
+
+from transload.errors import SpecError, UnsupportedFeature
+from transload.pipelines import Objective, Parameter, Search, get_adapter
+from transload.testing import ScriptedControl
+from transload_airflow import operator_from_app, search_group
+from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
+
+pytestmark = pytest.mark.timeout(280)
+TRIALS = [
+    ("search.trials_0", 0),
+    ("search.trials_0", 1),
+    ("search.trials_1", 0),
+    ("search.trials_1", 1),
+    ("search.trials_2", 0),
+]
+
+
+def check(run: Run, summary: dict[str, Any]) -> None:
+    """Check what a search came to: all trials, one of them failed, the best of the others."""
+    rows = summary["trials"]
+    assert [row["index"] for row in rows] == [0, 1, 2, 3, 4]
+    assert [row["value"] is None for row in rows] == [False, True, False, False, False]
+    best = min((row for row in rows if row["value"] is not None), key=lambda row: row["value"])
+    assert summary["best"]["index"] == best["index"]
+    assert summary["best"]["value"] == pytest.approx(abs(best["parameters"]["x"] - 3))
+    assert run.xcom("best", "search.best") == summary["best"]
+    assert summary["best"]["handle"] == best["handle"]
+
+
+def test_search_runs_round_by_round(airflow: AirflowServer, stage: Stage) -> None:
+    """Each trial is a mapped task, a failed one ends nothing, the last task tells the best; clearing goes on."""
+    run = airflow.trigger("search_deferrable")
+    run.wait("success", task_id="told", timeout=240)
+    check(run, run.xcom(task_id="search.best"))
+    assert run.xcom(task_id="told") == run.xcom("best", "search.best")["parameters"]
+    assert [run.state(task, index) for task, index in TRIALS] == ["success", "failed", "success", "success", "success"]
+    assert run.task("search.trials_0", 0)["rendered_map_index"].startswith("0: x=")
+    suggested = run.xcom(task_id="search.suggest_1")
+    run.accounted("search.suggest_1", 1)
+    run.clear("search.suggest_1")
+    airflow.until(lambda: run.task("search.suggest_1")["try_number"] == 2, "the round is asked for again")
+    run.wait("success", task_id="search.suggest_1")
+    assert run.xcom(task_id="search.suggest_1") == suggested, "a round that was suggested stays as it is"
+
+
+def test_killed_trial_is_attached_to(airflow: AirflowServer, stage: Stage) -> None:
+    """Kill -9 of a trial's task process: its retry attaches, one job in all, and the search comes to its end."""
+    run = airflow.trigger("search_sync", {"gate": "first"})
+    handle = airflow.until(lambda: run.xcom("handle", "search.trials_0", 0), "the first trial's app")
+    app_id = handle.rpartition("/")[2]
+    os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGKILL)
+    airflow.until(
+        lambda: (
+            run.task("search.trials_0", 0)["try_number"] == 2 and "attached to" in run.log("search.trials_0", index=0)
+        ),
+        "the retry attaches",
+    )
+    stage.control.open("first", app_id)
+    run.wait("success", task_id="told", timeout=240)
+    check(run, run.xcom(task_id="search.best"))
+    assert run.xcom("handle", "search.trials_0", 0) == handle
+    assert len(stage.control.calls("submit", app_id)) == 1
+
+
+@pytest.mark.slow
+def test_example(airflow: AirflowServer) -> None:
+    """The example searches for a learning rate and a width, and trains with the best."""
+    run = airflow.trigger("search")
+    run.wait("success", task_id="train", timeout=270)
+    summary = run.xcom(task_id="tune.best")
+    values = [row["value"] for row in summary["trials"]]
+    assert len(values) == 4 and summary["best"]["value"] == max(values)
+    assert run.xcom(task_id="train")["results"]["final"]["accuracy"] > 0.8
+
+
+def test_unknown_suggester_is_one_clear_line(airflow: AirflowServer) -> None:
+    """A suggester that does not exist fails the first task without a retry, and nothing is started."""
+    run = airflow.trigger("search_wrong")
+    run.wait("failed", task_id="search.suggest_0")
+    assert run.task("search.suggest_0")["try_number"] == 1
+    assert "suggester 'randon' does not exist" in run.log("search.suggest_0")
+    run.wait("failed", task_id="search.best")
+    assert run.state("search.trials_1", -1) in ("upstream_failed", "skipped")
+
+
+SEARCH = Search("utils.booth", [Parameter("x1", "float", -5, 5)], Objective("booth_eval"), 5, 2, constants={"x2": 1.0})
+
+
+def test_converting_a_search_makes_a_group() -> None:
+    """``convert`` makes the group that users write; an operator is refused by name, and so is what a Search decides."""
+    from airflow.sdk import DAG
+
+    with DAG("d", schedule=None) as dag:
+        group = get_adapter("airflow").convert(SEARCH, task_id="tune", retries=2, deferrable=True)
+    assert group.group_id == "tune"
+    assert [task for task in dag.task_ids if "trials" in task] == [f"tune.trials_{k}" for k in range(3)]
+    assert dag.get_task("tune.trials_0").partial_kwargs["retries"] == 2
+    assert dag.get_task("tune.best").upstream_task_ids == {"tune.trials_2"}
+    assert dag.get_task("tune.suggest_1").trigger_rule == "all_done"
+    with pytest.raises(UnsupportedFeature, match="search_group") as refusal:
+        operator_from_app(SEARCH)
+    assert refusal.value.field == "source"
+    with DAG("e", schedule=None), pytest.raises(SpecError, match="scheduler: a Search has its own"):
+        search_group(SEARCH, scheduler="local")
+
+
+def test_dry_run_of_a_search_shows_its_first_round() -> None:
+    """A dry run of a Search is that of its first trials, each with its number."""
+    text = get_adapter("airflow").dry_run(SEARCH)
+    assert text.count("--x1") == 2
+
+
+# -- the tasks by themselves
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
+    """A search on scripted apps of a test's own."""
+    monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "home"))
+    for name, value in ScriptedControl(tmp_path / "scripted").environment().items():
+        monkeypatch.setenv(name, value)
+    import transload.pipelines._host_runner as shared
+
+    monkeypatch.setattr(shared, "_runners", {})
+    component = f"{Path(__file__).parent}/dags/parts.py:scored"
+    return Search(
+        component,
+        [Parameter("x", "float", 0, 10)],
+        Objective("far"),
+        2,
+        2,
+        constants={"gate": ""},
+        scheduler="scripted",
+    )
+
+
+def suggested(search: Search, number: int = 0) -> list[dict[str, Any]]:
+    """Run the task that suggests a round."""
+    task = SearchRoundOperator(task_id=f"suggest_{number}", search=search.to_dict(), place="s", number=number)
+    found: list[dict[str, Any]] = execute(task, make_context(task))
+    return found
+
+
+def tried(search: Search, trial: dict[str, Any], **options: Any) -> Any:
+    """Run the task of a trial."""
+    task = SearchTrialOperator(task_id="trial", search=search.to_dict(), place="s", trial=trial, **options)
+    return execute(task, make_context(task))
+
+
+def best(search: Search) -> tuple[Any, dict[str, Any]]:
+    """Run the last task; return what it returns, and its XComs."""
+    task = SearchBestOperator(task_id="best", search=search.to_dict(), place="s")
+    context = make_context(task)
+    return execute(task, context), context["ti"].xcoms
+
+
+def test_tasks_of_a_search(scripted: Search) -> None:
+    """Suggest, run, sum up: a failed trial is written down with its reason, the best one is told."""
+    trials = suggested(scripted)
+    assert suggested(scripted) == trials, "asked again, the same"
+    assert tried(scripted, trials[0])["results"] == {"0": {"far": abs(trials[0]["parameters"]["x"] - 3)}}
+    with pytest.raises(AirflowException, match="FAILED"):
+        tried(scripted, trials[1])
+    summary, xcoms = best(scripted)
+    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "FAILED"]
+    assert "FAILED" in summary["trials"][1]["reason"]
+    assert summary["trials"][1]["handle"].startswith("scripted://airflow/")
+    assert xcoms["best"]["parameters"] == trials[0]["parameters"]
+    assert xcoms["best"]["handle"].startswith("scripted://airflow/")
+
+
+def test_trial_whose_task_said_nothing(scripted: Search) -> None:
+    """A trial whose task was killed for good counts as failed; a search without any value fails, once."""
+    suggested(scripted)
+    with pytest.raises(AirflowFailException, match="none of 2 trials came to a value of 'far'"):
+        best(scripted)
+
+
+def test_round_that_was_not_run(scripted: Search) -> None:
+    """The last task does not pass over a round whose first task has failed."""
+    with pytest.raises(AirflowFailException, match="round 0 was not run"):
+        best(scripted)
+
+
+def test_trial_without_the_objective(scripted: Search, caplog: pytest.LogCaptureFixture) -> None:
+    """An app that ends well without the objective is a good task, and a failed trial."""
+    search = replace(scripted, objective=Objective("near"))
+    trials = suggested(search)
+    assert tried(search, trials[0])["state"] == "SUCCEEDED"
+    with pytest.raises(AirflowFailException, match="came to a value of 'near'"):
+        best(search)
+
+
+def test_base_of_another_search(scripted: Search, tmp_path: Path) -> None:
+    """A tracker base that holds another search is refused in one line, without a retry."""
+    for search in (scripted, replace(scripted, seed=7)):
+        task = SearchRoundOperator(
+            task_id="suggest", search=search.to_dict(), place="s", number=0, tracker_base=str(tmp_path / "base")
+        )
+        if search is scripted:
+            execute(task, make_context(task))
+            continue
+        with pytest.raises(AirflowFailException, match="holds another search: seed is 0 there, 7 here"):
+            execute(task, make_context(task))
+
+
+def test_names_of_mapped_trials() -> None:
+    """A mapped trial is named by its number and parameters."""
+    trial = {"index": 3, "parameters": {"lr": 0.012345678, "layers": 2, "solver": "adam"}}
+    task = SearchTrialOperator(task_id="trial", search=SEARCH.to_dict(), place="s", trial=trial)
+    assert task.label == "3: lr=0.01235, layers=2, solver=adam"
