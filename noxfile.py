@@ -179,14 +179,16 @@ def lowest(session: nox.Session, name: str) -> None:
     """
     find_cpu_torch(session)
     folder = "core" if name == "core" else f"plugins/{name}"
-    pins = Path(session.create_tmp()) / "lowest.txt"
-    extra = ("--extra", "testing") if name == "core" else ()
-    raised = ROOT / "tests" / name / "lowest.txt"
+    project = nox.project.load_toml(ROOT / folder / "pyproject.toml")["project"]
+    extras = project.get("optional-dependencies", {}).get("testing", [])
+    made = Path(session.create_tmp()).resolve()
+    wanted, pins, raised = made / "wanted.txt", made / "lowest.txt", ROOT / "tests" / name / "lowest.txt"
+    # the distributions of this repository are not on an index
+    found = [each for each in [*project["dependencies"], *extras] if not each.startswith("transload")]
+    wanted.write_text("\n".join(found))
     more = ("-c", str(raised)) if raised.exists() else ()
-    resolve = ("--resolution", "lowest-direct", "--no-deps", *extra, *more, "--quiet", "-o", str(pins))
-    session.run("uv", "pip", "compile", f"{folder}/pyproject.toml", *resolve, external=True)
-    # the distribution of this repository is not on an index
-    pins.write_text("".join(line for line in pins.open() if not line.startswith("transload")))
+    resolve = ("--resolution", "lowest-direct", "--no-deps", *more, "--quiet", "-o", str(pins))
+    session.run("uv", "pip", "compile", str(wanted), *resolve, external=True)
     also = ALSO.get(name, ())
     own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
     session.install(*TOOLS, *files_of(name), "-c", str(pins), *own)
