@@ -63,8 +63,8 @@ def files_of(name: str) -> list[str]:
     return more
 
 
-def run_pytest(session: nox.Session, *folders: str) -> None:
-    """Run these folders' quick tests, or what the words after `--` say."""
+def run_pytest(session: nox.Session, *folders: str, more: tuple[str, ...] = ()) -> None:
+    """Run these folders' quick tests, or what the words after `--` say; `more` are further options."""
     given = tuple(session.posargs) or ("-q", "-n", "2")
     slow = given == SLOW
     named = any((ROOT / word.partition("::")[0]).exists() for word in given if not word.startswith("-"))
@@ -72,7 +72,7 @@ def run_pytest(session: nox.Session, *folders: str) -> None:
     limit = f"--timeout={900 if slow else 120}"  # a test that hangs shows where, instead of hanging the run
     again = "--reruns=1"  # a real server on a busy machine may be late once; the summary lists what ran twice
     # 5: this suite has no slow test
-    session.run("pytest", *where, limit, again, *QUICK, *given, success_codes=[0, 5] if slow else [0])
+    session.run("pytest", *where, limit, again, *QUICK, *more, *given, success_codes=[0, 5] if slow else [0])
 
 
 def find_cpu_torch(session: nox.Session) -> None:
@@ -193,7 +193,8 @@ def lowest(session: nox.Session, name: str) -> None:
     own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
     session.install(*TOOLS, *files_of(name), "-c", str(pins), *own)
     install_own(session, *{"core": None, folder: None, **dict.fromkeys(also)})
-    run_pytest(session, f"tests/{name}")
+    # old releases warn of what newer ones have mended
+    run_pytest(session, f"tests/{name}", more=("-W", "ignore::DeprecationWarning"))
 
 
 @nox.session(venv_backend="uv")
