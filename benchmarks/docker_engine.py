@@ -24,7 +24,7 @@ IDLE_S = 10.0
 
 def private_engine() -> Any:
     """Return the engine that the tests use, started."""
-    path = Path(__file__).parents[1] / "tests" / "docker" / "private_engine.py"
+    path = Path(__file__).parents[1] / "tests" / "private_engine.py"
     spec = importlib.util.spec_from_file_location("private_engine", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -218,7 +218,7 @@ def plot(worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, flo
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "transload"
+    matplotlib.rcParams.update({"svg.hashsalt": "transload", "svg.fonttype": "none"})
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4.2))
@@ -236,7 +236,7 @@ def plot(worlds: list[tuple[World, list[Load]]], listed: dict[int, dict[str, flo
         axis.set_title(title, fontsize=11)
         axis.set_xlabel(across)
         axis.grid(True, alpha=0.3)
-    axes[0].legend(fontsize=8, loc="center right")
+    axes[0].legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 0.1))
     axes[2].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=110, metadata={"Date": None} if path.endswith(".svg") else None)

@@ -40,7 +40,17 @@ API = {**MODULES, **{f"transload_{name}": f"See [its page]({page})." for name, p
 
 SECTIONS: Mapping[str, list[str]] = {
     "Start": ["tutorial", "coming-from-torchx"],
-    "Use": ["command-line", "specs", "components", "runner", "configuration", "tracking", "results-format", "searches"],
+    "Use": [
+        "command-line",
+        "specs",
+        "components",
+        "runner",
+        "configuration",
+        "tracking",
+        "results-format",
+        "searches",
+        "report",
+    ],
     "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes"],
     "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
     "Understand": ["states", "reliability", "benchmarks", "scale", "dependencies"],
@@ -148,8 +158,7 @@ def hooks() -> str:
     parts = [
         "# Hooks",
         "",
-        "Written by `docs/make_pages.py` from `transload.hookspecs`. [Plugins](plugins.md) shows how one is made.",
-        "",
+        ABOUT_HOOKS,
     ]
     parts += [_markdown((inspect.getdoc(hookspecs) or "").split("\n\n", 1)[1]), ""]
     for name, thing in vars(hookspecs).items():

@@ -66,7 +66,7 @@ class PrivateEngine:
         )
 
     def _first_process(self) -> int:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         path = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError, IndexError):

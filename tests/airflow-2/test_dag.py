@@ -56,6 +56,16 @@ def test_mapping_and_decorator(tasks: dict[str, Any]) -> None:
     assert "main/0 decorated in two.py" in tasks["log"] or "/0 decorated in two.py" in tasks["log"]
 
 
+def test_search(tasks: dict[str, Any]) -> None:
+    """A search is a group of mapped trials there too; its last task tells the best."""
+    assert [tasks[name]["state"] for name in ("search.trials_0[0]", "search.trials_0[1]", "search.trials_1[0]")] == [
+        "success"
+    ] * 3
+    found = tasks["search.best"]["xcom"]
+    values = [row["value"] for row in found["return_value"]["trials"]]
+    assert found["best"]["value"] == min(values)
+
+
 def test_names_that_airflow_looks_up(airflow_2: dict[str, str]) -> None:
     """Hook, link and decorator are found by the names in the provider's metadata."""
     code = (

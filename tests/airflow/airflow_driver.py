@@ -63,7 +63,12 @@ class Lines(logging.Handler):
 
 def run_task(child: ChildJob, deferrable: bool) -> None:
     """Run one task as Airflow would, and report how it ended."""
-    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+    from airflow.providers.common.compat.sdk import (
+        AirflowFailException,
+        AirflowSkipException,
+        AirflowTaskTimeout,
+        TaskDeferred,
+    )
 
     from transload_airflow import TransloadOperator
 

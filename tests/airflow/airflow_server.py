@@ -124,14 +124,16 @@ class AirflowServer:
     # -- its REST API
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the JSON answer to a request; SQLite under load sometimes wants a second one."""
+        """Return the JSON answer to a request; SQLite, or a busy server, sometimes wants a second one."""
         for _ in range(5):
             try:
                 return self._call(method, path, body)
+            except OSError:
+                time.sleep(0.5)
             except RuntimeError as exc:
-                if ": 500 " not in str(exc) or "Database error" not in str(exc):
+                if ": 500 " not in str(exc):
                     raise
-                time.sleep(0.3)
+                time.sleep(0.5)
         return self._call(method, path, body)
 
     def _call(self, method: str, path: str, body: Any) -> Any:
@@ -145,14 +147,17 @@ class AirflowServer:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as exc:
-            raise RuntimeError(f"{method} {path}: {exc.code} {exc.read().decode()[:500]}") from exc
+            said = exc.read().decode()[:500]
+            if exc.code >= 500:
+                said += f"; {(self.home / 'api-server.log').read_text(errors='replace')[-3000:]}"
+            raise RuntimeError(f"{method} {path}: {exc.code} {said}") from exc
 
     def _get_token(self) -> str:
         return str(self.call("GET", "/auth/token")["access_token"])
 
     def _healthy(self) -> bool:
         try:
-            health = self.call("GET", "/api/v2/monitor/health")
+            health = self._call("GET", "/api/v2/monitor/health", None)
         except (OSError, RuntimeError, ValueError):
             self._check_alive()
             return False

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow_server import AirflowServer, Run
+from contexts import execute, make_context
 from scripts import Stage
 
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import Objective, Parameter, Search, get_adapter
+from transload.testing import ScriptedControl
 from transload_airflow import operator_from_app, search_group
+from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
 
 pytestmark = pytest.mark.timeout(280)
 TRIALS = [
@@ -117,3 +123,104 @@ def test_dry_run_of_a_search_shows_its_first_round() -> None:
     """A dry run of a Search is that of its first trials, each with its number."""
     text = get_adapter("airflow").dry_run(SEARCH)
     assert text.count("--x1") == 2
+
+
+# -- the tasks by themselves
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
+    """A search on scripted apps of a test's own."""
+    monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "home"))
+    for name, value in ScriptedControl(tmp_path / "scripted").environment().items():
+        monkeypatch.setenv(name, value)
+    import transload.pipelines._host_runner as shared
+
+    monkeypatch.setattr(shared, "_runners", {})
+    component = f"{Path(__file__).parent}/dags/parts.py:scored"
+    return Search(
+        component,
+        [Parameter("x", "float", 0, 10)],
+        Objective("far"),
+        2,
+        2,
+        constants={"gate": ""},
+        scheduler="scripted",
+    )
+
+
+def suggested(search: Search, number: int = 0) -> list[dict[str, Any]]:
+    """Run the task that suggests a round."""
+    task = SearchRoundOperator(task_id=f"suggest_{number}", search=search.to_dict(), place="s", number=number)
+    found: list[dict[str, Any]] = execute(task, make_context(task))
+    return found
+
+
+def tried(search: Search, trial: dict[str, Any], **options: Any) -> Any:
+    """Run the task of a trial."""
+    task = SearchTrialOperator(task_id="trial", search=search.to_dict(), place="s", trial=trial, **options)
+    return execute(task, make_context(task))
+
+
+def best(search: Search) -> tuple[Any, dict[str, Any]]:
+    """Run the last task; return what it returns, and its XComs."""
+    task = SearchBestOperator(task_id="best", search=search.to_dict(), place="s")
+    context = make_context(task)
+    return execute(task, context), context["ti"].xcoms
+
+
+def test_tasks_of_a_search(scripted: Search) -> None:
+    """Suggest, run, sum up: a failed trial is written down with its reason, the best one is told."""
+    trials = suggested(scripted)
+    assert suggested(scripted) == trials, "asked again, the same"
+    assert tried(scripted, trials[0])["results"] == {"0": {"far": abs(trials[0]["parameters"]["x"] - 3)}}
+    with pytest.raises(AirflowException, match="FAILED"):
+        tried(scripted, trials[1])
+    summary, xcoms = best(scripted)
+    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "FAILED"]
+    assert "FAILED" in summary["trials"][1]["reason"]
+    assert summary["trials"][1]["handle"].startswith("scripted://airflow/")
+    assert xcoms["best"]["parameters"] == trials[0]["parameters"]
+    assert xcoms["best"]["handle"].startswith("scripted://airflow/")
+
+
+def test_trial_whose_task_said_nothing(scripted: Search) -> None:
+    """A trial whose task was killed for good counts as failed; a search without any value fails, once."""
+    suggested(scripted)
+    with pytest.raises(AirflowFailException, match="none of 2 trials came to a value of 'far'"):
+        best(scripted)
+
+
+def test_round_that_was_not_run(scripted: Search) -> None:
+    """The last task does not pass over a round whose first task has failed."""
+    with pytest.raises(AirflowFailException, match="round 0 was not run"):
+        best(scripted)
+
+
+def test_trial_without_the_objective(scripted: Search, caplog: pytest.LogCaptureFixture) -> None:
+    """An app that ends well without the objective is a good task, and a failed trial."""
+    search = replace(scripted, objective=Objective("near"))
+    trials = suggested(search)
+    assert tried(search, trials[0])["state"] == "SUCCEEDED"
+    with pytest.raises(AirflowFailException, match="came to a value of 'near'"):
+        best(search)
+
+
+def test_base_of_another_search(scripted: Search, tmp_path: Path) -> None:
+    """A tracker base that holds another search is refused in one line, without a retry."""
+    for search in (scripted, replace(scripted, seed=7)):
+        task = SearchRoundOperator(
+            task_id="suggest", search=search.to_dict(), place="s", number=0, tracker_base=str(tmp_path / "base")
+        )
+        if search is scripted:
+            execute(task, make_context(task))
+            continue
+        with pytest.raises(AirflowFailException, match="holds another search: seed is 0 there, 7 here"):
+            execute(task, make_context(task))
+
+
+def test_names_of_mapped_trials() -> None:
+    """A mapped trial is named by its number and parameters."""
+    trial = {"index": 3, "parameters": {"lr": 0.012345678, "layers": 2, "solver": "adam"}}
+    task = SearchTrialOperator(task_id="trial", search=SEARCH.to_dict(), place="s", trial=trial)
+    assert task.label == "3: lr=0.01235, layers=2, solver=adam"

@@ -37,3 +37,15 @@ class TestAx(AdapterConformance):
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> AxDriver:
         """Return a driver of the adapter."""
         return AxDriver(folder, environment)
+
+
+def test_what_ax_cannot_have_is_published() -> None:
+    """The documentation's table is the suite's."""
+    page = (_FOLDER.parents[1] / "docs" / "ax.md").read_text(encoding="utf-8")
+    assert TestAx.render_exceptions() in page
+
+
+def test_the_states_are_published() -> None:
+    """The documentation's table of states is the map's."""
+    page = (_FOLDER.parents[1] / "docs" / "ax.md").read_text(encoding="utf-8")
+    assert STATES.markdown() in page

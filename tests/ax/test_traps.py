@@ -401,7 +401,7 @@ class TestEndings:
 
         def cancel() -> None:
             try:
-                eventually(lambda: made.trials[1].status.is_running, 60)
+                eventually(lambda: 1 in made.trials and made.trials[1].status.is_running, 60)
                 host_runner("ax").cancel(handle_of(made, 1))
                 eventually(lambda: made.trials[1].status.is_abandoned, 60)
             finally:
@@ -508,7 +508,6 @@ class TestEarlyStopping:
         assert gone == [True]
         assert statuses(made) == {0: "EARLY_STOPPED", 1: "COMPLETED"}
         assert host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED  # type: ignore[union-attr]
-        assert made.trials[0].stop_metadata["reason"]
         assert made.metrics["loss"].lower_is_better is True
 
     def test_curve_points(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:

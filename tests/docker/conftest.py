@@ -29,7 +29,7 @@ def _load(name: str) -> ModuleType:
 @pytest.fixture(scope="session")
 def private_engine() -> Iterator[Any]:
     """The engine of this test process."""
-    engine = _load("private_engine").PrivateEngine()
+    engine = _load("private_engine").PrivateEngine(in_memory=True)
     try:
         engine.start()
         yield engine

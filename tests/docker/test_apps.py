@@ -217,7 +217,7 @@ def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
 
 def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
     """SIGTERM is ignored: killed after the grace period; the cancel itself returned at once."""
-    handle = runner.run(shell("trap '' TERM; echo up; while true; do sleep 1; done"), "docker", {"grace_period": 5.0})
+    handle = runner.run(shell("trap '' TERM; echo up; while true; do sleep 1; done"), "docker", {"grace_period": 3.0})
     tail = runner.log_lines(handle, "main", should_tail=True)
     assert next(tail) == "up\n"
     runner.cancel(handle)

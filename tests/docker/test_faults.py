@@ -189,6 +189,29 @@ def test_watch_has_one_thread_and_a_descriptor(runner: Runner, shell: Any) -> No
     assert threading.active_count() == before
 
 
+def test_a_watch_that_is_closed_at_once_leaves_nothing_open(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed before its thread came to read, it closes the connection all the same."""
+    import transload_docker.watch as module
+
+    class NeverReads:
+        """A feeder whose thread is not given any time."""
+
+        def __init__(self, *arguments: Any) -> None:
+            pass
+
+        def stop(self) -> None:
+            """Stop what has not begun."""
+
+    scheduler: Any = runner.scheduler("docker")
+    scheduler.list()
+    monkeypatch.setattr(module, "Feeder", NeverReads)
+    watch = scheduler.watch()
+    stream = watch._first  # held, so that nothing but closing closes it
+    assert not stream._response.raw.closed
+    watch.close()
+    assert stream._response.raw.closed
+
+
 def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
     """The end is seen because the engine tells of it: with no other reason to look, waiting ends all the same."""
     app_id = parse_app_handle(runner.run(shell("sleep 1"), "docker")).app_id

@@ -18,6 +18,7 @@ import time
 import uuid
 from typing import Any
 
+from fake_api import ApiError, merge_patch, ranges  # type: ignore[import-not-found]
 from fake_jobsets import JobSets, defaulted  # type: ignore[import-not-found]
 from fake_pods import Process, container_environment, expanded, now_text  # type: ignore[import-not-found]
 
@@ -34,53 +35,6 @@ KINDS = {
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
-
-
-class ApiError(Exception):
-    """An answer that is not a success."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.reason = status, reason
-
-
-def selected(item: dict[str, Any], labels: str, fields: str) -> bool:
-    """Tell whether an object matches selectors of labels and fields."""
-    have = item["metadata"].get("labels") or {}
-    rest = labels
-    while rest:
-        name, _, after = rest.partition(" in (")
-        if after and "," not in name and "=" not in name:
-            choice, _, rest = after.partition(")")
-            if have.get(name) not in choice.split(","):
-                return False
-            rest = rest.lstrip(",")
-            continue
-        part, _, rest = rest.partition(",")
-        key, equals, value = part.partition("=")
-        if (equals and have.get(key) != value) or (not equals and key not in have):
-            return False
-    for part in filter(None, fields.split(",")):
-        key, _, value = part.partition("=")
-        found: Any = item
-        for step in key.split("."):
-            found = (found or {}).get(step)
-        if found != value:
-            return False
-    return True
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """Return ``target`` with a merge patch (RFC 7386) applied."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
 
 
 class Cluster:
@@ -340,7 +294,8 @@ class Cluster:
         if any(each["type"] in ("Complete", "Failed") for each in job["status"].get("conditions", ())):
             return
         if job["spec"]["suspend"]:
-            job["status"]["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
+            if not any(each["type"] == "Suspended" for each in job["status"].get("conditions", ())):
+                job["status"]["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
             for pod in pods:
                 self.end_pod(pod)
         else:
@@ -359,7 +314,7 @@ class Cluster:
             job["began"] = time.monotonic()
         status["conditions"] = [each for each in status.get("conditions", ()) if each["type"] != "Suspended"]
         done, failed, active, counts = self._tally(spec, pods)
-        status["completedIndexes"], status["failedIndexes"] = _ranges(done), _ranges(failed)
+        status["completedIndexes"], status["failedIndexes"] = ranges(done), ranges(failed)
         status["active"] = len(active)
         status["ready"] = sum(pod["status"]["phase"] == "Running" for pod in active)
         limit = spec.get("activeDeadlineSeconds")
@@ -418,14 +373,3 @@ class Cluster:
             process.signal(signal.SIGKILL)
         for process in running:
             process.join()
-
-
-def _ranges(numbers: set[int]) -> str:
-    """Write indexes as a Job's status does: ``0,2-4``."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

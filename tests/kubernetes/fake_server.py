@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from fake_cluster import KINDS, ApiError, Cluster, selected  # type: ignore[import-not-found]
+from fake_api import ApiError, selected  # type: ignore[import-not-found]
+from fake_cluster import KINDS, Cluster  # type: ignore[import-not-found]
 
 JOBSETS = "jobset.x-k8s.io/v1alpha2"
 PREFIXES = {"v1": "/api/v1", "batch/v1": "/apis/batch/v1", JOBSETS: f"/apis/{JOBSETS}"}

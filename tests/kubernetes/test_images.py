@@ -17,7 +17,7 @@ from transload_kubernetes.convert import convert, format_request
 from transload_kubernetes.images import is_repository, with_images
 from transload_kubernetes.options import run_opts
 
-ENGINE = Path(__file__).parents[1] / "docker" / "private_engine.py"
+ENGINE = Path(__file__).parents[1] / "private_engine.py"
 
 
 def workspace_app(folder: Path, image: str) -> AppDef:
@@ -37,7 +37,7 @@ def engine() -> Iterator[Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    made = module.PrivateEngine()
+    made = module.PrivateEngine(in_memory=True)
     try:
         made.start()
         made.start_registry()

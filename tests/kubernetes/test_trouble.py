@@ -107,7 +107,7 @@ def test_final_state_outlives_the_jobs(fake: Any, scheduler: Any, shell: Any, ev
 
 def test_nothing_is_left_of_a_refused_submit(fake: Any, scheduler: Any, shell: Any) -> None:
     """A cluster that refuses the Job leaves no record, no Service, no Secret."""
-    from fake_cluster import ApiError  # type: ignore[import-not-found]
+    from fake_api import ApiError  # type: ignore[import-not-found]
 
     fake.cluster.fail["POST", "jobs"] = ApiError(403, "Forbidden", "exceeded quota")
     with pytest.raises(SubmitError, match="exceeded quota") as caught:
@@ -121,7 +121,7 @@ def test_a_half_submitted_app_is_completed_by_the_next(fake: Any, scheduler: Any
     """A submitter that dies after the record leaves an app that the same submit completes."""
     app = shell("echo once")
     options = scheduler.run_opts().resolve({})
-    from fake_cluster import ApiError
+    from fake_api import ApiError
 
     fake.cluster.fail["POST", "jobs"] = fake.cluster.fail["DELETE", "configmaps"] = ApiError(500, "Internal", "down")
     with pytest.raises((SubmitError, SchedulerUnavailable)):
@@ -169,7 +169,7 @@ def test_watch_survives_breaks_and_a_forgotten_past(fake: Any, scheduler: Any, s
 def test_unreachable_is_not_absent(fake: Any, scheduler: Any, shell: Any) -> None:
     """A cluster that does not answer is an error of the query, not the end of an app."""
     start(scheduler, shell("sleep 300"))
-    from fake_cluster import ApiError
+    from fake_api import ApiError
 
     fake.cluster.fail["GET", "configmaps"] = ApiError(503, "ServiceUnavailable", "down")
     with pytest.raises(SchedulerUnavailable, match="down"):

@@ -31,7 +31,7 @@ def test_assets(host: Any, eventually: Any) -> None:
         return run_app(job, assets=["s3://bucket/model"])
 
     results = work()
-    found = eventually(lambda: host.events("s3://bucket/model"), 20)
+    found = eventually(lambda: host.events("s3://bucket/model"), 60)
     assert found[0]["event"] == "prefect.asset.materialization.succeeded"
     assert found[0]["payload"]["transload.handle"] == results.handle
 
@@ -74,6 +74,6 @@ def test_an_app_without_artifacts_makes_no_asset(host: Any, tracker: FsspecTrack
 
     state, flow_run_id = work()
     assert state == "SUCCEEDED"
-    eventually(lambda: host.flow_run(flow_run_id)["state_type"] == "COMPLETED", 20)
+    eventually(lambda: host.flow_run(flow_run_id)["state_type"] == "COMPLETED", 60)
     events = host.post("/events/filter", filter={"event": {"prefix": ["prefect.asset."]}}, limit=50)["events"]
     assert flow_run_id not in json.dumps(events)

@@ -78,7 +78,7 @@ def test_detach(
     if isinstance(end, signal.Signals):
         process.send_signal(end)
     else:
-        run = eventually(lambda: _flow_run(host), 20)
+        run = eventually(lambda: _flow_run(host), 60)
         host.cancel(run["id"])
         states = {"CANCELLED/AppDetached": count}
         eventually(lambda: Counter(_task_states(host, run["id"])) == states, 60)
@@ -100,14 +100,14 @@ def test_cancelled_through_the_api(
     process = script(FLOW).start(str(gate), how, "cancel")
     count = 2 if how == "map" else 1
     eventually(lambda: _states() == ["RUNNING"] * count, 60)
-    run = eventually(lambda: _flow_run(host), 20)
+    run = eventually(lambda: _flow_run(host), 60)
     host.cancel(run["id"])
     eventually(lambda: _states() == ["CANCELLED"] * count, 60)
     eventually(lambda: process.poll() is not None, 60)
     eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 30)
     if how in ("call", "map"):
         # one of several is told when its sibling's end has ended the flow: Prefect may not hear of it any more
-        assert "CANCELLED/AppCancelled" in _task_states(host, run["id"])
+        eventually(lambda: "CANCELLED/AppCancelled" in _task_states(host, run["id"]), 30)
 
 
 SERVE = """

@@ -81,7 +81,7 @@ def test_killed_and_run_again(
     flow = script(FLOW)
     first = flow.start(str(gate), "new", str(out))
     eventually(lambda: sorted(_apps()) == ["RUNNING", "RUNNING", "SUCCEEDED"], 60)
-    flow_run_id = eventually(lambda: _latest(host), 10)
+    flow_run_id = eventually(lambda: _latest(host), 60)
 
     def lines() -> list[str]:
         return [line["message"] for line in host.logs(flow_run_id) if " line " in line["message"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -60,13 +61,13 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
     found = host.task_runs(run["id"])
     assert {each["name"] for each in found} == {f"tune-subflow-{n}" for n in range(5)}
     assert all("trial" in each["tags"] for each in found)
-    eventually(lambda: any(each["key"] == "tune-subflow-trials" for each in host.artifacts(run["id"])), 20)
+    eventually(lambda: any(each["key"] == "tune-subflow-trials" for each in host.artifacts(run["id"])), 60)
 
     def rows() -> Any:
         table = next(each for each in host.artifacts(run["id"]) if each["key"] == "tune-subflow-trials")
         return json.loads(table["data"])
 
-    eventually(lambda: [row["loss"] for row in rows()] == values, 20)
+    eventually(lambda: [row["loss"] for row in rows()] == values, 60)
     assert {row["state"] for row in rows()} == {"SUCCEEDED"}
 
 
@@ -183,7 +184,8 @@ def test_killed_and_run_again(
     second = made.start(str(gate), run["id"], str(out))
 
     def attached() -> bool:
-        lines = host.post("/logs/filter", logs={}, sort="TIMESTAMP_DESC", limit=200)
+        runs = host.post("/flow_runs/filter", flows={"name": {"any_": ["tune-killed"]}})
+        lines = [line for each in runs for line in host.logs(each["id"])]
         return sum("attached to" in line["message"] for line in lines) >= 2
 
     eventually(attached, 60)
@@ -193,6 +195,60 @@ def test_killed_and_run_again(
     handles = out.read_text().split()
     assert len(handles) == 4 and set(handles[:2]) == before
     assert _apps() == {"SUCCEEDED": 4}
+
+
+def test_in_an_async_flow(host: Any, tmp_path: Path) -> None:
+    """Called in a thread, a search is a subflow of an async flow, whose event loop goes on."""
+    from prefect import flow
+
+    from transload_prefect import search_flow
+
+    tune = search_flow(_search(trials=2), name="tune-async")
+
+    @flow
+    async def work() -> Any:
+        return await asyncio.to_thread(tune, tracker_base=str(tmp_path))
+
+    assert len(asyncio.run(work())["trials"]) == 2
+    run = _flow_run(host, "tune-async")
+    assert run is not None and run["parent_task_run_id"] is not None
+
+
+ALONE = """
+import sys
+from jobs import quadratic
+from transload.pipelines import Objective, Parameter, Search
+from transload_prefect import search_flow
+
+gate, base = sys.argv[1:3]
+search = Search(
+    quadratic, [Parameter("x", "float", -1.0, 1.0)], Objective("loss"), trials=3, parallelism=2,
+    constants={"gate": gate}, scheduler="local",
+)
+if __name__ == "__main__":
+    search_flow(search, name="tune-cancelled")(tracker_base=base)
+"""
+
+
+def test_cancelled_and_gone_on_with(
+    host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
+) -> None:
+    """Cancelled in the interface: its trials are cancelled and not counted; another flow run with its base goes on."""
+    from transload_prefect import search_flow
+
+    process = script(ALONE).start(str(gate), str(tmp_path / "base"))
+    eventually(lambda: _apps() == {"RUNNING": 2}, 60)
+    run = eventually(lambda: _flow_run(host, "tune-cancelled"), 60)
+    host.cancel(run["id"])
+    eventually(lambda: _apps() == {"CANCELLED": 2}, 60)
+    eventually(lambda: process.poll() is not None, 60)
+    eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 30)
+    search = _search(trials=3, constants={"gate": str(gate)})
+    assert [SearchLedger(search, str(tmp_path / "base")).ended(index) for index in range(2)] == [None, None]
+    gate.touch()
+    summary = search_flow(search, name="tune-gone-on", tracker_base=str(tmp_path / "base"))()
+    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED"] * 3
+    assert _apps() == {"CANCELLED": 2, "SUCCEEDED": 3}
 
 
 @pytest.mark.slow

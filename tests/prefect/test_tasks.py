@@ -44,9 +44,9 @@ def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
     flow_run_id, first, second = work()
     assert isinstance(first, AppResults)
     assert (first.value("value"), second.value("value")) == (2.0, 3.0)
-    eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 2}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 2}, 60)
     assert all("training" in run["tags"] for run in host.task_runs(flow_run_id))
-    eventually(lambda: len([line for line in host.logs(flow_run_id) if "main/0" in line["message"]]) >= 10, 10)
+    eventually(lambda: len([line for line in host.logs(flow_run_id) if "main/0" in line["message"]]) >= 10, 60)
     lines = [(line["message"], line["level"]) for line in host.logs(flow_run_id) if "main/0" in line["message"]]
     expected = [(f"main/0 line {n}.", 20) for n in range(4)] + [("main/0 to stderr", 30)]
     assert Counter(lines) == Counter(expected * 2)
@@ -64,7 +64,7 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
 
     flow_run_id, results = work()
     assert results.results == {"main": {"value": 7.0}, "other": {"value": 7.0}}
-    eventually(lambda: len(host.artifacts(flow_run_id)) >= 4, 10)
+    eventually(lambda: len(host.artifacts(flow_run_id)) >= 4, 60)
     found = {each["key"]: each for each in host.artifacts(flow_run_id)}
     assert set(found) == {"gang-progress", "gang-replicas", "gang-results", "gang-logs"}
     rows = json.loads(found["gang-replicas"]["data"])
@@ -122,10 +122,10 @@ def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
         return _flow_run_id()
 
     flow_run_id = work()
-    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 60)
     assert host.task_runs(flow_run_id)[0]["run_count"] == 3
     handles = [each for each in host.artifacts(flow_run_id) if each["key"] == "bad-replicas"]
-    eventually(lambda: len([a for a in host.artifacts(flow_run_id) if a["key"] == "bad-replicas"]) == 3, 10)
+    eventually(lambda: len([a for a in host.artifacts(flow_run_id) if a["key"] == "bad-replicas"]) == 3, 60)
     assert handles is not None
     from transload.pipelines import host_runner
 
@@ -148,7 +148,7 @@ def test_bad_input_is_one_line_and_not_retried(host: Any, eventually: Any) -> No
     message = str(state.data if isinstance(state.data, Exception) else state.message)
     assert state.is_failed()
     assert "replicas" in message and "many" in message and "\n" not in message.strip()
-    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 60)
     assert host.task_runs(flow_run_id)[0]["run_count"] == 1
 
 
@@ -165,14 +165,14 @@ def test_cancelled_app_is_a_cancelled_task(host: Any, gate: Path, eventually: An
     def work() -> Any:
         future = task.submit()
         runner = host_runner("prefect")
-        handle = eventually(lambda: [each.app_handle for each in runner.list("local")], 20)[0]
+        handle = eventually(lambda: [each.app_handle for each in runner.list("local")], 60)[0]
         runner.cancel(handle)
         future.wait()
         return _flow_run_id(), future.state
 
     flow_run_id, state = work()
     assert (state.type.name, state.name) == ("CANCELLED", "AppCancelled")
-    eventually(lambda: _states(host, flow_run_id) == {"CANCELLED/AppCancelled": 1}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"CANCELLED/AppCancelled": 1}, 60)
     assert host.task_runs(flow_run_id)[0]["run_count"] == 1
 
 
@@ -196,7 +196,7 @@ def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: 
 
         flow_run_id, state = work()
     assert state == ("CRASHED", "AppCrashed")
-    eventually(lambda: _states(host, flow_run_id) == {"CRASHED/AppCrashed": 1}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"CRASHED/AppCrashed": 1}, 60)
 
 
 def test_map_over_twenty_apps(host: Any, eventually: Any) -> None:
@@ -376,8 +376,8 @@ def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:
     flow_run_id, *names = work()
     assert [*names, asyncio.run(work_async())] == ["TimedOut"] * 3
     runner = host_runner("prefect")
-    eventually(lambda: {each.state.name for each in runner.list("local")} == {"CANCELLED"}, 20)
-    eventually(lambda: _states(host, flow_run_id) == {"FAILED/TimedOut": 2}, 20)
+    eventually(lambda: {each.state.name for each in runner.list("local")} == {"CANCELLED"}, 60)
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/TimedOut": 2}, 60)
 
 
 def test_app_inside_a_task(host: Any) -> None:

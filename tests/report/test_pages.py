@@ -8,17 +8,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_samples import HOSTILE, NOW, Page, app_data, replica, rich_data, search_data
 
 from transload.runner import AppResults
-from transload.specs import AppState, ReplicaAttempt, is_terminal
+from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, RoleStatus, is_terminal
 from transload.tracker import Lineage, LineageEdge
 from transload_report import (
+    AppData,
     LineageData,
     RunsData,
     SearchData,
+    TrialData,
     app_report,
     lineage_report,
     runs_report,
@@ -159,7 +161,7 @@ def test_values_that_are_no_numbers_leave_gaps(parse: Parse) -> None:
     """NaN, infinities and numbers beyond a float break the line and are named in the table; nothing fails."""
     odd = [1.0, math.nan, 2.0, math.inf, 3.0, -math.inf, 10**400, 4.0, 1e308, -1e308]
     page = parse(app_report(app_data(results=results({str(k): {"loss": value} for k, value in enumerate(odd)}))))
-    assert "4 not finite" in page.text(".//figcaption")
+    assert "6 not drawn" in page.text(".//figcaption")
     assert "nan" in page.text(".//section[@id='results']//table")
     constant = results({str(k): {"same": 5, "tiny": 1e-300, "zero": 0} for k in range(3)})
     parse(app_report(app_data(results=constant)))
@@ -302,3 +304,46 @@ def test_marks_of_a_logarithmic_axis() -> None:
     assert log_ticks(0.015, 0.9) == [0.02, 0.05, 0.1, 0.2, 0.5]
     assert len(log_ticks(1e-300, 1e300)) <= 9
     assert [duration for _, duration in duration_ticks(90)] == ["0", "15 s", "30 s", "45 s", "60 s", "75 s", "90 s"]
+
+
+# ----------------------------------------------------------------------------------------------- whatever there may be
+
+NUMBERS = st.one_of(st.floats(), st.integers(), st.text(max_size=20), st.floats(1e-3, 1e3))
+KEYS = st.one_of(st.integers(-5, 40).map(str), st.text(max_size=8), st.integers(0, 5).map(lambda k: f"e-{k}"))
+REPORTED = st.dictionaries(
+    KEYS, st.dictionaries(st.sampled_from(["a", "b\x00", "<c>"]), NUMBERS, max_size=3), max_size=9
+)
+MOMENTS = st.none() | st.floats(NOW - 1e6, NOW + 1e6)
+STATES = st.sampled_from(list(AppState))
+CODES = st.none() | st.integers(-70, 255)
+ATTEMPTS = st.lists(st.builds(ReplicaAttempt, STATES, CODES, MOMENTS, MOMENTS), max_size=2)
+REPLICAS = st.builds(
+    ReplicaStatus, st.integers(0, 9), STATES, st.sampled_from(["a", "b<"]), st.text(max_size=5), st.text(max_size=5),
+    CODES, MOMENTS, MOMENTS, st.integers(0, 3), ATTEMPTS,
+)  # fmt: skip
+VALUES = st.one_of(st.floats(), st.integers(), st.booleans(), st.text(max_size=5))
+TRIALS = st.builds(
+    TrialData, st.integers(0, 50), st.dictionaries(st.sampled_from(["p", "q"]), VALUES, max_size=2),
+    st.text(max_size=5), STATES, st.none() | st.floats(), st.text(max_size=5),
+)  # fmt: skip
+few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@few
+@given(REPORTED, st.lists(REPLICAS, max_size=6), STATES, MOMENTS)
+def test_any_app_has_a_valid_page(
+    reported: dict[str, dict[str, int | float | str]], replicas: list[ReplicaStatus], state: AppState, created: float
+) -> None:
+    """Times in any order, any exit code, any number: the pages are valid HTML."""
+    roles = {name: [each for each in replicas if each.role == name] for name in ("a", "b<")}
+    status = AppStatus(state, roles=[RoleStatus(name, listed) for name, listed in roles.items()])
+    data = AppData("local://s/x", status, NOW, created=created, results=results(reported))
+    Page(app_report(data)).check()
+    Page(runs_report(RunsData("two", [data, data], NOW))).check()
+
+
+@few
+@given(st.lists(TRIALS, max_size=8), st.booleans())
+def test_any_search_has_a_valid_page(trials: list[TrialData], minimize: bool) -> None:
+    """Objectives and parameters of any kind: the page is valid HTML."""
+    Page(search_report(SearchData("any", "loss", minimize, trials, NOW))).check()

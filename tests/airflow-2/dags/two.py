@@ -1,4 +1,4 @@
-"""One DAG for Airflow 2: both ways to wait, a failure, a skip, mapping, the decorator, a sensor."""
+"""One DAG for Airflow 2: both ways to wait, a failure, a skip, mapping, the decorator, a sensor, a search."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 from airflow.decorators import task
 from airflow.models.dag import DAG
 
+from transload.pipelines import Objective, Parameter, Search
 from transload.testing import scripted_app
-from transload_airflow import AppSensor, TransloadOperator
+from transload_airflow import AppSensor, TransloadOperator, search_group
 
 QUICK = {"scheduler": "scripted", "poll_interval": 0.5, "logging_interval": 0.3, "defer_after": 0}
 LINES = [{"text": "said in the app"}]
@@ -54,3 +55,16 @@ with DAG("two", schedule=None, start_date=dt.datetime(2024, 1, 1)) as two:
         return {"msg": f"decorated in {os.path.basename(__file__)}"}
 
     decorated()
+
+    search_group(
+        Search(
+            "utils.booth",
+            [Parameter("x1", "float", -10, 10)],
+            Objective("booth_eval"),
+            trials=3,
+            parallelism=2,
+            constants={"x2": 1.0},
+        ),
+        deferrable=True,
+        defer_after=0,
+    )

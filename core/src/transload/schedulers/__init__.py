@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         unsupported_fields,
     )
     from transload.schedulers.feeding import FedWatch, Feeder
+    from transload.schedulers.log_lines import line_search
 
 __all__ = [
     "AppDescription",
@@ -34,6 +35,7 @@ __all__ = [
     "Stream",
     "Submission",
     "Watch",
+    "line_search",
     "refuse_unsupported",
     "unsupported_fields",
 ]
@@ -45,6 +47,10 @@ def __getattr__(name: str) -> Any:
         from transload.schedulers import feeding
 
         return getattr(feeding, name)
+    if name == "line_search":
+        from transload.schedulers import log_lines
+
+        return log_lines.line_search
     if name in __all__:
         from transload.schedulers import api
 

@@ -151,21 +151,32 @@ def _definition(options: dict[str, Any], folder: Path) -> dict[str, Any] | None:
     ]
     if missing:
         raise ConfigError(f"a new search needs {' and '.join(missing)} too")
+    component, constants = _absolute(options["component"]), _constants(options["consts"])
+    _check(component, constants, options["params"])
     return {
-        "component": _absolute(options["component"]),
+        "component": component,
         "parameters": list(options["params"]),
         "objective": objective,
         "tracker_base": options["tracker_base"] or str(folder / "results"),
         "minimize": bool(options["minimize"]),
         "name": options["name"],
         "curve": options["stop_early"],
-        "constants": _constants(options["consts"]),
+        "constants": constants,
         "scheduler": options["scheduler"],
         "cfg": _cfg(options["scheduler"], options["cfg"]),
         "workspace": options["workspace"],
         "inherit_env": True,
         "parent_run_id": options["parent_run_id"],
     }
+
+
+def _check(component: str, constants: dict[str, str], params: tuple[str, ...]) -> None:
+    """Refuse what is wrong about names and texts now: importing Ax takes seconds."""
+    from transload.pipelines import Parameter
+    from transload_ax.convert import check_constants, check_names
+
+    check_constants(component, constants)
+    check_names(component, constants, [Parameter.parse(text).name for text in params])
 
 
 def _absolute(component: str) -> str:

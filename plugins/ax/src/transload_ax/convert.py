@@ -72,18 +72,31 @@ def check_space(component: Component, constants: Mapping[str, Any], parameters: 
         SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
     """
     found = as_component(component)
-    known = [parameter.name for parameter in found.parameters]
     searched = {parameter.name: parameter for parameter in parameters}
+    check_names(component, constants, searched)
     for name, searched_parameter in searched.items():
-        _check_reserved(name, "search space")
         parameter = found.parameter(name)
-        if parameter is None:
+        assert parameter is not None
+        for value in _samples(searched_parameter):
+            _check_fit(found, parameter.annotation, name, value, searched_parameter)
+
+
+def check_names(component: Component, constants: Mapping[str, Any], searched: Iterable[str]) -> None:
+    """Check that the names of a search space, and those of constants, are exactly what a component needs.
+
+    Raises:
+        SpecError: for an unknown, missing or doubly given name.
+    """
+    found = as_component(component)
+    names = list(searched)
+    known = [parameter.name for parameter in found.parameters]
+    for name in names:
+        _check_reserved(name, "search space")
+        if name not in known:
             raise SpecError(f"search space: {found.name} has no argument {name!r}: {nearest(name, known)}")
         if name in constants:
             raise SpecError(f"search space: {name!r} is in component_const_params too: leave one of them out")
-        for value in _samples(searched_parameter):
-            _check_fit(found, parameter.annotation, name, value, searched_parameter)
-    check_missing(found, {*searched, *constants})
+    check_missing(found, {*names, *constants})
 
 
 def _check_reserved(name: str, place: str) -> None:

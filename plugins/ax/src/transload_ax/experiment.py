@@ -25,6 +25,7 @@ from transload_ax.progress import Progress
 from transload_ax.runner import TransloadRunner
 from transload_ax.snapshot import Snapshot
 from transload_ax.spaces import optimization, search_space, strategy
+from transload_ax.threads import one_thread
 
 if TYPE_CHECKING:
     from ax.storage.sqa_store.structs import DBSettings
@@ -152,7 +153,7 @@ def run_experiment(
             next_idle=keeper.due,
         )
         missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
-        with _kept(runner, keeper, keep_running):
+        with one_thread(), _kept(runner, keeper, keep_running):
             orchestrator.run_n_trials(max(0, missing), timeout_hours=timeout_hours, idle_callback=keeper.idle)
     return outcome(experiment)
 

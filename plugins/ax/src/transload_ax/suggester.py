@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.pipelines import Search, SearchTrial
+from transload_ax.threads import one_thread
 
 SCHEMA: Final = 1
 
@@ -36,7 +37,8 @@ class AxSuggester:
         made: list[SearchTrial] = []
         while len(made) < count and len(experiment.trials) < self._search.trials:
             try:
-                runs = strategy.gen(experiment=experiment, num_trials=1, n=1)
+                with one_thread():
+                    runs = strategy.gen(experiment=experiment, num_trials=1, n=1)
             except (DataRequiredError, MaxParallelismReachedException):
                 break
             trial = experiment.new_trial(generator_run=runs[0][0])

@@ -35,6 +35,8 @@ class EngineWatch(FedWatch):
     def end(self) -> None:
         """End the thread and close the connection."""
         self._feeder.stop()
+        stream, self._first = self._first, None
+        _shut(stream)  # if the thread never came to read it
 
     def _open(self) -> Any:
         filters = {"type": ["container", "volume"], "event": list(_EVENTS)}
@@ -48,14 +50,14 @@ class EngineWatch(FedWatch):
         again = stream is None
         if again:
             stream = self._open()
-        if not feeder.opened(stream.close):
-            return
-        if again:
-            self.feed_all()
         try:
-            for event in stream:
-                self._on_event(event)
+            if feeder.opened(stream.close):
+                if again:
+                    self.feed_all()
+                for event in stream:
+                    self._on_event(event)
         finally:
+            _shut(stream)
             self.feed_all()
 
     def _on_event(self, event: dict[str, Any]) -> None:
@@ -69,6 +71,15 @@ class EngineWatch(FedWatch):
         app_id = (actor.get("Attributes") or {}).get(names.LABEL_APP)
         if app_id is not None:
             self.feed_ids([app_id])
+
+
+def _shut(stream: Any) -> None:
+    """Close a stream of events and its response, which the client's own closing leaves to the garbage collector."""
+    if stream is not None:
+        with contextlib.suppress(Exception):
+            stream.close()
+        with contextlib.suppress(Exception):
+            stream._response.close()
 
 
 def wait_until_ended(watch: EngineWatch, is_over: Any, deadline: float) -> bool:

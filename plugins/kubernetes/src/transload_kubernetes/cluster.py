@@ -89,10 +89,10 @@ class Cluster:
         # the client reads the variable only once, when it is imported
         path = self._kubeconfig or os.environ.get("KUBECONFIG") or None
         try:
-            config.load_kube_config(path, self._context, made)
+            config.load_kube_config(path, self._context, made)  # type: ignore[no-untyped-call,unused-ignore]
         except config.ConfigException as exc:
             try:
-                config.load_incluster_config(made)
+                config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
         return made

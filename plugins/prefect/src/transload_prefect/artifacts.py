@@ -82,7 +82,7 @@ def log_note(handle: str) -> str:
     if link and "://" in link:
         lines.append(f"\nIts page: [{link}]({link})")
     elif link:
-        lines.append(f"\nIts folder: `{link}`")
+        lines.append(f"\nIts {'page' if link.endswith('.html') else 'folder'}: `{link}`")
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["duration_ticks", "is_wide", "tick_text", "ticks"]
+__all__ = ["duration_ticks", "is_drawable", "is_wide", "log_ticks", "tick_text", "ticks"]
 
 _DURATIONS: Final = (
     *(digit * 10.0**power for power in range(-3, 1) for digit in (1, 2, 5)),
@@ -16,6 +16,7 @@ _DURATIONS: Final = (
 )
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _WIDE: Final = 100.0
+_GREATEST: Final = 1e150  # beyond, ratios and margins might not fit a float
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -43,6 +44,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
     """Return a mark's number as short as it can be told from its neighbours."""
     step = min((abs(b - a) for a, b in pairwise(neighbours)), default=0.0)
+    step = step if math.isfinite(step) else 0.0
     if value == 0:
         return "0"
     if 1e-4 <= abs(value) < 1e6:
@@ -55,7 +57,12 @@ def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
 
 def is_wide(values: Sequence[float]) -> bool:
     """Tell whether values are so far apart that only a logarithmic axis shows them all."""
-    return bool(values) and min(values) > 0 and max(values) / min(values) > _WIDE
+    return bool(values) and min(values) > 1 / _GREATEST and max(values) / min(values) > _WIDE
+
+
+def is_drawable(value: float) -> bool:
+    """Tell whether a number has a place on an axis: NaN, the infinities and what is almost infinite have none."""
+    return -_GREATEST < value < _GREATEST
 
 
 def duration_ticks(seconds: float, most: int = 7) -> list[tuple[float, str]]:

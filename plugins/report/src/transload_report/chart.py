@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from transload_report.axes import is_wide, log_ticks, tick_text, ticks
+from transload_report.axes import is_drawable, is_wide, log_ticks, tick_text, ticks
 from transload_report.convert import Series
 from transload_report.model import SearchData, TrialData
 from transload_report.svg import element, number, picture, text_width
@@ -103,10 +103,10 @@ def series_plot(series: Series, key: str) -> Markup:
     """Draw one series of results.
 
     Args:
-        series: what to draw; values that are not finite leave a gap.
+        series: what to draw; values without a place on the axis leave a gap.
         key: tells this picture from the others of the page.
     """
-    finite = [(float(x), y) for x, y in series.points if math.isfinite(y)]
+    finite = [(float(x), y) for x, y in series.points if is_drawable(y)]
     frame = Frame(460, 240, [x for x, _ in finite], [y for _, y in finite], series.group.rstrip("-_/.: ") or "key")
     parts = frame.parts()
     for piece in _pieces(series.points):
@@ -120,7 +120,7 @@ def series_plot(series: Series, key: str) -> Markup:
 
 def series_words(series: Series) -> str:
     """Return what is to be seen in a series, in words."""
-    finite = [(x, y) for x, y in series.points if math.isfinite(y)]
+    finite = [(x, y) for x, y in series.points if is_drawable(y)]
     low, high = min(finite, key=lambda point: point[1]), max(finite, key=lambda point: point[1])
     text = (
         f"{len(series.points)} values, from {_at(finite[0])} to {_at(finite[-1])}; "
@@ -128,7 +128,7 @@ def series_words(series: Series) -> str:
     )
     gaps = len(series.points) - len(finite)
     wide = is_wide([y for _, y in finite])
-    return text + (f"; {gaps} not finite" if gaps else "") + ("; logarithmic axis" if wide else "")
+    return text + (f"; {gaps} not drawn" if gaps else "") + ("; logarithmic axis" if wide else "")
 
 
 def _at(point: tuple[int, float]) -> str:
@@ -166,8 +166,8 @@ def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
         key: tells this picture from the others of the page.
     """
     good = [trial for trial in measured(data) if name in trial.parameters]
+    numeric = all(_is_number(trial.parameters[name]) for trial in good)
     values = [trial.parameters[name] for trial in good]
-    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
     names = {} if numeric else {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
     xs = [float(value) if numeric else names[str(value)] for value in values]
     whole = not numeric or all(isinstance(value, int) for value in values)
@@ -182,9 +182,13 @@ def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
     return picture(330, 220, f"{data.objective} against {name}", words, parts, key)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and is_drawable(value)
+
+
 def measured(data: SearchData) -> list[TrialData]:
-    """Return the trials that have a finite objective, by number."""
-    good = [trial for trial in data.trials if trial.value is not None and math.isfinite(trial.value)]
+    """Return the trials that have an objective that can be drawn, by number."""
+    good = [trial for trial in data.trials if trial.value is not None and is_drawable(trial.value)]
     return sorted(good, key=lambda trial: trial.index)
 
 
@@ -222,10 +226,10 @@ def _cross(frame: Frame, trial: TrialData) -> Markup:
 
 
 def _pieces(points: Sequence[tuple[int, float]]) -> list[list[tuple[float, float]]]:
-    """Return the stretches of finite values."""
+    """Return the stretches between gaps."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
-        if math.isfinite(y):
+        if is_drawable(y):
             pieces[-1].append((float(x), y))
         elif pieces[-1]:
             pieces.append([])
@@ -249,8 +253,6 @@ def _widened(low: float, high: float, log: bool, share: float) -> tuple[float, f
     if log:
         room = (high / low) ** share if high > low else 2.0
         return low / room, high * room
-    if not math.isfinite(high - low):  # values at both ends of what a float holds
-        return low, high
     room = (high - low) * share if high > low else (abs(low) * 0.1 or 1.0)
     return low - room, high + room
 
@@ -259,8 +261,6 @@ def _share(value: float, span: tuple[float, float], log: bool) -> float:
     low, high = span
     if log:
         return math.log(value / low) / math.log(high / low)
-    if not math.isfinite(high - low):
-        return value / 2 / (high / 2 - low / 2) - low / 2 / (high / 2 - low / 2)
     return (value - low) / (high - low) if high > low else 0.5
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from transload.runner import AppResults
 from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, exit_text, is_terminal
+from transload_report.axes import is_drawable
 from transload_report.model import AppData
 from transload_report.words import duration_text
 
@@ -205,7 +206,7 @@ def series_of(results: AppResults) -> list[Series]:
     return [
         Series(name, group, sorted(points.items()))
         for (group, name), points in found.items()
-        if sum(math.isfinite(value) for value in points.values()) >= 2
+        if sum(is_drawable(value) for value in points.values()) >= 2
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from transload.specs import AppState
+from transload_report.axes import is_drawable
 from transload_report.chart import Frame, best_trial, measured, parameter_names, parameter_plot, search_plot
 from transload_report.convert import app_span, counts, last_values, run_rows
 from transload_report.model import AppData, LineageData, RunsData, SearchData
@@ -121,7 +122,7 @@ def _run_plot(name: str, values: Mapping[int, Any], runs: Sequence[AppData], k: 
     points = {
         place: float(value)
         for place, value in values.items()
-        if isinstance(value, (int, float)) and abs(value) < 1e300 and place < len(runs)
+        if isinstance(value, (int, float)) and is_drawable(value) and place < len(runs)
     }
     if len(points) < 2:
         return None
