@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -98,8 +99,9 @@ def _keep_containers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def local_kfp(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+def local_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
     """``local_kfp(runner, **more)``: run KFP here from now on; returns the folder of its artifacts."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # KFP leaves a folder there when a run fails
     from kfp import local
     from kfp.local import config
 

@@ -202,13 +202,17 @@ def test_inline_signal(tmp_path: Path, eventually: Any) -> None:
     """A signal to the wrapper reaches the program, whose own end it is."""
     from transload_kfp.command import inline_source
 
-    text = f"trap 'exit 9' TERM; : > {tmp_path}/up; while :; do sleep 0.1; done"
+    text = f"trap 'exit 9' TERM; : > {tmp_path}/up; while [ -e {tmp_path}/up ]; do sleep 0.1; done"
     word = base64.b64encode(json.dumps({"argv": [["sh"], ["-c"], [text]], "env": {}, "outputs": []}).encode()).decode()
     command = [sys.executable, "-I", "-c", inline_source(), word, "{}", str(tmp_path / "base")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    eventually(lambda: (tmp_path / "up").exists(), 60)
-    process.terminate()
-    assert process.wait(60) == 9
+    try:
+        eventually(lambda: (tmp_path / "up").exists(), 60)
+        process.terminate()
+        assert process.wait(60) == 9
+    finally:
+        (tmp_path / "up").unlink(missing_ok=True)
+        process.wait(60)
 
 
 def test_inline_values_and_variables(tmp_path: Path) -> None:

@@ -32,13 +32,26 @@ def text_of(pieces: list[Any], values: list[str]) -> str:
 
 def run(argv: list[str], environment: dict[str, str]) -> int:
     """Run the program to its end, passing signals on; return its exit code."""
+    children: list[Any] = []
+    early: list[int] = []
+
+    def pass_on(number: int, frame: Any) -> None:
+        for child in children:
+            child.send_signal(number)
+        if not children:
+            early.append(number)
+
+    # before the program starts: a signal that comes just then is not to end this process alone
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, pass_on)
     try:
         child = subprocess.Popen(argv, env=environment)
     except OSError as error:
         say(f"cannot start {argv[0]!r}: {error}")
         return 127 if isinstance(error, FileNotFoundError) else 126
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda got, frame: child.send_signal(got))
+    children.append(child)
+    for got in early:
+        child.send_signal(got)
     code = child.wait()
     return code if code >= 0 else 128 - code
 
