@@ -20,11 +20,13 @@ ROOT = Path(__file__).parent
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
 TESTED = [name for name in PLUGINS if (ROOT / "tests" / name).is_dir()]
 DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
+ALSO = {"kfp": ("plugins/docker",)}
+"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler."""
 TOOLS = ("-r", "tests/requirements.txt")
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
-nox.options.sessions = ["lint", "typing", "core", *TESTED, "torch", "everywhere"]
+nox.options.sessions = ["lint", "typing", "core", *TESTED, "torch", "docs", "everywhere"]
 
 # Uncompiled packages cost every single test process seconds.
 os.environ["UV_COMPILE_BYTECODE"] = "1"
@@ -141,7 +143,7 @@ def _plugin_session(name: str) -> None:
     """Make the session of one plugin, named like it."""
 
     def run(session: nox.Session) -> None:
-        suite(session, name, f"plugins/{name}")
+        suite(session, name, f"plugins/{name}", *ALSO.get(name, ()))
 
     run.__doc__ = f"Test the plugin {name}."
     nox.session(run, name=name)
@@ -185,9 +187,10 @@ def lowest(session: nox.Session, name: str) -> None:
     session.run("uv", "pip", "compile", f"{folder}/pyproject.toml", *resolve, external=True)
     # the distribution of this repository is not on an index
     pins.write_text("".join(line for line in pins.open() if not line.startswith("transload")))
-    own = ["./core[testing]"] if name == "core" else ["./core[testing]", f"./{folder}"]
+    also = ALSO.get(name, ())
+    own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
     session.install(*TOOLS, *files_of(name), "-c", str(pins), *own)
-    install_own(session, *{"core": None, folder: None})
+    install_own(session, *{"core": None, folder: None, **dict.fromkeys(also)})
     run_pytest(session, f"tests/{name}")
 
 
@@ -224,7 +227,17 @@ def _wheel_of(name: str) -> str:
 
 @nox.session
 def benchmarks(session: nox.Session) -> None:
-    """Time the core against TorchX 0.7.0, and write docs/benchmarks.md: best on a machine with nothing else to do."""
+    """Time the core against TorchX 0.7.0; write docs/benchmarks.md and its picture: best on a machine that idles."""
     session.install("torchx==0.7.0", "matplotlib", "./core[testing]")
     install_own(session, "core")
     session.run("python", "benchmarks/run_all.py", *session.posargs)
+    session.run("python", "docs/make_plots.py")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site into docs/_build, every warning an error, and run the code that its pages show."""
+    session.install(*TOOLS, "-r", "tests/docs/requirements.txt", "./core[testing]")
+    install_own(session, *DISTRIBUTIONS)  # without their hosts: state tables are read without them
+    session.run("python", "-m", "sphinx", "-c", "docs", "-E", "-q", "-n", "-W", "--keep-going", ".", "docs/_build/html")
+    run_pytest(session, "tests/docs")

@@ -108,17 +108,23 @@ def main() -> None:
     logging.disable(logging.WARNING)
     # components say "python": both sides shall run this one
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    os.environ["TRANSLOAD_HOME"] = tempfile.mkdtemp(prefix="tl-")
+    with tempfile.TemporaryDirectory(prefix="tl-", ignore_cleanup_errors=True) as home:
+        os.environ["TRANSLOAD_HOME"] = home
+        report(measure(given.trials, given.rounds))
+
+
+def measure(trials: int, rounds: int) -> list[dict[str, Any]]:
+    """Return the rows, for one trial at once and for four."""
     ours(2, 2), bare(2, 2)  # imports
     rows = []
     for parallel in (1, 4):
         mine, peer = interleaved(
-            given.rounds,
-            lambda parallel=parallel: ours(given.trials, parallel),
-            lambda parallel=parallel: bare(given.trials, parallel),
+            rounds,
+            lambda parallel=parallel: ours(trials, parallel),
+            lambda parallel=parallel: bare(trials, parallel),
         )
-        rows.append(figure(f"one trial, {parallel} at once", "s", mine, peer, target=1.2, trials=given.trials))
-    report(rows)
+        rows.append(figure(f"one trial, {parallel} at once", "s", mine, peer, target=1.2, trials=trials))
+    return rows
 
 
 if __name__ == "__main__":

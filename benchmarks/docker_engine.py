@@ -18,13 +18,13 @@ from measure import figure, interleaved, report
 
 RUNS = 7
 REPLICAS = 4
-WATCHED = 10
+WATCHED = (10, 200)
 IDLE_S = 10.0
 
 
 def private_engine() -> Any:
     """Return the engine that the tests use, started."""
-    path = Path(__file__).parents[1] / "tests" / "docker" / "private_engine.py"
+    path = Path(__file__).parents[1] / "tests" / "private_engine.py"
     spec = importlib.util.spec_from_file_location("private_engine", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -80,9 +80,12 @@ class Bench:
             docker("network", "rm", "bench")
         return seconds
 
-    def cost_of_watching(self) -> dict[str, float]:
-        """Return queries and CPU seconds while apps are watched that do not change."""
-        handles = [self.submit("sleep", "300") for _ in range(WATCHED)]
+    def cost_of_watching(self, apps: int) -> dict[str, float]:
+        """Return queries and CPU seconds a minute while apps are watched that do not change, ours and the peer's.
+
+        The peer asks for each container once a second with the official client, as one does who has no watch.
+        """
+        handles = [self.submit("sleep", "3000") for _ in range(apps)]
         scheduler: Any = self.runner.scheduler("docker")
         engine, count = scheduler._engine, [0]
         call = engine.call
@@ -91,19 +94,57 @@ class Bench:
             count[0] += 1
             return call(*args, **kwargs)
 
+        ids = [handle.rpartition("/")[2] for handle in handles]
         watch = scheduler.watch()
-        watch.update([handle.rpartition("/")[2] for handle in handles])
-        watch.wait(5)
+        watch.update(ids)
+        while watch.wait(2):
+            scheduler.describe_many(ids)
         engine.call = counting
-        cpu, end = time.process_time(), time.monotonic() + IDLE_S
-        while (left := end - time.monotonic()) > 0:
-            watch.wait(left)
-        row = {"apps": WATCHED, "seconds": IDLE_S, "queries": count[0], "cpu_s": time.process_time() - cpu}
+        ours = per_minute(lambda end: self._watch(watch, end), count)
         engine.call = call
         watch.close()
+        began = time.process_time()
+        scheduler.describe_many(ids)
+        once = round(time.process_time() - began, 3)  # what the poller does once a minute, in case a push was lost
+        row = {"apps": apps, "transload": ours, "look_at_all_once_cpu_s": once, "each_container_asked": self._peer(ids)}
         for handle in handles:
             self.runner.delete(handle)
         return row
+
+    @staticmethod
+    def _watch(watch: Any, end: float) -> None:
+        while (left := end - time.monotonic()) > 0:
+            watch.wait(left)
+
+    @staticmethod
+    def _peer(ids: list[str]) -> dict[str, float]:
+        import docker
+
+        api, count = docker.APIClient(base_url=os.environ["DOCKER_HOST"]), [0]
+
+        def ask(end: float) -> None:
+            while time.monotonic() < end:
+                began = time.monotonic()
+                for app_id in ids:
+                    api.inspect_container(f"{app_id}.r.0.0")
+                    count[0] += 1
+                time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
+
+        try:
+            return per_minute(ask, count)
+        finally:
+            api.close()
+
+
+def per_minute(work: Any, count: list[int]) -> dict[str, float]:
+    """Return queries and CPU seconds of this process a minute while ``work`` runs for a while."""
+    first, cpu, start = count[0], time.process_time(), time.monotonic()
+    work(start + IDLE_S)
+    scale = 60.0 / (time.monotonic() - start)
+    return {
+        "queries_per_minute": round((count[0] - first) * scale, 1),
+        "cpu_s_per_minute": round((time.process_time() - cpu) * scale, 3),
+    }
 
 
 def docker(*words: str) -> None:
@@ -134,7 +175,7 @@ def main() -> None:
                     lambda c=command, k=kwargs: bench.bare(*c, **k),
                 )
                 rows.append(figure(name, "s", ours, bare, target=target))
-            report(rows, watching=bench.cost_of_watching())
+            report(rows, watching=[bench.cost_of_watching(apps) for apps in WATCHED])
             bench.runner.close()
     finally:
         engine.close()

@@ -1,5 +1,8 @@
 """What an app costs in a Prefect flow, over a plain task that runs the command, and over prefect-shell; many at once.
 
+What the adapter adds is the ratio to a plain task that runs the same app through `Runner`: the rest is the app's own
+cost, a supervisor that outlives the flow.
+
 Needs a Prefect server (``PREFECT_API_URL``) and an environment with transload-prefect and prefect-shell.
 """
 
@@ -17,6 +20,7 @@ from measure import figure, interleaved, report
 from prefect import flow, task
 from prefect_shell import ShellOperation
 
+from transload.pipelines import host_runner
 from transload.specs import AppDef, Role
 from transload_prefect import AppTaskRunner, app_task
 
@@ -42,6 +46,13 @@ def plain() -> None:
 
 
 @task
+def by_runner() -> None:
+    """Run the same app without the adapter."""
+    runner = host_runner("prefect")
+    runner.wait(runner.run(app(), "local"))
+
+
+@task
 def shell() -> None:
     """Run the command as prefect-shell does."""
     ShellOperation(commands=["true"], stream_output=False).run()
@@ -56,9 +67,10 @@ def _seconds(action: object) -> float:
 @flow
 def overhead() -> list[float]:
     """Measure each kind in turn, in one flow run."""
-    for each in (ours, bare, plain, shell):
+    kinds = (ours, bare, plain, shell, by_runner)
+    for each in kinds:
         each()
-    measures = [lambda each=each: _seconds(each) for each in (ours, bare, plain, shell)]
+    measures = [lambda each=each: _seconds(each) for each in kinds]
     return interleaved(TIMES, *measures)
 
 
@@ -100,7 +112,7 @@ def main() -> None:
     from prefect.task_runners import ThreadPoolTaskRunner
 
     os.environ["TRANSLOAD_HOME"] = tempfile.mkdtemp(prefix="tl-bench-")
-    app_seconds, bare_seconds, plain_seconds, shell_seconds = overhead()
+    app_seconds, bare_seconds, plain_seconds, shell_seconds, runner_seconds = overhead()
     sleeps = (["sleep"] * MANY, ["1"] * MANY)
     thread_each = many(ThreadPoolTaskRunner(), sleeper, *sleeps)
     one_loop = many(AppTaskRunner(), held, *sleeps)
@@ -108,6 +120,7 @@ def main() -> None:
         figure("app as a task ÷ plain task", "s", app_seconds, plain_seconds, target=4.0),
         figure("the same without artifacts and events", "s", bare_seconds, plain_seconds, target=3.0),
         figure("app as a task ÷ prefect-shell", "s", app_seconds, shell_seconds, target=1.0),
+        figure("app as a task ÷ the same app by Runner in a plain task", "s", app_seconds, runner_seconds, target=1.5),
         figure(f"{MANY} at once, sleep 1: seconds", "s", one_loop[0], thread_each[0], target=2.0),
         figure(f"{MANY} at once: more threads", "threads", one_loop[1], thread_each[1], target=0.2),
         figure(f"{MANY} at once: more memory", "MiB", one_loop[2], thread_each[2], target=1.0),

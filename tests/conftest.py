@@ -28,10 +28,10 @@ _HELPERS: Final = (b"transload.schedulers.local", b"transload/schedulers/local",
 _SETTLE_S: Final = 3.0
 
 
-def _load_engines() -> ModuleType:
-    """Load ``tests/engines.py`` by path: the folders below ``tests`` are no packages, and none is on the path."""
-    name = "transload_test_engines"
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("engines.py"))
+def _load(neighbour: str) -> ModuleType:
+    """Load a file of this folder by path: the folders below ``tests`` are no packages, and none is on the path."""
+    name = f"transload_test_{neighbour}"
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{neighbour}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -39,7 +39,8 @@ def _load_engines() -> ModuleType:
     return module
 
 
-engines = _load_engines()
+engines = _load("engines")
+snippets = _load("snippets")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts its background jobs so; the programs that these tests interrupt would inherit it
@@ -236,3 +237,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("not run")
         for reason, count in sorted(counts.items()):
             terminalreporter.line(f"{reason} ({count} tests)")
+
+
+# --------------------------------------------------------------------------------------------------- documentation
+
+
+def _suite(test: Path) -> str:
+    return test.relative_to(Path(__file__).parent).parts[0]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test that asks for a ``docs_page`` every page that its suite runs: see ``tests/snippets.py``."""
+    if "docs_page" in metafunc.fixturenames:
+        metafunc.parametrize("docs_page", snippets.pages_of(_suite(metafunc.definition.path)))
+
+
+@pytest.fixture
+def docs_reader(
+    request: pytest.FixtureRequest, tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[snippets.Reader]:
+    """Somebody who does what a page shows, in a folder with nothing but a copy of the examples."""
+    shutil.copytree(snippets.ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    variables, path = dict(os.environ), list(sys.path)
+    yield snippets.Reader(_suite(request.path))
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:] = path

@@ -62,6 +62,7 @@ class Engine:
 
 
 ENGINES: Final[Mapping[str, Engine]] = {
+    "chromium": Engine(_needs("chromium"), dict.fromkeys(("apt-get", "dnf", "apk"), ("chromium",))),
     "docker": Engine(
         _docker,
         {
@@ -70,6 +71,7 @@ ENGINES: Final[Mapping[str, Engine]] = {
             "apk": ("docker", "busybox-static", "util-linux"),
         },
     ),
+    "registry": Engine(_needs("docker-registry"), {"apt-get": ("docker-registry",), "apk": ("docker-registry",)}),
     "slurm": Engine(
         _needs("slurmctld", "slurmd", "sbatch", "munged"),
         {

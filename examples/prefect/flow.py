@@ -6,6 +6,7 @@ The trainer is the one of `examples/digits`: the flow knows its component, not i
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from prefect import flow, get_run_logger
 
@@ -26,14 +27,16 @@ def digits(rates: list[float], epochs: int = 8, replicas: int = 3, scheduler: st
         replicas: of the last training
         scheduler: where the jobs run
     """
-    where = {"scheduler": scheduler}
+    where: dict[str, Any] = {"scheduler": scheduler}
     futures = train.map(lr=rates, epochs=epochs, replicas=1, launch=where)
-    accuracies = [each.value("accuracy", "final") for each in futures.result()]
-    best = max(zip(accuracies, rates, strict=True))
-    get_run_logger().info("accuracies %s: the best rate is %s", accuracies, best[1])
-    # what one job returned decides how the next one is launched
+    results = futures.result()
+    accuracies = [float(each.value("accuracy", "final")) for each in results]
+    best = max(range(len(rates)), key=accuracies.__getitem__)
+    get_run_logger().info("accuracies %s: the best rate is %s", accuracies, rates[best])
+    # what one job returned decides how the next is launched; a tracker, if there is one, learns where it came from
     final = train.with_options(name="train-best", task_run_name="train-best")
-    result = final(lr=best[1], epochs=2 * epochs, replicas=replicas, launch=where, wait_for=futures)
+    where = {**where, "parent_run_id": results[best]}
+    result = final(lr=rates[best], epochs=2 * epochs, replicas=replicas, launch=where, wait_for=futures)
     return float(result.value("accuracy", "final"))
 
 

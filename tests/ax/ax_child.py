@@ -51,6 +51,19 @@ def dies_while_it_stores(number: int) -> None:
     os.replace = deadly
 
 
+def dies_while_it_adds() -> None:
+    """Die with half a line of a new trial."""
+    write = os.write
+
+    def deadly(descriptor: int, data: bytes) -> int:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".trials"):
+            write(descriptor, data[: len(data) // 2])
+            die()
+        return write(descriptor, data)
+
+    os.write = deadly  # type: ignore[assignment]
+
+
 def dies_while_trials_run(wanted: int, gate: str | None) -> None:
     """Die once that many trials run; with a gate, once a trial has completed behind it."""
     from transload_ax.runner import TransloadRunner
@@ -78,7 +91,9 @@ def main() -> None:
     if moment in ("before submit", "after submit"):
         dies_at_submit(moment, 3)
     elif moment == "while it stores":
-        dies_while_it_stores(4)
+        dies_while_it_stores(2)
+    elif moment == "while it adds":
+        dies_while_it_adds()
     else:
         dies_while_trials_run(3, request["gate"] if moment == "after an end" else None)
     from transload_ax import make_experiment, registry_bundle, run_experiment

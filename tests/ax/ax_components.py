@@ -74,7 +74,7 @@ def ends(x: float, trial_idx: int, how: str = "ok", forever: bool = False) -> Ap
     Args:
         x: value
         trial_idx: key
-        how: ok, fail, nothing, nan, text, mean
+        how: ok, fail, nothing, nan, infinite, text, whole, mean
         forever: never end
     """
     program = """
@@ -89,6 +89,8 @@ if how == "ok":
     report(sys.argv[1], loss=x)
 if how == "nan":
     report(sys.argv[1], loss=float("nan"))
+if how == "infinite":
+    report(sys.argv[1], loss=float("inf"))
 if how == "text":
     report(sys.argv[1], loss="low")
 if how == "whole":
@@ -99,7 +101,7 @@ if how == "mean":
     return _app(program, trial_idx, x, how, forever)
 
 
-def curve(x: float, trial_idx: int, gate: str, steps: int = 4) -> AppDef:
+def curve(x: float, trial_idx: int, gate: str, steps: int = 4, marks: str = "") -> AppDef:
     """Report a learning curve; then wait until a file is there.
 
     Args:
@@ -107,15 +109,18 @@ def curve(x: float, trial_idx: int, gate: str, steps: int = 4) -> AppDef:
         trial_idx: key
         gate: the file
         steps: how many
+        marks: a folder that gets a file for each start
     """
     program = """
 import time
 index, x, gate, steps = sys.argv[1], float(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+if sys.argv[5]:
+    open(f"{sys.argv[5]}/{index}-{os.getpid()}", "w").close()
 report(index, **{f"loss/{step}": x + 1 / (step + 1) for step in range(steps)})
 while not os.path.exists(gate):
     time.sleep(0.01)
 """
-    return _app(program, trial_idx, x, gate, steps)
+    return _app(program, trial_idx, x, gate, steps, marks)
 
 
 def refuses(x: float, trial_idx: int) -> AppDef:

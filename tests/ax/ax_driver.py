@@ -1,18 +1,23 @@
-"""Ax's part in the conformance suite: what a runner does around one trial, in a child process that imports no Ax."""
+"""Ax's part in the conformance suite: an optimiser with one trial, in a child process that imports no Ax.
+
+What Ax itself does is played here: it runs a trial that is a CANDIDATE, looks at one that is STAGED or RUNNING, and
+keeps status and run metadata. All that is decided about the trial's app is decided by `transload_ax.trials`.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from transload.errors import TransloadError
-from transload.pipelines import AppLost, JsonFileStore
+from transload.pipelines import AppLost, JsonFileStore, host_runner
 from transload.testing.adapter_driver import ChildJob
 from transload_ax.run import TrialApps
-from transload_ax.states import STATES
-from transload_ax.units import LOGS, RECORD, MetadataStore, TrialLaunch, Unit, execution_options
+from transload_ax.trials import ENDED, HANDLE, Trials, TrialView
+from transload_ax.units import TrialLaunch, execution_options
 
 
 class _Lines(logging.Handler):
@@ -26,54 +31,77 @@ class _Lines(logging.Handler):
         self._child.log(record.getMessage())
 
 
+class Optimiser:
+    """An experiment with one trial, kept in the suite's file as a snapshot would keep it."""
+
+    def __init__(self, child: ChildJob) -> None:
+        self.child = child
+        job = child.job
+        self.options = execution_options(job.options)
+        self.trials = Trials(TrialApps(f"{job.namespace}/{job.generation}", self.options))
+        self.trials.on_record = self.trials.on_logs = self.keep
+        self._file = JsonFileStore(child.store)
+        kept = self._file.get() or {}
+        if kept.get("of") != job.generation:
+            kept = {"of": job.generation, "status": "CANDIDATE", "metadata": {}}
+        self.kept: dict[str, Any] = kept
+
+    @property
+    def view(self) -> TrialView:
+        """The trial as it is now."""
+        return TrialView(self.child.job.name, 0, self.kept["status"], self.kept["metadata"], {"": {}})
+
+    def keep(self) -> None:
+        """Store the experiment."""
+        self._file.put(self.kept)
+
+    def become(self, status: str) -> None:
+        """Give the trial another status."""
+        if status != self.kept["status"]:
+            self.kept["status"] = status
+            self.keep()
+
+    def launch(self, arm: str, parameters: Mapping[str, Any]) -> TrialLaunch:
+        """Return what the trial submits."""
+        return TrialLaunch(app=self.child.app, scheduler="scripted", cfg=self.child.job.cfg)
+
+    def step(self) -> None:
+        """Do once what Ax's loop does."""
+        if self.kept["status"] == "CANDIDATE":
+            self.kept["metadata"][HANDLE] = self.trials.run(self.view, self.launch)
+            self.become("STAGED")
+        names = self.trials.poll([self.view], "scripted", self.child.job.cfg)
+        self.become(names[0])
+
+    def report(self) -> None:
+        """Tell the suite how the trial ended."""
+        status, child = self.kept["status"], self.child
+        if status == "COMPLETED":
+            child.finish(status, results=host_runner("ax").results(self.kept["metadata"][HANDLE]).to_dict())
+            return
+        left = 0 in self.trials.left
+        retryable = status == "FAILED" and (left or self.options.rule.host_may_retry(AppLost("")))
+        child.finish(status, error=self.trials.reason(self.view, "scripted", child.job.cfg), retryable=retryable)
+
+
 def run(child: ChildJob) -> None:
-    """Run one trial: its metadata is kept in the suite's file, as an experiment's snapshot would keep it."""
-    job = child.job
+    """Run one trial to its end."""
     log = logging.getLogger("transload_ax")
     log.setLevel(logging.INFO)
     log.addHandler(_Lines(child))
-    kept = JsonFileStore(child.store)
-    metadata: dict[str, Any] = kept.get() or {}
-    options = execution_options(job.options)
-    apps = TrialApps(f"{job.namespace}/{job.generation}", options)
-    unit = Unit(job.name, 0)
-    if metadata.get("of") != job.generation:
-        metadata = {"of": job.generation}
-
-    def keep() -> None:
-        kept.put(metadata)
-
-    record, logs = MetadataStore(metadata, RECORD, keep), MetadataStore(metadata, LOGS, keep)
     killed: list[bool] = []
     child.on_kill(lambda: killed.append(True))
-    launch = TrialLaunch(app=child.app, scheduler="scripted", cfg=job.cfg)
-    known = record.get() or {}
-    try:
-        # a trial that was saved as RUNNING is looked at, one that is still a CANDIDATE, or is run again, is run
-        if known.get("handle") and not metadata.get("ended"):
-            apps.attach(unit, known["handle"], store=record, log_store=logs)
-        else:
-            metadata["ended"] = False
-            apps.start(unit, launch, {}, store=record, log_store=logs)
-    except TransloadError as exc:
-        child.finish("CANDIDATE", error=exc, retryable=options.rule.host_may_retry(exc))
-        return
-    while True:
+    optimiser = Optimiser(child)
+    if optimiser.kept["status"] in ENDED:
+        optimiser.become("CANDIDATE")  # somebody has it run again
+    while optimiser.kept["status"] not in ENDED:
         if killed:
-            apps.close()
+            optimiser.trials.apps.close()
             sys.exit(0)
-        live = apps._live[unit].execution
-        seen = apps.poll([unit])[unit]
-        if seen.state is None or not (seen.reason or STATES[seen.state] in ("COMPLETED", "FAILED", "ABANDONED")):
-            time.sleep(0.02)
-            continue
-        state = STATES[seen.state]
-        if not seen.left and state != "COMPLETED":
-            metadata["ended"] = True
-            keep()
-        if state == "COMPLETED":
-            child.finish(state, results=live.collect().to_dict())
-        else:
-            retryable = state == "FAILED" and (seen.left or options.rule.host_may_retry(AppLost(seen.handle)))
-            child.finish(state, error=seen.reason, retryable=retryable)
-        return
+        try:
+            optimiser.step()
+        except TransloadError as exc:
+            child.finish("CANDIDATE", error=exc, retryable=optimiser.options.rule.host_may_retry(exc))
+            return
+        time.sleep(0.02)
+    optimiser.report()

@@ -21,7 +21,7 @@ PLAIN = ["--method", "random_search", "--seed", "1", "--no-progress"]
 def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run the command line."""
     command = [sys.executable, "-m", "transload", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **more)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,26 @@ def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home
         assert word in last
     assert "Traceback" not in done.stderr
     assert host_runner("ax").list("local") == []
+
+
+def test_killed_and_gone_on_with_by_name(transload_home: Path, tmp_path: Path, eventually: Any) -> None:
+    """After SIGKILL of the command, the same command goes on: its running trials are attached to, none starts twice."""
+    marks, gate = tmp_path / "marks", tmp_path / "gate"
+    marks.mkdir()
+    args = ["ax", "run", "--name", "kept", "--component", "ax_components:waits", "--param", "x:float:-1:3"]
+    args += ["--minimize", "loss", "--const", f"gate={gate}", "--const", f"marks={marks}", "--trials", "3"]
+    args += ["--parallel", "2", *PLAIN]
+    process = subprocess.Popen([sys.executable, "-m", "transload", *args], env=dict(os.environ))
+    try:
+        eventually(lambda: len(os.listdir(marks)) == 2, 120)
+    finally:
+        process.kill()
+        process.wait()
+    gate.touch()
+    done = transload(*args, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trials"] == dict.fromkeys(["0", "1", "2"], "COMPLETED")
+    assert sorted(name.partition("-")[0] for name in os.listdir(marks)) == ["0", "1", "2"]
 
 
 def test_interrupt_ends_the_jobs(transload_home: Path, tmp_path: Path, eventually: Any) -> None:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise, product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
-from transload.pipelines import Objective, Parameter, Search, get_adapter, get_suggester, host_runner
+from transload.pipelines import (
+    Objective,
+    Parameter,
+    Search,
+    SearchLedger,
+    SearchTrial,
+    get_adapter,
+    get_suggester,
+    host_runner,
+)
+from transload.runner import AppResults
+from transload.specs import AppState
 
 
 def search(**more: Any) -> Search:
@@ -88,6 +101,17 @@ class TestSuggester:
         with pytest.raises(SpecError):
             other.load({})
 
+    def test_state_stays_small(self) -> None:
+        """What one more trial adds to the state is about two kilobytes: a search stores it once a round."""
+        suggester = get_suggester(search(trials=20, seed=2))
+        sizes = []
+        for index in range(5):
+            assert [trial.index for trial in suggester.suggest(1)] == [index]
+            suggester.observe(index, float(index))
+            sizes.append(len(json.dumps(suggester.state())))
+        assert max(later - earlier for earlier, later in pairwise(sizes)) < 4000
+        assert sizes[-1] < 25_000
+
     def test_choices_and_ints(self) -> None:
         """Every kind of parameter comes in its type."""
         space = [
@@ -101,6 +125,76 @@ class TestSuggester:
             assert trial.parameters["b"] in ("u", "v", "w")
             assert 1e-4 <= trial.parameters["c"] <= 1.0
             assert trial.parameters["d"] == 8
+
+
+class TestLedger:
+    """Ax in core's searches over rounds, with the state in a tracker base."""
+
+    @staticmethod
+    def booth(trial: SearchTrial) -> AppResults:
+        """Return what a trial over Booth's function would report."""
+        x1, x2 = trial.parameters["x1"], trial.parameters["x2"]
+        value = (x1 + 2 * x2 - 7) ** 2 + (2 * x1 + x2 - 5) ** 2
+        results = {str(trial.index): {"booth_eval": float(value)}}
+        return AppResults(f"local://test/{trial.index}", AppState.SUCCEEDED, results)
+
+    def test_rounds_go_on_in_another_process(self, base: str) -> None:
+        """Each round asked of a fresh ledger gives new trials; asked again, the same ones; then no more."""
+        given = search(trials=5, parallelism=2, seed=4)
+        seen: list[SearchTrial] = []
+        for number in range(SearchLedger(given, base).rounds):
+            trials = SearchLedger(given, base).suggest(number)
+            assert SearchLedger(given, base).suggest(number) == trials
+            for trial in trials:
+                SearchLedger(given, base).observe(trial.index, self.booth(trial))
+            seen += trials
+        assert [trial.index for trial in seen] == [0, 1, 2, 3, 4]
+        assert len({tuple(trial.parameters.items()) for trial in seen}) == 5
+        ledger = SearchLedger(given, base)
+        assert ledger.suggest(ledger.rounds) == []
+        found = ledger.best()
+        assert found is not None
+        assert found[1] == min(self.booth(trial).value("booth_eval", trial.index) for trial in seen)
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(900)
+    def test_better_than_random(self, tmp_path: Path) -> None:
+        """With as many trials, Ax comes closer to Booth's minimum than the random suggester, and its state is small."""
+        found: dict[str, list[float]] = {"random": [], "ax": []}
+        for suggester, seed in product(found, range(3)):
+            given = search(trials=24, parallelism=2, seed=seed, suggester=suggester)
+            base = str(tmp_path / suggester / str(seed))
+            for number in range(SearchLedger(given, base).rounds):
+                ledger = SearchLedger(given, base)
+                for trial in ledger.suggest(number):
+                    ledger.observe(trial.index, self.booth(trial))
+            best = SearchLedger(given, base).best()
+            assert best is not None
+            found[suggester].append(best[1])
+        sizes = [path.stat().st_size for path in (tmp_path / "ax" / "0" / "search" / "rounds").iterdir()]
+        print(found, max(sizes))
+        assert median(found["ax"]) < median(found["random"])
+        assert max(sizes) < 100_000
+
+
+def test_models_compute_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While trials are proposed PyTorch has one thread, and afterwards what it had; the environment's wish wins."""
+    import torch
+
+    from transload_ax.threads import one_thread
+
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    try:
+        torch.set_num_threads(2)
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        with one_thread():
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 class TestPictures:
@@ -118,6 +212,18 @@ class TestPictures:
         assert "best" in page
         assert 'src="https://' not in page
         assert plot_experiment(made, tmp_path / "only.png") == [tmp_path / "only.png"]
+
+    def test_failed_trials_are_in_both(self, experiment: Callable[..., Any], sobol: Any, tmp_path: Path) -> None:
+        """Trials without a value are marked, and their names are in the page."""
+        from transload_ax import plot_experiment, run_experiment
+
+        made = experiment("ax_components:fails_below_zero")
+        run_experiment(made, 6, 3, generation_strategy=sobol(), tolerated_failure_rate=0.9)
+        bad = [trial.index for trial in made.trials.values() if trial.status.is_failed]
+        _, html = plot_experiment(made, tmp_path / "picture")
+        page = html.read_text()
+        assert bad
+        assert all(f"trial {index}: failed" in page for index in bad)
 
     def test_nothing_to_draw(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
         """Without a completed trial there is no picture, but a word."""

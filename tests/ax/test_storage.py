@@ -41,7 +41,7 @@ class Scene:
             "sql": self.sql if sql else None,
         }
         done = subprocess.run(
-            [sys.executable, "-m", "ax_child", json.dumps(request)], capture_output=True, timeout=120, check=False
+            [sys.executable, "-m", "ax_child", json.dumps(request)], capture_output=True, timeout=240, check=False
         )
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
 
@@ -64,7 +64,8 @@ def scene(tmp_path: Path, transload_home: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "moment", ["before submit", "after submit", "while it stores", "while trials run", "after an end"]
+    "moment",
+    ["before submit", "after submit", "while it stores", "while it adds", "while trials run", "after an end"],
 )
 def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
     """Wherever the optimiser is killed, another one finishes the search; each trial has one job, and its own result."""
@@ -121,6 +122,91 @@ def test_all_classes_round_trip(experiment: Callable[..., Any], tmp_path: Path, 
     assert loaded.metrics["accuracy"].lower_is_better is False
     assert plan is not None
     assert more["note"] == "ä"
+
+
+def test_added_trials_are_part_of_the_snapshot(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
+    """Trials that were added are loaded with the rest, once, and the strategy goes on behind them."""
+    from transload_ax import Snapshot
+
+    made, plan, kept = experiment(), sobol(), Snapshot(tmp_path / "kept.json")
+    with pytest.raises(ConfigError, match="as a whole first"):
+        kept.add([], plan)
+
+    def propose() -> Any:
+        return made.new_trial(generator_run=plan.gen(experiment=made, num_trials=1, n=1)[0][0])
+
+    propose()
+    kept.save(made, plan)
+    for _ in range(2):
+        kept.add([propose()], plan)
+    lines = tmp_path / "kept.json.trials"
+    written = lines.read_text()
+    lines.write_text(f'{written}{{"schema": 1, "tri')  # and a killed writer's half of a line
+    loaded, again, _ = kept.load()
+    assert loaded == made
+    following = again.gen(experiment=loaded, num_trials=1, n=1)[0][0].arms  # type: ignore[union-attr]
+    kept.save(made, plan)
+    assert not lines.exists()
+    lines.write_text(written)  # as if killed before it could be removed
+    loaded, again, _ = kept.load()
+    assert loaded == made
+    assert again.gen(experiment=loaded, num_trials=1, n=1)[0][0].arms == following  # type: ignore[union-attr]
+    assert plan.gen(experiment=made, num_trials=1, n=1)[0][0].arms == following
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_data_round_trips(special: bool, experiment: Callable[..., Any], tmp_path: Path) -> None:
+    """Means, errors and steps come back as they were, as precise as they were, also in Ax's own reading."""
+    import math
+
+    import pandas as pd
+    from ax.core.arm import Arm
+    from ax.core.data import Data
+
+    from transload_ax import Snapshot
+
+    made = experiment()
+    rows: list[dict[str, Any]] = []
+    for index in range(3):
+        made.new_trial().add_arm(Arm(parameters={"x": float(index)}))
+        for step in range(2):
+            value = {"mean": index + 1 / 3, "sem": math.nan if index else 0.125, "step": float(step)}
+            rows.append({"trial_index": index, "arm_name": f"{index}_0", "metric_name": "loss", **value})
+        rows[-1] = {**rows[-1], "metric_name": "ä", "step": math.nan}
+    table = pd.DataFrame.from_records(rows).assign(metric_signature="loss")
+    if special:
+        table = table.assign(n=3)
+    made.attach_data(Data(df=table))
+    kept = Snapshot(tmp_path / "kept.json")
+    kept.save(made)
+    found = kept.load()[0].data.full_df
+    pd.testing.assert_frame_equal(found, made.data.full_df, rtol=1e-9 if special else 1e-15, check_dtype=False)
+
+
+def test_what_changes_is_stored_again(experiment: Callable[..., Any], tmp_path: Path) -> None:
+    """Each save holds what is in a trial at that time, though parts of it were encoded before."""
+    from ax.core.arm import Arm
+
+    from transload_ax import Snapshot
+
+    made, kept = experiment(), Snapshot(tmp_path / "kept.json")
+    trial = made.new_trial()
+    changes: list[Callable[[], Any]] = [
+        lambda: trial.add_arm(Arm(parameters={"x": 1.0})),
+        lambda: trial.mark_staged(),
+        lambda: trial.mark_running(no_runner_required=True),
+        lambda: trial.run_metadata.update(a={"deep": [1]}),
+        lambda: trial.run_metadata["a"]["deep"].append(2),
+        lambda: trial.mark_failed(reason="bad"),
+        lambda: trial.update_stop_metadata({"reason": "none"}),
+        lambda: setattr(made, "description", "other"),
+    ]
+    for change in changes:
+        change()
+        kept.save(made)
+        assert kept.load()[0] == made
+        loaded = kept.load()[0].trials[0]
+        assert (loaded.run_metadata, loaded.status_reason) == (trial.run_metadata, trial.status_reason)
 
 
 def test_component_that_is_gone_can_still_be_loaded(experiment: Callable[..., Any], tmp_path: Path) -> None:

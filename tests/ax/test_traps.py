@@ -36,6 +36,14 @@ def forget(runner: Any) -> None:
     del runner._process
 
 
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def new_trial(experiment: Any, x: float = 1.0, **more: Any) -> Any:
     """Add a trial of one arm."""
     from ax.core.arm import Arm
@@ -147,11 +155,34 @@ class TestIdempotence:
         first = made.runner.run(trial)
         forget(made.runner)
         again = made.runner.clone()
-        assert again.apps.live == {}
+        assert again.trials.apps.live == {}
         trial.run_metadata.clear()
         assert again.namespace == made.runner.namespace
         assert again.run(trial) == first
         assert len(host_runner("ax").list("local")) == 1
+
+    def test_run_multiple_finds_what_was_submitted(
+        self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that cannot be submitted stops the rest; called again, each is submitted once."""
+        made = experiment()
+        trials = [new_trial(made, x) for x in (0.0, 1.0, 2.0)]
+        runner = host_runner("ax")
+        schedule, calls = runner.schedule, [0]
+
+        def fails_once(info: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == 2:
+                raise SubmitError("full", transient=True)
+            return schedule(info)
+
+        monkeypatch.setattr(runner, "schedule", fails_once)
+        with pytest.raises(SubmitError):
+            made.runner.run_multiple(trials)
+        found = made.runner.run_multiple(trials)
+        assert sorted(found) == [0, 1, 2]
+        assert len({each["transload_app_handle"] for each in found.values()}) == 3
+        assert len(runner.list("local")) == 3
 
     def test_failed_submit_is_retried_by_ax_without_a_second_job(
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
@@ -172,6 +203,22 @@ class TestIdempotence:
         orchestrate(made).run_n_trials(1)
         assert statuses(made) == {0: "COMPLETED"}
         assert len(runner.list("local")) == 1
+
+    def test_failure_that_was_never_stored(self, experiment: Callable[..., Any], eventually: Any) -> None:
+        """A job that failed after its optimiser died is not started again by whoever runs the trial next."""
+        made = experiment("ax_components:ends", constants={"how": "fail"})
+        trial = new_trial(made)
+        first = made.runner.run(trial)
+        eventually(lambda: host_runner("ax").status(first["transload_app_handle"]).is_terminal())  # type: ignore[union-attr]
+        forget(made.runner)
+        trial.run_metadata.pop("transload_app_handle", None)
+        trial.run_metadata["transload_attach"]["handle"] = None  # as it was stored before the submit
+        assert made.runner.run(trial) == first
+        trial.update_run_metadata(first)
+        trial.mark_staged()
+        assert {status.name for status in made.runner.poll_trial_status([trial])} == {"FAILED"}
+        assert "exit code 3" in made.runner.poll_exception(trial)
+        assert len(host_runner("ax").list("local")) == 1
 
     def test_same_number_other_parameters(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
         """An optimiser that died before it was saved may number another trial alike: the old app is ended, not used."""
@@ -314,7 +361,13 @@ class TestEndings:
             assert part in trial.status_reason
 
     @pytest.mark.parametrize(
-        ("how", "word"), [("nothing", "there is nothing"), ("nan", "nan"), ("text", "must be a number")]
+        ("how", "word"),
+        [
+            ("nothing", "there is nothing"),
+            ("nan", "is nan"),
+            ("infinite", "is inf"),
+            ("text", "must be a number"),
+        ],
     )
     def test_metric_missing_or_senseless(
         self, how: str, word: str, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
@@ -338,13 +391,29 @@ class TestEndings:
         assert frame["mean"].tolist() == [made.trials[0].arm.parameters["x"]]
         assert frame["sem"].tolist() == [0.5]
 
-    def test_cancelled_elsewhere(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
-        """Somebody cancels the job: ABANDONED, with a reason."""
+    def test_cancelled_elsewhere(self, experiment: Callable[..., Any], sobol: Any, gate: Path, eventually: Any) -> None:
+        """Somebody cancels the job of a running search: that trial is ABANDONED and says so, the search goes on."""
+        import threading
+
+        from transload_ax import run_experiment
+
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
-        trial = new_trial(made).run()
-        host_runner("ax").cancel(handle_of(made))
-        eventually(lambda: "ABANDONED" in {s.name for s in made.runner.poll_trial_status([trial])})
-        assert "CANCELLED" in made.runner.poll_exception(trial)
+
+        def cancel() -> None:
+            try:
+                eventually(lambda: 1 in made.trials and made.trials[1].status.is_running, 60)
+                host_runner("ax").cancel(handle_of(made, 1))
+                eventually(lambda: made.trials[1].status.is_abandoned, 60)
+            finally:
+                gate.touch()
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        run_experiment(made, 3, 2, generation_strategy=sobol())
+        thread.join()
+        assert statuses(made) == {0: "COMPLETED", 1: "ABANDONED", 2: "COMPLETED"}
+        assert "CANCELLED" in made.trials[1].status_reason
+        assert handle_of(made, 1) in made.trials[1].status_reason
 
     def test_too_many_failures_leave_no_job(
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], eventually: Any
@@ -404,47 +473,41 @@ class TestEarlyStopping:
     """Trap 7: early stopping works with the orchestrator, and ends processes."""
 
     def test_early_stopping_ends_the_process(
-        self, experiment: Callable[..., Any], sobol: Any, gate: Path, eventually: Any
+        self, experiment: Callable[..., Any], sobol: Any, gate: Path, tmp_path: Path, eventually: Any
     ) -> None:
-        """A bad trial is EARLY_STOPPED while it runs, and its process is gone."""
+        """A bad trial is EARLY_STOPPED while it runs, and its process is gone before the search ends."""
+        import threading
+
         from ax.core.arm import Arm
         from ax.early_stopping.strategies import ThresholdEarlyStoppingStrategy
 
         from transload_ax import run_experiment
 
-        made = experiment("ax_components:curve", constants={"gate": str(gate)}, curve=True)
+        marks = tmp_path / "marks"
+        marks.mkdir()
+        made = experiment("ax_components:curve", constants={"gate": str(gate), "marks": str(marks)}, curve=True)
         for x in (3.0, 0.0):
             made.new_trial().add_arm(Arm(parameters={"x": x}))
         stopping = ThresholdEarlyStoppingStrategy(metric_threshold=1.5, min_progression=2, min_curves=0)
+        gone: list[bool] = []
 
-        def open_gate() -> None:
-            if made.trials[0].status.is_early_stopped:
+        def watch() -> None:
+            # the good trial waits for the gate, so that the search is under way for as long as this looks
+            try:
+                eventually(lambda: made.trials[0].status.is_early_stopped, 60)
+                pid = next(int(name.partition("-")[2]) for name in os.listdir(marks) if name.startswith("0-"))
+                eventually(lambda: not is_alive(pid), 60)
+                gone.append(not made.trials[1].status.is_terminal)
+            finally:
                 gate.touch()
 
-        save = made.runner.stop
-
-        def stop(trial: Any, reason: str | None = None) -> Any:
-            found = save(trial, reason)
-            gate_opens.append(trial.index)
-            return found
-
-        gate_opens: list[int] = []
-        made.runner.stop = stop
-        status = made.trials[0]
-
-        import threading
-
-        def opener() -> None:
-            eventually(lambda: status.status.is_early_stopped, 30)
-            eventually(lambda: host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED, 30)  # type: ignore[union-attr]
-            gate.touch()
-
-        thread = threading.Thread(target=opener)
+        thread = threading.Thread(target=watch)
         thread.start()
         run_experiment(made, 2, 2, generation_strategy=sobol(), early_stopping=stopping)
         thread.join()
+        assert gone == [True]
         assert statuses(made) == {0: "EARLY_STOPPED", 1: "COMPLETED"}
-        assert gate_opens == [0]
+        assert host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED  # type: ignore[union-attr]
         assert made.metrics["loss"].lower_is_better is True
 
     def test_curve_points(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
@@ -572,6 +635,8 @@ class TestArguments:
             ({"parameters": ["z:float:0:1"]}, ["search space", "'z'"]),
             ({"parameters": ["y:float:0:1"]}, ["'x'"]),
             ({"constants": {"x": 1.0}}, ["'x'", "component_const_params"]),
+            ({"parameters": ["x:float:0:1", "trial_idx:int:0:5"]}, ["search space", "'trial_idx'", "automatically"]),
+            ({"constants": {"trial_idx": 3}}, ["component_const_params", "'trial_idx'"]),
             ({"constants": {"yy": 1.0}}, ["component_const_params", "'yy'"]),
             ({"constants": {"y": "many"}}, ["y", "many"]),
             ({"component": "ax_components:ends", "parameters": ["x:float:0:1", "how:int:1:5"]}, ["'how'", "int"]),

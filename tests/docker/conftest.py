@@ -17,7 +17,7 @@ from transload.specs import AppDef, Role
 
 def _load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(
-        f"transload_docker_tests_{name}", Path(__file__).with_name(f"{name}.py")
+        f"transload_docker_tests_{name}", Path(__file__).parents[1] / f"{name}.py"
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -29,7 +29,7 @@ def _load(name: str) -> ModuleType:
 @pytest.fixture(scope="session")
 def private_engine() -> Iterator[Any]:
     """The engine of this test process."""
-    engine = _load("private_engine").PrivateEngine()
+    engine = _load("private_engine").PrivateEngine(in_memory=True)
     try:
         engine.start()
         yield engine

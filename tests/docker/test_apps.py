@@ -197,9 +197,10 @@ def test_description(runner: Runner, shell: Any) -> None:
 
 def test_timestamps_and_container_name(runner: Runner, shell: Any) -> None:
     """A replica's status tells when it ran, and in which container."""
-    handle = runner.run(shell("sleep 0.3"), "docker")
+    handle = runner.run(shell("sleep 1"), "docker")
     (replica,) = ends(runner, handle).roles[0].replicas
-    assert 0.1 < replica.end_time - replica.start_time < 60  # two clocks: the shell's and the engine's
+    # the engine notes the start when the program runs already, under load noticeably so
+    assert time.time() - 300 < replica.start_time < replica.end_time
     assert replica.hostname == f"{parse_app_handle(handle).app_id}.main.0.0"
 
 
@@ -216,12 +217,12 @@ def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
 
 def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
     """SIGTERM is ignored: killed after the grace period; the cancel itself returned at once."""
-    handle = runner.run(shell("trap '' TERM; echo up; while true; do sleep 1; done"), "docker", {"grace_period": 5.0})
+    handle = runner.run(shell("trap '' TERM; echo up; while true; do sleep 1; done"), "docker", {"grace_period": 3.0})
     tail = runner.log_lines(handle, "main", should_tail=True)
     assert next(tail) == "up\n"
-    begin = time.monotonic()
     runner.cancel(handle)
-    assert time.monotonic() - begin < 4
+    found = runner.status(handle)
+    assert found is not None and not found.is_terminal()  # the cancel did not wait for the end
     status = ends(runner, handle, AppState.CANCELLED)
     assert status.roles[0].replicas[0].exit_code == -9
     assert list(tail) == []
@@ -271,3 +272,17 @@ def test_prune(runner: Runner, shell: Any) -> None:
     assert scheduler.prune(dry_run=True) == [parse_app_handle(ended).app_id]
     assert scheduler.prune(older_than=0.0) == [parse_app_handle(ended).app_id]
     assert runner.status(ended) is None and runner.status(running) is not None
+
+
+def test_prune_by_size(runner: Runner, shell: Any) -> None:
+    """The oldest ended apps go until the others take no more than the limit; what is small enough stays."""
+    handles = []
+    for megabytes in (3, 1, 2):
+        handles.append(runner.run(shell(f"head -c {megabytes}000000 /dev/zero > /tmp/x; echo x"), "docker"))
+        ends(runner, handles[-1])
+    ids = [parse_app_handle(handle).app_id for handle in handles]
+    scheduler: Any = runner.scheduler("docker")
+    assert scheduler.prune(max_size=7_000_000) == []
+    assert scheduler.prune(max_size=3_500_000, dry_run=True) == ids[:1]
+    assert scheduler.prune(older_than=3600.0, max_size=2_500_000) == ids[:2]
+    assert runner.status(handles[2]) is not None

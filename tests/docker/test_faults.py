@@ -189,11 +189,42 @@ def test_watch_has_one_thread_and_a_descriptor(runner: Runner, shell: Any) -> No
     assert threading.active_count() == before
 
 
-def test_waiting_is_prompt(runner: Runner, shell: Any) -> None:
-    """The end is seen when it happens, not at the next tick of a clock."""
-    handle = runner.run(shell("sleep 1"), "docker")
-    status = ends(runner, handle)
-    assert time.time() - status.roles[0].replicas[0].end_time < 4
+def test_a_watch_that_is_closed_at_once_leaves_nothing_open(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed before its thread came to read, it closes the connection all the same."""
+    import transload_docker.watch as module
+
+    class NeverReads:
+        """A feeder whose thread is not given any time."""
+
+        def __init__(self, *arguments: Any) -> None:
+            pass
+
+        def stop(self) -> None:
+            """Stop what has not begun."""
+
+    scheduler: Any = runner.scheduler("docker")
+    scheduler.list()
+    monkeypatch.setattr(module, "Feeder", NeverReads)
+    watch = scheduler.watch()
+    stream = watch._first  # held, so that nothing but closing closes it
+    assert not stream._response.raw.closed
+    watch.close()
+    assert stream._response.raw.closed
+
+
+def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
+    """The end is seen because the engine tells of it: with no other reason to look, waiting ends all the same."""
+    app_id = parse_app_handle(runner.run(shell("sleep 1"), "docker")).app_id
+    watch: Any = runner.scheduler("docker").watch()
+    try:
+        watch.update([app_id])
+        scheduler, looks = runner.scheduler("docker"), 0
+        while not (found := scheduler.describe(app_id)) or not found.status.is_terminal():
+            assert watch.wait(60) == {app_id}  # told, not timed out
+            looks += 1
+        assert looks < 20  # and not told of nothing again and again
+    finally:
+        watch.close()
 
 
 async def test_wait_async(runner: Runner, shell: Any) -> None:

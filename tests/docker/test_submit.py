@@ -135,6 +135,17 @@ def test_own_id_leaves_nothing(runner: Runner, shell: Any, engine: Any) -> None:
     assert nothing_left(engine)
 
 
+def test_cancel_leaves_nothing_behind(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:
+    """A cancelled app runs nothing and keeps no network, only its logs; deleted, it has never been."""
+    handle = runner.run(shell("echo up; sleep 300", replicas=3), "docker", {"grace_period": 0.5})
+    runner.cancel(handle)
+    assert ends(runner, handle) is AppState.CANCELLED
+    assert engine.client.containers() == []
+    eventually(lambda: not engine.client.networks(names=["transload."]), timeout=30)
+    runner.delete(handle)
+    assert nothing_left(engine)
+
+
 _DIES = """
 import os, sys
 import transload_docker.submit as submit

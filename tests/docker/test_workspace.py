@@ -89,3 +89,10 @@ def test_image_keeps_its_own_settings(runner: Runner, shell: Any, engine: Any, t
         for name in images(engine):
             engine.client.remove_image(name, force=True)
         engine.client.remove_image("tl-test-based:1", force=True)
+
+
+def test_image_without_a_program_gets_none(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None:
+    """A base without an entrypoint has none afterwards: with ``image_entrypoint`` the role's program is what runs."""
+    (tmp_path / "f").write_text("")
+    app = shell("ls")
+    assert run(runner, app, tmp_path, image_entrypoint=True) == ["f\n"]

@@ -8,7 +8,7 @@ import sys
 import docker
 import row
 
-sys.path.insert(0, str(row.TESTS / "docker"))
+sys.path.insert(0, str(row.TESTS))
 
 from private_engine import PrivateEngine
 

@@ -3,7 +3,8 @@
     python table.py local=PYTHON slurm=PYTHON …
 
 Each engine's row is made by ``run_<engine>.py`` with that engine's own Python, since hosts cannot share an environment.
-The exit status tells whether all rows are there, all succeeded, and all accuracies are equal, bit for bit.
+An engine that is not on this machine is said to be not run, with the reason, unless TRANSLOAD_REQUIRE names it. The
+exit status tells whether all other rows are there, all succeeded, and all accuracies are equal, bit for bit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import engines
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = ("engine", "handle", "state", "host", "accuracy", "seconds")
@@ -58,11 +63,22 @@ def render(rows: list[dict[str, Any]]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
+def _missing(engine: str) -> str | None:
+    """Return why an engine cannot run here, or None."""
+    if engine == "slurm" and os.geteuid() != 0:
+        return "the fake GPUs of the test cluster are device files, which root alone can make"
+    return engines.missing(engine) if engine in engines.ENGINES else None
+
+
 def main(arguments: list[str]) -> int:
     """Run what the arguments name; return the exit status."""
     rows = []
     for argument in arguments:
         engine, _, python = argument.partition("=")
+        why = _missing(engine)
+        if why is not None and engine not in engines.required():
+            print(f"not run: {engine}: {why}", file=sys.stderr, flush=True)
+            continue
         print(f"{engine} …", file=sys.stderr, flush=True)
         rows.append(run(engine, python))
     print(render(rows))

@@ -18,6 +18,8 @@ import time
 import uuid
 from typing import Any
 
+from fake_api import ApiError, merge_patch, ranges  # type: ignore[import-not-found]
+from fake_jobsets import JobSets, defaulted  # type: ignore[import-not-found]
 from fake_pods import Process, container_environment, expanded, now_text  # type: ignore[import-not-found]
 
 KINDS = {
@@ -28,57 +30,11 @@ KINDS = {
     "events": ("Event", "v1"),
     "namespaces": ("Namespace", "v1"),
     "jobs": ("Job", "batch/v1"),
+    "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
 }
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
-
-
-class ApiError(Exception):
-    """An answer that is not a success."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.reason = status, reason
-
-
-def selected(item: dict[str, Any], labels: str, fields: str) -> bool:
-    """Tell whether an object matches selectors of labels and fields."""
-    have = item["metadata"].get("labels") or {}
-    rest = labels
-    while rest:
-        name, _, after = rest.partition(" in (")
-        if after and "," not in name and "=" not in name:
-            choice, _, rest = after.partition(")")
-            if have.get(name) not in choice.split(","):
-                return False
-            rest = rest.lstrip(",")
-            continue
-        part, _, rest = rest.partition(",")
-        key, equals, value = part.partition("=")
-        if (equals and have.get(key) != value) or (not equals and key not in have):
-            return False
-    for part in filter(None, fields.split(",")):
-        key, _, value = part.partition("=")
-        found: Any = item
-        for step in key.split("."):
-            found = (found or {}).get(step)
-        if found != value:
-            return False
-    return True
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """Return ``target`` with a merge patch (RFC 7386) applied."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
 
 
 class Cluster:
@@ -96,6 +52,7 @@ class Cluster:
         self.fail: dict[tuple[str, str], ApiError] = {}
         self.namespaces = namespaces
         self.open = True
+        self.jobsets: JobSets | None = JobSets(self)  # None: not installed
         self._dirty = threading.Event()
         self._thread = threading.Thread(target=self._control, daemon=True)
         self._thread.start()
@@ -138,6 +95,8 @@ class Cluster:
             item["spec"].setdefault("suspend", False)
             labels = item["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})
             labels.update({"batch.kubernetes.io/job-name": metadata["name"], "job-name": metadata["name"]})
+        if plural == "jobsets":
+            defaulted(item)
         self.save(plural, item, "ADDED")
         return item
 
@@ -179,17 +138,19 @@ class Cluster:
         item = self.get(plural, namespace, name)
         if plural == "pods":
             self.end_pod(item)
-        elif plural == "jobs" and policy == "Foreground":
+        elif plural in ("jobs", "jobsets") and policy == "Foreground":
             if not item["metadata"].get("deletionTimestamp"):
                 item["metadata"].update(deletionTimestamp=now_text(), finalizers=["foregroundDeletion"])
                 self.save(plural, item)
         else:
             self.save(plural, item, "DELETED")
-            self._collect(item["metadata"]["uid"])
+            self.collect(item["metadata"]["uid"])
 
-    def _collect(self, uid: str) -> None:
+    def collect(self, uid: str) -> None:
+        """Delete what an object owned that is gone."""
         for (plural, namespace, name), item in list(self.objects.items()):
-            if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ()):
+            owners = item["metadata"].get("ownerReferences") or ()
+            if any(owner["uid"] == uid for owner in owners) and (plural, namespace, name) in self.objects:
                 self.delete(plural, namespace, name)
 
     def compact(self) -> None:
@@ -308,6 +269,10 @@ class Cluster:
                 for job in self.items("jobs"):
                     if self.open:
                         self._reconcile(job)
+                for item in self.items("jobsets"):
+                    if self.open and self.jobsets is not None:
+                        deleted = item["metadata"].get("deletionTimestamp")
+                        (self.jobsets.remove if deleted else self.jobsets.reconcile)(item)
 
     def _pods_of(self, job: dict[str, Any]) -> list[dict[str, Any]]:
         uid = job["metadata"]["uid"]
@@ -329,7 +294,8 @@ class Cluster:
         if any(each["type"] in ("Complete", "Failed") for each in job["status"].get("conditions", ())):
             return
         if job["spec"]["suspend"]:
-            job["status"]["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
+            if not any(each["type"] == "Suspended" for each in job["status"].get("conditions", ())):
+                job["status"]["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
             for pod in pods:
                 self.end_pod(pod)
         else:
@@ -348,7 +314,7 @@ class Cluster:
             job["began"] = time.monotonic()
         status["conditions"] = [each for each in status.get("conditions", ()) if each["type"] != "Suspended"]
         done, failed, active, counts = self._tally(spec, pods)
-        status["completedIndexes"], status["failedIndexes"] = _ranges(done), _ranges(failed)
+        status["completedIndexes"], status["failedIndexes"] = ranges(done), ranges(failed)
         status["active"] = len(active)
         status["ready"] = sum(pod["status"]["phase"] == "Running" for pod in active)
         limit = spec.get("activeDeadlineSeconds")
@@ -407,14 +373,3 @@ class Cluster:
             process.signal(signal.SIGKILL)
         for process in running:
             process.join()
-
-
-def _ranges(numbers: set[int]) -> str:
-    """Write indexes as a Job's status does: ``0,2-4``."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

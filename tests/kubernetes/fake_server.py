@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from fake_cluster import KINDS, ApiError, Cluster, selected  # type: ignore[import-not-found]
+from fake_api import ApiError, selected  # type: ignore[import-not-found]
+from fake_cluster import KINDS, Cluster  # type: ignore[import-not-found]
 
-GROUPS = {"v1": ("/api/v1", [name for name in KINDS if name != "jobs"]), "batch/v1": ("/apis/batch/v1", ["jobs"])}
+JOBSETS = "jobset.x-k8s.io/v1alpha2"
+PREFIXES = {"v1": "/api/v1", "batch/v1": "/apis/batch/v1", JOBSETS: f"/apis/{JOBSETS}"}
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
@@ -66,24 +68,35 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/api":
             self._answer({"kind": "APIVersions", "versions": ["v1"]})
         elif path == "/apis":
-            version = {"groupVersion": "batch/v1", "version": "v1"}
-            group = {"name": "batch", "versions": [version], "preferredVersion": version}
-            self._answer({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]})
-        elif path in ("/api/v1", "/apis/batch/v1"):
-            version = "v1" if path == "/api/v1" else "batch/v1"
+            groups = []
+            for version in self._versions():
+                name, _, short = version.rpartition("/")
+                row = {"groupVersion": version, "version": short}
+                if name:
+                    groups.append({"name": name, "versions": [row], "preferredVersion": row})
+            self._answer({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+        elif path in (PREFIXES[version] for version in self._versions()):
+            version = next(version for version, prefix in PREFIXES.items() if prefix == path)
             rows = [
-                {"name": name, "singularName": "", "namespaced": True, "kind": KINDS[name][0], "verbs": VERBS}
-                for name in GROUPS[version][1]
+                {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": VERBS}
+                for name, (kind, group) in KINDS.items()
+                if group == version
             ]
             self._answer({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": rows})
+        elif path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":
+            self._answer({"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "tester"}}}, 201)
         elif path.endswith("/selfsubjectaccessreviews"):
             self._answer({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}, 201)
         else:
             return False
         return True
 
+    def _versions(self) -> list[str]:
+        return [version for version in PREFIXES if version != JOBSETS or self.cluster.jobsets is not None]
+
     def _resource(self, path: str, query: dict[str, str], body: dict[str, Any]) -> None:
-        for prefix in ("/api/v1/", "/apis/batch/v1/"):
+        for version in self._versions():
+            prefix = f"{PREFIXES[version]}/"
             if path.startswith(prefix):
                 steps = [unquote(step) for step in path.removeprefix(prefix).split("/")]
                 break
@@ -96,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
         planned = self.cluster.fail.get((self.command, plural))
         if planned is not None:
             raise planned
-        if plural not in KINDS:
+        if plural not in KINDS or KINDS[plural][1] != version:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         if steps[2:] == ["log"]:
             self._log(namespace or "", name, query)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from transload.schedulers.api import Scheduler
+from transload.specs import CfgVal
 from transload.testing.schedulers import SchedulerConformance
 
 
@@ -26,4 +28,19 @@ class TestKubernetes(SchedulerConformance):
         """Return a scheduler on the cluster that KUBECONFIG names."""
         from transload_kubernetes.scheduler import create_scheduler
 
-        return create_scheduler("suite")
+        scheduler = create_scheduler("suite")
+        # not promised is that all start together; that all end with the first failure is, and the suite looks for it
+        scheduler.capabilities = replace(scheduler.capabilities, gangs=True)
+        return scheduler
+
+
+class TestJobSet(TestKubernetes):
+    """The same with a JobSet instead of Jobs, but for what that cannot express."""
+
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": True}
+
+    def make_scheduler(self, folder: Path) -> Scheduler:
+        """Return a scheduler that does not claim what option ``jobset`` rules out."""
+        scheduler = super().make_scheduler(folder)
+        scheduler.capabilities = replace(scheduler.capabilities, min_replicas=False)
+        return scheduler

@@ -68,6 +68,37 @@ def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
     assert judge(facts_of(roles, [failed, job("x", (1, 0)), job("y", (1, 0))]), NOW).restart == []
 
 
+def test_a_job_of_a_later_attempt_that_somebody_deletes_is_lost() -> None:
+    """It was noted that it was made: it is not made again, whatever retries are left; an old success does not count."""
+    roles = [RolePlan("x", 2, 2, 3, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
+    failed, good = (
+        job("x", condition="Failed", failedIndexes="0"),
+        job("y", condition="Complete", completedIndexes="0-1"),
+    )
+    again = job("x", (1, 0), condition="Complete", completedIndexes="0-1")
+    made = {"made.x.a1r0": "yes"}
+    assert judge(facts_of(roles, [failed, good, again], **made), NOW).restart == [("y", (1, 0))]  # half-made
+    lost = judge(facts_of(roles, [failed, good, again], **made, **{"made.y.a1r0": "yes"}), NOW)
+    assert lost.restart == [] and lost.stop is not None and "lost: the Job of role y" in lost.stop.msg
+
+
+def test_a_job_of_a_later_attempt_of_a_role_that_somebody_deletes_is_lost() -> None:
+    """The failure of the attempt before does not make it start again."""
+    roles = [RolePlan("x", 2, 2, 3, "ROLE")]
+    failed = job("x", condition="Failed", failedIndexes="0")
+    assert judge(facts_of(roles, [failed]), NOW).restart == [("x", (0, 1))]
+    lost = judge(facts_of(roles, [failed], **{"made.x.a0r1": "yes"}), NOW)
+    assert lost.restart == [] and lost.stop is not None and "lost" in lost.stop.msg
+
+
+def test_jobs_that_a_restart_has_ended_are_not_lost() -> None:
+    """A second restart of the app deletes Jobs of the first: they are gone because it was we who took them."""
+    roles = [RolePlan("x", 2, 2, 2, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
+    failed = [job("x", attempt, condition="Failed", failedIndexes="0") for attempt in ((0, 0), (1, 0))]
+    noted = {"made.x.a1r0": "yes", "made.y.a1r0": "yes"}
+    assert judge(facts_of(roles, failed, **noted), NOW).restart == [("x", (2, 0)), ("y", (2, 0))]
+
+
 def test_a_timeout_is_not_answered_by_a_retry() -> None:
     """A Job that took too long is not started again."""
     late = job("x", condition="Failed")

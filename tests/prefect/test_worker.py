@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,20 +40,24 @@ def _apps() -> list[Any]:
 
 
 def _deploy(host: Any, made: Any, eventually: Any) -> tuple[str, str]:
+    """Return the name of a new work pool, and the id of a deployment of the script's flow in it."""
     from transload_prefect import TransloadWorker
 
     pool = f"pool-{uuid4().hex[:6]}"
     template = TransloadWorker.get_default_base_job_template()
     host.post("/work_pools/", name=pool, type="transload", base_job_template=template)
     process = made.start(pool, str(made.path.parent))
-    eventually(lambda: process.poll() is not None, 60)
+    eventually(lambda: process.poll() is not None, 180)
     assert process.returncode == 0, made.log.read_text()[-3000:]
-    made.start(
-        sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "transload",
-        PREFECT_WORKER_QUERY_SECONDS="1", PREFECT_WORKER_PREFETCH_SECONDS="1",
-    )  # fmt: skip
     found = host.post("/deployments/filter", deployments={"name": {"any_": [pool]}})
     return pool, found[0]["id"]
+
+
+def _worker(made: Any, pool: str, name: str) -> Any:
+    return made.start(
+        sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "transload", "--name", name,
+        PREFECT_WORKER_QUERY_SECONDS="1", PREFECT_WORKER_PREFETCH_SECONDS="1",
+    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -57,19 +65,175 @@ def _deploy(host: Any, made: Any, eventually: Any) -> tuple[str, str]:
 def test_worker_end_to_end(host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
     """A work pool, a worker, a flow run launched through the local scheduler; another one is cancelled."""
     made = script(FLOW)
-    _, deployment = _deploy(host, made, eventually)
+    pool, deployment = _deploy(host, made, eventually)
+    _worker(made, pool, "one")
     run = host.post(f"/deployments/{deployment}/create_flow_run", parameters={})
-    eventually(lambda: host.flow_run(run["id"])["state_type"] == "COMPLETED", 120, made.log.read_text()[-2000:])
+    eventually(lambda: host.flow_run(run["id"])["state_type"] == "COMPLETED", 180, made.log.read_text()[-2000:])
     pid = host.flow_run(run["id"])["infrastructure_pid"]
     assert pid.startswith("local://prefect/prefect-")
-    eventually(lambda: any("in app" in line["message"] for line in host.logs(run["id"])), 10)
-    eventually(lambda: [each.state.name for each in _apps()] == ["SUCCEEDED"], 20)
+    eventually(lambda: any("in app" in line["message"] for line in host.logs(run["id"])), 180)
+    eventually(lambda: [each.state.name for each in _apps()] == ["SUCCEEDED"], 180)
 
     run = host.post(f"/deployments/{deployment}/create_flow_run", parameters={"gate": str(gate)})
-    eventually(lambda: host.flow_run(run["id"])["state_type"] == "RUNNING", 60)
+    eventually(lambda: host.flow_run(run["id"])["state_type"] == "RUNNING", 180)
     host.cancel(run["id"])
-    eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 60)
-    eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 60)
+    eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 180)
+    eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
+
+
+@pytest.mark.slow
+@pytest.mark.leaves_processes
+def test_a_worker_goes_on_for_one_that_was_killed(
+    host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
+) -> None:
+    """SIGKILL of the worker while apps run: the next of its name reports one killed, cancels one; no second job."""
+    made = script(FLOW)
+    pool, deployment = _deploy(host, made, eventually)
+    first = _worker(made, pool, "one")
+    runs = [
+        host.post(f"/deployments/{deployment}/create_flow_run", parameters={"gate": str(gate)})["id"] for _ in range(3)
+    ]
+    eventually(lambda: all(host.flow_run(each)["state_type"] == "RUNNING" for each in runs), 180)
+    handles = [host.flow_run(each)["infrastructure_pid"] for each in runs]
+    first.kill()
+    first.wait(timeout=10)
+    _worker(made, pool, "one")
+    for each in runs:
+        eventually(lambda run=each: any("looks after" in line["message"] for line in host.logs(run)), 180)
+    host.cancel(runs[0])
+    eventually(lambda: host.flow_run(runs[0])["state_type"] == "CANCELLED", 180)
+    # killed so that its process can tell nobody; the worker that saw it start is gone
+    _kill_hard(handles[1])
+    eventually(lambda: host.flow_run(runs[1])["state_type"] == "CRASHED", 180)
+    assert handles[1] in host.flow_run(runs[1])["state"]["message"]
+    gate.touch()
+    eventually(lambda: host.flow_run(runs[2])["state_type"] == "COMPLETED", 180)
+    eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
+    assert sorted(each.app_handle for each in _apps()) == sorted(handles)
+
+
+def _kill_hard(handle: str) -> None:
+    """SIGKILL the process of an app's replica."""
+    app_id = handle.rpartition("/")[2].encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"TRANSLOAD_APP_ID=" + app_id in environment:
+            os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _flow_run_of(host: Any, pool: str, worker: str, **state: Any) -> str:
+    """Return a flow run of a pool that a worker has submitted; nothing runs."""
+    from transload_prefect import TransloadWorker
+
+    template = TransloadWorker.get_default_base_job_template()
+    host.post("/work_pools/", name=pool, type="transload", base_job_template=template)
+    flow = host.post("/flows/", name="adopted")
+    deployment = host.post(
+        "/deployments/", name=pool, flow_id=flow["id"], work_pool_name=pool, entrypoint="absent.py:absent",
+        job_variables={"scheduler": "local", "command": "sleep 100"},
+    )  # fmt: skip
+    run = host.post(f"/deployments/{deployment['id']}/create_flow_run", state={"type": "PENDING", **state})
+    host.patch(f"/flow_runs/{run['id']}/labels", **{"prefect.worker.name": worker})
+    return str(run["id"])
+
+
+def _set_handle(host: Any, run: str, handle: str) -> None:
+    host.patch(f"/flow_runs/{run}", infrastructure_pid=handle)
+
+
+async def _soon(condition: Callable[[], Any], seconds: float = 100) -> Any:
+    """Wait for a condition without holding up the event loop."""
+    deadline = time.monotonic() + seconds
+    while not (value := await asyncio.to_thread(condition)):
+        assert time.monotonic() < deadline, "not in time"
+        await asyncio.sleep(0.05)
+    return value
+
+
+async def test_a_flow_run_whose_worker_died_before_the_submit(host: Any) -> None:
+    """It is submitted once; cancelled while its process has not begun, its app is cancelled."""
+    from transload_prefect import worker as module
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    run = _flow_run_of(host, pool, "one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "QUEUE_INTERVAL", 0.1)
+        async with module.TransloadWorker(work_pool_name=pool, name="one") as worker:
+            handle = await _soon(lambda: host.flow_run(run)["infrastructure_pid"])
+            for _ in range(2):
+                await worker.sync_with_backend()
+            await asyncio.to_thread(host.cancel, run)
+            await _soon(lambda: host.flow_run(run)["state_type"] == "CANCELLED")
+    assert [(each.app_handle, each.state.name) for each in _apps()] == [(handle, "CANCELLED")]
+
+
+async def test_a_flow_run_whose_worker_died_after_the_submit(host: Any, gate: Path) -> None:
+    """Its app is found; that it fails without a word of the flow run's own is said; no second app."""
+    from transload.specs import AppDef, Role
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    run = _flow_run_of(host, pool, "one")
+    command = f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 9"
+    app = AppDef("flow-run", [Role("flow", "", entrypoint="sh", args=["-c", command])])
+    handle = host_runner("prefect").run(app, "local")
+    _set_handle(host, run, handle)
+    async with TransloadWorker(work_pool_name=pool, name="one"):
+        await _soon(lambda: any("looks after" in line["message"] for line in host.logs(run)))
+        gate.touch()
+        await _soon(lambda: host.flow_run(run)["state_type"] == "CRASHED")
+    assert "exit code 9" in host.flow_run(run)["state"]["message"]
+    assert len(_apps()) == 1
+
+
+@pytest.mark.slow
+async def test_a_worker_that_prefect_takes_for_dead(host: Any) -> None:
+    """Flow runs of a worker of another name are left alone until Prefect shows it as offline."""
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    run = _flow_run_of(host, pool, "other")
+    host.post(f"/work_pools/{pool}/workers/heartbeat", name="other", heartbeat_interval_seconds=1)
+
+    def status() -> str:
+        workers = host.post(f"/work_pools/{pool}/workers/filter")
+        return str(next(each["status"] for each in workers if each["name"] == "other"))
+
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:
+        assert status() == "OFFLINE" or run not in {str(each) for each in worker._followed}
+        await _soon(lambda: status() == "OFFLINE", 120)
+        await worker.sync_with_backend()
+        handle = await _soon(lambda: host.flow_run(run)["infrastructure_pid"])
+        await worker.kill_infrastructure(handle, worker.job_configuration(), 5)
+        await _soon(lambda: host.flow_run(run)["state_type"] == "CRASHED")
+    assert [each.app_handle for each in _apps()] == [handle]
+
+
+async def test_what_others_look_after_is_left_alone(host: Any) -> None:
+    """Flow runs of a living worker, apps that cannot be seen from here, and other infrastructure are not touched."""
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    run = _flow_run_of(host, pool, "other")
+    elsewhere = host.post(
+        f"/deployments/{host.flow_run(run)['deployment_id']}/create_flow_run", state={"type": "PENDING"}
+    )
+    host.patch(f"/flow_runs/{elsewhere['id']}/labels", **{"prefect.worker.name": "one"})
+    _set_handle(host, elsewhere["id"], "local://prefect/not-of-this-machine")
+    host.post(f"/work_pools/{pool}/workers/heartbeat", name="other", heartbeat_interval_seconds=300)
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:
+        await worker.sync_with_backend()
+        await _soon(lambda: not worker._followed)
+        _set_handle(host, elsewhere["id"], "4711")
+        await worker.sync_with_backend()
+        await _soon(lambda: not worker._followed)
+    assert {host.flow_run(each)["state_type"] for each in (run, elsewhere["id"])} == {"PENDING"}
+    assert _apps() == []
 
 
 async def test_kill_infrastructure(host: Any) -> None:

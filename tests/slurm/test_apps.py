@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from transload.specs import (
     macros,
     parse_app_handle,
 )
+from transload_slurm import SlurmScheduler
 
 pytestmark = pytest.mark.engine("slurm")
 
@@ -142,7 +144,7 @@ def test_cancel_leaves_nothing_behind(
     mark = f"3{os.getpid()}"
     handle = runner.run(shell_app(f"setsid sleep {mark} & echo up; sleep {mark}"), "slurm")
     eventually(lambda: lines(runner, handle) == ["up\n"], 30)
-    assert _sleepers(mark) == 2
+    eventually(lambda: _sleepers(mark) == 2, 30)  # "up" is said before either has started
     runner.cancel(handle)
     status = ended(runner, handle)
     assert status.state is AppState.CANCELLED
@@ -237,8 +239,8 @@ def test_partition_that_does_not_exist(runner: Runner, shell_app: ShellApp, slur
 def test_waiting_says_why(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
     """A job in the queue is PENDING with Slurm's reason, and can be cancelled there."""
     handle = runner.run(shell_app("true"), "slurm", {"begin": "now+1hour"})
-    status = eventually(lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 20)
-    assert "BeginTime" in status.msg
+    status = eventually(lambda: (s := runner.status(handle)) and "BeginTime" in s.msg and s, 30)
+    assert status.state is AppState.PENDING
     runner.cancel(handle)
     assert ended(runner, handle).state is AppState.CANCELLED
 
@@ -344,6 +346,26 @@ def test_doctor(runner: Runner) -> None:
     assert "slurm" in checks["clients"][1]
     assert "UP" in checks["controller"][1]
     assert "main*" in checks["partitions"][1]
+
+
+def test_doctor_says_what_is_missing(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No controller, no usable folder, no clients: each is told in a line of its own, and nothing is raised."""
+    text = [line for line in cluster.conf.read_text().splitlines() if not line.startswith("SlurmctldPort")]
+    (tmp_path / "file").touch()
+    elsewhere = tmp_path / "slurm.conf"
+    with socket.socket() as taken, monkeypatch.context() as patch:
+        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        elsewhere.write_text("\n".join([*text, f"SlurmctldPort={taken.getsockname()[1]}", "MessageTimeout=2", ""]))
+        patch.setenv("SLURM_CONF", str(elsewhere))
+        patch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / "file"))
+        scheduler = SlurmScheduler("tests")
+        checks = {name: (well, text) for name, well, text in scheduler.diagnose()}
+        patch.setenv("PATH", str(tmp_path))
+        first = scheduler.diagnose()[0]
+    assert not checks["controller"][0] and checks["controller"][1]
+    assert not checks["folder"][0] and str(tmp_path / "file") in checks["folder"][1]
+    assert first[:2] == ("clients", False)
+    assert "sbatch" in first[2] and "squeue" in first[2]
 
 
 def test_digits_example(runner: Runner) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, CfgVal, Resource, RetryPolicy, Role, macros
 from transload_slurm import convert
-from transload_slurm.options import run_opts
+from transload_slurm.options import PER_JOB, PER_ROLE, run_opts
 
 
 def role(name: str = "main", **fields: Any) -> Role:
@@ -47,6 +47,19 @@ def test_several_roles_are_components() -> None:
     assert "--partition=gpu" in first
     assert "--partition=cpu" in second
     assert [part.srun[0] for part in request.roles] == ["--het-group=0", "--het-group=1"]
+
+
+def test_every_option_becomes_a_flag() -> None:
+    """Account, QOS, constraint and all others reach the script, each under its flag, once."""
+    values = {str: "some-thing", int: 2, bool: True}
+    tables = {**PER_ROLE, **PER_JOB}
+    cfg: dict[str, CfgVal] = {
+        name: "2:00:00" if name == "time" else values[kind] for name, (_, kind, _) in tables.items()
+    }
+    text = script(role(), cfg=cfg)
+    for name, (flag, kind, _) in tables.items():
+        wanted = flag if kind is bool else f"{flag}={cfg[name]}"
+        assert text.count(f"#SBATCH {wanted}\n") == 1, name
 
 
 def test_unset_and_zero_resources_are_left_to_slurm() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,10 +16,27 @@ pytest.importorskip("torch")
 SCRIPT = Path(__file__).parents[2] / "examples" / "ddp" / "train.py"
 
 
+@pytest.fixture
+def rendezvous_port() -> int:
+    """A free port below those that the system hands out to others in the seconds that torchrun takes to bind it."""
+    lowest = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    ceiling = int(lowest.read_text(encoding="ascii").split()[0]) if lowest.exists() else 32768
+    for port in random.sample(range(ceiling // 2, ceiling), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
+    pytest.fail(f"no free port among 100 from {ceiling // 2} to {ceiling}")
+
+
+@pytest.mark.timeout(300)  # beyond its own wait, whose failure shows what was printed
 @pytest.mark.parametrize(("shape", "world"), [("1x2", 2), ("2x1", 2)])
-def test_ddp_trains_the_digits(transload_home: Path, free_port: int, shape: str, world: int) -> None:
+def test_ddp_trains_the_digits(
+    transload_home: Path, tmp_path: Path, rendezvous_port: int, shape: str, world: int
+) -> None:
     """Processes in one replica, or replicas of one process: they find each other, learn, and report."""
-    arguments = ["--script", str(SCRIPT), "-j", shape, "--rdzv_port", str(free_port), "--", "--epochs", "8"]
+    # torchrun leaves a folder of logs in TMPDIR
+    own = ["--rdzv_port", str(rendezvous_port), "--env", f"TMPDIR={tmp_path}"]
+    arguments = ["--script", str(SCRIPT), "-j", shape, *own, "--", "--epochs", "8"]
     with get_runner() as runner:
         handle = runner.run_component("dist.ddp", arguments, "local")
         status = runner.wait(handle, timeout=240)

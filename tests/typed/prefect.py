@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import assert_type
 
+from transload.pipelines import Objective, Parameter, Search
 from transload.specs import AppDef
-from transload_prefect import AppJob, AppTask, app_task
+from transload_prefect import AppJob, AppTask, app_task, search_flow
 
 
 def component(value: int = 1) -> AppDef:
@@ -17,3 +18,9 @@ def by_task() -> None:
     """Check the task and the block."""
     assert_type(app_task(component, name="train"), AppTask)
     AppJob(component="module:component", args={"value": 2}).trigger()
+
+
+def by_search() -> None:
+    """Check the flow of a search."""
+    search = Search(component, [Parameter("value", "int", 0, 9)], Objective("loss"))
+    search_flow(search, retries=1).with_options(name="other")

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from transload.cli._quantities import duration_text
+from transload.runner import Runner
+
 REPORT = """
 import json, os
 base = os.environ["TRANSLOAD_TRACKER_BASE"]
@@ -31,6 +34,17 @@ def test_attached_run_shows_logs_states_and_the_end(invoke: Any, component_file:
     assert "transload log -f local://transload/job-" in err[1]
     assert err[-1].startswith("transload: SUCCEEDED after ")
     assert "\x1b" not in result.out + result.err
+
+
+def test_wait_for_an_ended_app_says_how_long_the_app_took(invoke: Any, started: Any) -> None:
+    """``wait`` tells the app's own time, from its submit to the end of its last replica, not the time of waiting."""
+    handle = started("import time; time.sleep(0.3)")
+    invoke("wait", handle)
+    with Runner() as runner:
+        description = runner.description(handle)
+    assert description is not None and description.created is not None
+    took = duration_text(description.status.roles[0].replicas[0].end_time - description.created)
+    assert f"SUCCEEDED after {took} " in invoke("wait", handle).err
 
 
 def test_last_line_without_newline(invoke: Any, component_file: str) -> None:

@@ -20,7 +20,7 @@ def suite(tmp_path: Path) -> Suite:
     """Run pytest on a text, with this repository's conftest next to it, in a process of its own."""
 
     def run(text: str, *, path: str | None = None, require: str = "") -> subprocess.CompletedProcess[str]:
-        for name in ("conftest.py", "engines.py"):
+        for name in ("conftest.py", "engines.py", "snippets.py"):
             shutil.copy(TESTS / name, tmp_path)
         (tmp_path / "test_it.py").write_text("import os, subprocess, sys, pytest\n" + text)
         (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    engine(name): x\n    leaves_processes: x\n")

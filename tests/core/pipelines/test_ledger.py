@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.pipelines import (
     Identity,
     Objective,
@@ -57,6 +57,19 @@ def test_rounds_stay_as_they_were(base: str) -> None:
         ledger.suggest(-1)
 
 
+def test_open_reads_what_is_there(base: str) -> None:
+    """Whoever has only the base reads the search out of it, and changes nothing; a base without a search is refused."""
+    with pytest.raises(ConfigError, match="holds no search"):
+        SearchLedger.open(base)
+    ledger = SearchLedger(search(), base)
+    trials = ledger.suggest(0)
+    ledger.observe(0, reported(3.5))
+    opened = SearchLedger.open(base)
+    assert opened.search == search()
+    assert opened.summary() == ledger.summary()
+    assert opened.best() == (trials[0], 3.5)
+
+
 def test_best_and_summary(base: str) -> None:
     """The best is the smallest objective; what failed has its reason; the end is reported under a key of its own."""
     ledger = SearchLedger(search(), base)
@@ -87,6 +100,18 @@ def test_another_search_is_refused(base: str) -> None:
     more = SearchLedger(search(trials=9, parallelism=4, scheduler="local"), base)
     assert [trial.index for trial in more.suggest(0)] == [0, 1]
     assert [trial.index for trial in more.suggest(1)] == [2, 3, 4, 5]
+
+
+def test_a_search_that_ended_goes_on_with_more_trials(base: str) -> None:
+    """Its end was written down; with more trials allowed there are more rounds, and those before stay."""
+    ledger = SearchLedger(search(trials=2), base)
+    first = ledger.suggest(0)
+    assert (ledger.suggest(1), ledger.suggest(2)) == ([], [])
+    more = SearchLedger(search(trials=5), base)
+    assert more.suggest(0) == first
+    rounds = [more.suggest(1), more.suggest(2), more.suggest(3)]
+    assert [[trial.index for trial in each] for each in rounds] == [[2, 3], [4], []]
+    assert [more.suggest(number) for number in (1, 2, 3)] == rounds
 
 
 def test_broken_records_are_named(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_scheduler_options_come_from_files_and_variables(tmp_path: Path) -> None
         ("scheduler = 3", "scheduler=3: must be a str"),
         ("schedulers = 3", "schedulers=3: must be a dict"),
         ("[schedulers]\nslurm = 3", r"schedulers\.slurm=3: must be a table"),
+        ("report = true", "report=True: must be a dict"),
         ("scheduler = ", "cannot be read as TOML"),
     ],
 )
@@ -88,6 +89,13 @@ def test_an_unknown_option_says_where_it_was_set(tmp_path: Path) -> None:
     (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartitoin = "main"\n')
     with pytest.raises(ConfigError, match=r"transload\.toml: schedulers\.slurm\.partitoin.*did you mean 'partition'"):
         load_settings(str(tmp_path), ENV).cfg("slurm", _opts())
+
+
+def test_the_table_of_the_report_holds_values(tmp_path: Path) -> None:
+    """Unlike the tables of schedulers and trackers, ``[report]`` has no names in between."""
+    (tmp_path / "transload.toml").write_text('[report]\nauto = true\ndir = "/pages"\n')
+    settings = load_settings(str(tmp_path), ENV)
+    assert (settings.get("report.auto"), settings.get("report.dir")) == (True, "/pages")
 
 
 def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:

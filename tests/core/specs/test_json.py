@@ -19,6 +19,7 @@ from transload.specs import (
     AppStatus,
     BindMount,
     DeviceMount,
+    ReplicaAttempt,
     ReplicaStatus,
     Resource,
     RetryPolicy,
@@ -228,6 +229,10 @@ def test_any_json_is_an_app_or_refused(value: Any) -> None:
             pass
 
 
+moments = st.none() | st.floats(0, 1e10)
+attempts = st.builds(
+    ReplicaAttempt, st.sampled_from(list(AppState)), st.none() | st.integers(-64, 255), moments, moments
+)
 replica_statuses = st.builds(
     ReplicaStatus,
     st.integers(0, 99),
@@ -236,9 +241,10 @@ replica_statuses = st.builds(
     text,
     text,
     st.none() | st.integers(-64, 255),
-    st.none() | st.floats(0, 1e10),
-    st.none() | st.floats(0, 1e10),
+    moments,
+    moments,
     st.integers(0, 9),
+    st.lists(attempts, max_size=2),
 )
 statuses = st.builds(
     AppStatus,
@@ -280,7 +286,10 @@ def test_status_of_a_later_version() -> None:
 def test_any_json_is_a_status_or_refused(value: Any) -> None:
     """No JSON value makes anything but a status or a SpecError."""
     replica = {"role": "r", "replicas": [value]}
-    for document in (value, {"roles": value}, {"state": value}, {"roles": [value]}, {"roles": [replica]}):
+    earlier = {"role": "r", "replicas": [{"id": 0, "role": "r", "hostname": "h", "earlier": value}]}
+    for document in (
+        value, {"roles": value}, {"state": value}, {"roles": [value]}, {"roles": [replica]}, {"roles": [earlier]}
+    ):  # fmt: skip
         try:
             AppStatus.from_json(json.dumps(document))
         except SpecError:

@@ -80,6 +80,16 @@ def test_picture_shows_everything() -> None:
     assert sum("self" in (node.get("class") or "") for node in ElementTree.fromstring(svg).iter(f"{SVG}rect")) == 1
 
 
+def test_picture_without_a_style_of_its_own() -> None:
+    """A page that brings the style sheet gets none, or its own in the place of the built-in one."""
+    lineage = Lineage("train", ["prep"], [], [LineageEdge("train", "prep", None)])
+    assert "<style>" in lineage_svg(lineage)
+    assert "<style>" not in lineage_svg(lineage, style="") and "#" not in lineage_svg(lineage, style="").replace(
+        "#arrow", ""
+    )
+    assert "<style>.box{fill:red}</style>" in lineage_svg(lineage, style=".box{fill:red}")
+
+
 def test_picture_escapes() -> None:
     """No text can break the picture or smuggle something into it."""
     texts = [*ODD_TEXTS.values(), "</text><script>alert(1)</script>", "]]>", "&amp;"]

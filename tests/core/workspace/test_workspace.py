@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from transload.errors import SpecError
 from transload.specs import Workspace
-from transload.workspace import IgnoreRules, copy_workspace, workspace_digest, workspace_files
+from transload.workspace import (
+    IgnoreRules,
+    copy_workspace,
+    workspace_digest,
+    workspace_files,
+    write_workspace_archive,
+)
 
 
 def _project(root: Path) -> Path:
@@ -92,3 +100,28 @@ def test_the_digest_follows_content_path_and_mode(tmp_path: Path) -> None:
 def test_ignore_patterns(rules: list[str], path: str, is_folder: bool, ignored: bool) -> None:
     """Patterns mean what they mean in a .gitignore; the last that matches decides."""
     assert IgnoreRules(rules).ignored(path, is_folder) is ignored
+
+
+def test_an_archive_is_roots_and_readable_for_all(tmp_path: Path) -> None:
+    """What is laid over an image: below one folder, owned by root, readable by whatever user the image has."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "run.sh").write_text("echo x\n")
+    (tmp_path / "code" / "run.sh").chmod(0o700)
+    data = io.BytesIO()
+    write_workspace_archive(data, Workspace({str(tmp_path / "code"): "sub"}), "/srv/app")
+    data.seek(0)
+    with tarfile.open(fileobj=data) as tar:
+        members = {member.name: member for member in tar.getmembers()}
+        assert set(members) == {"srv/app", "srv/app/sub/run.sh"}
+        assert {(member.uid, member.gid, member.uname) for member in members.values()} == {(0, 0, "")}
+        assert members["srv/app/sub/run.sh"].mode == 0o744
+
+
+def test_two_files_of_one_path_are_refused(tmp_path: Path) -> None:
+    """Nobody can say which of them would win."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "same.py").write_text(name)
+    both = Workspace({str(tmp_path / "a"): "", str(tmp_path / "b"): ""})
+    with pytest.raises(SpecError, match=r"same\.py"):
+        write_workspace_archive(io.BytesIO(), both, "/workspace")

@@ -30,7 +30,10 @@ def report_end(runner: Runner, target: Target, outcome: Outcome) -> AppResults |
         if status is not None:
             _say(f"`transload log -f {target.handle}` follows it, `transload cancel {target.handle}` ends it")
         return None
-    headline = f"{state_text(status.state, sys.stderr)} after {duration_text(outcome.elapsed)}"
+    took = app_seconds(runner, target, status)
+    headline = (
+        f"{state_text(status.state, sys.stderr)} after {duration_text(outcome.elapsed if took is None else took)}"
+    )
     _say(f"{headline}  {target.handle}{': ' + status.msg if status.msg else ''}")
     if status.state is AppState.FAILED:
         report_failures(target, status, outcome.tails)
@@ -39,6 +42,18 @@ def report_end(runner: Runner, target: Target, outcome: Outcome) -> AppResults |
         for line in result_lines(results):
             _say(line)
     return results
+
+
+def app_seconds(runner: Runner, target: Target, status: AppStatus) -> float | None:
+    """Return the seconds from an app's submit to the end of its last replica; None if that is not known."""
+    ends = [replica.end_time for role in status.roles for replica in role.replicas if replica.end_time is not None]
+    try:
+        found = runner.description(target.handle)
+    except TransloadError:
+        return None
+    if not ends or found is None or found.created is None:
+        return None
+    return max(0.0, max(ends) - found.created)
 
 
 def report_failures(target: Target, status: AppStatus, tails: Tails) -> None:

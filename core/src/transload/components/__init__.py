@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from transload.components._call import arguments_of, build, materialize, materialize_appdef
     from transload.components._check import Finding, check
+    from transload.components._decode import decode_text, decode_value
     from transload.components._errors import (
         ComponentArgumentError,
         ComponentHelpRequested,
@@ -39,6 +40,8 @@ __all__ = [
     "build",
     "check",
     "component_help",
+    "decode_text",
+    "decode_value",
     "get_component",
     "get_components",
     "materialize",
@@ -49,6 +52,7 @@ __all__ = [
 _HOMES: Final = {
     "_call": ("arguments_of", "build", "materialize", "materialize_appdef"),
     "_check": ("Finding", "check"),
+    "_decode": ("decode_text", "decode_value"),
     "_errors": (
         "ComponentArgumentError",
         "ComponentHelpRequested",

@@ -45,7 +45,7 @@ def decode_text(text: str, tp: Any, path: str) -> Any:
 
     Args:
         text: as typed.
-        tp: the annotation; `type_problem` must not object to it.
+        tp: an annotation that a component may have.
         path: where it was given, for the message (``--num_replicas``).
 
     Raises:
@@ -234,7 +234,7 @@ def decode_value(value: Any, tp: Any, path: str) -> Any:
 
     Args:
         value: a JSON value, or one that is of the type already; a str for another type is read by `decode_text`.
-        tp: the annotation; `type_problem` must not object to it.
+        tp: an annotation that a component may have.
         path: where it was given, for the message (``num_replicas``).
 
     Raises:

@@ -115,31 +115,29 @@ def ddp(
         raise SpecError(f"dist.ddp: give exactly one of --script and -m; given: {script=}, {m=}")
     min_hosts, hosts, processes, nnodes = parse_nnodes(j)
     structured = StructuredNameArgument.parse_from(name=name, m=m, script=script)
-    variables = dict(env or {})
-    variables["TRANSLOAD_TRACKING_EXPERIMENT_NAME"] = structured.experiment_name
-    variables.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))
-    if debug:
-        variables.update(_DEBUG_ENV)
     command = _torchrun(_endpoint(hosts, rdzv_port), rdzv_backend, nnodes, processes, tee)
     command += shlex.join([*([script] if script is not None else ["-m", str(m)]), *script_args])
-    return specs.AppDef(
-        name=structured.run_name,
-        roles=[
-            specs.Role(
-                name=get_role_name(script, m),
-                image=image,
-                min_replicas=min_hosts,
-                entrypoint="bash",
-                num_replicas=hosts,
-                resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
-                args=["-c", command],
-                env=variables,
-                port_map={"c10d": rdzv_port},
-                max_retries=max_retries,
-                mounts=specs.parse_mounts(mounts) if mounts else [],
-            )
-        ],
+    role = specs.Role(
+        name=get_role_name(script, m),
+        image=image,
+        min_replicas=min_hosts,
+        entrypoint="bash",
+        num_replicas=hosts,
+        resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
+        args=["-c", command],
+        env=_variables(env, structured.experiment_name, debug),
+        port_map={"c10d": rdzv_port},
+        max_retries=max_retries,
+        mounts=specs.parse_mounts(mounts or []),
     )
+    return specs.AppDef(name=structured.run_name, roles=[role])
+
+
+def _variables(env: dict[str, str] | None, experiment: str, debug: bool) -> dict[str, str]:
+    """Return the environment of the role."""
+    variables = {**(env or {}), "TRANSLOAD_TRACKING_EXPERIMENT_NAME": experiment}
+    variables.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))
+    return {**variables, **(_DEBUG_ENV if debug else {})}
 
 
 def _endpoint(hosts: int, port: int) -> str:

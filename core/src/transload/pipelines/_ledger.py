@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.pipelines._launch import Launch
 from transload.pipelines._search import Search, SearchTrial, get_suggester
 from transload.specs import AppState
@@ -93,6 +93,27 @@ class SearchLedger:
         self._store = open_store(tracker_base)
         self._claim()
 
+    @classmethod
+    def open(cls, tracker_base: str) -> SearchLedger:
+        """Return the ledger of the search that a tracker base holds; nothing is written.
+
+        Args:
+            tracker_base: the base.
+
+        Raises:
+            ConfigError: if it holds no search.
+            SpecError: if what it holds cannot be read.
+        """
+        from transload.runtime.tracking._stores import open_store
+
+        ledger = cls.__new__(cls)
+        ledger.tracker_base, ledger._store = tracker_base, open_store(tracker_base)
+        known = ledger._read(_DEFINITION)
+        if known is None:
+            raise ConfigError(f"{tracker_base}: holds no search")
+        ledger.search = Search.from_dict(known["search"])
+        return ledger
+
     @property
     def rounds(self) -> int:
         """How many rounds are planned: trials by parallelism, rounded up."""
@@ -108,8 +129,8 @@ class SearchLedger:
             SpecError: if the round before was never asked for.
         """
         known = self._read(_round(number))
-        if known is not None:
-            return _trials(known)
+        if known is not None and (known["trials"] or known.get("of") == self.search.trials):
+            return _trials(known)  # an end is none any more once the search may have more trials
         before = self._read(_round(number - 1)) if number > 0 else {"state": None, "next": 0, "seen": {}}
         if number < 0 or before is None:
             raise SpecError(f"search: round {number!r}: the round before it was never suggested")
@@ -122,6 +143,7 @@ class SearchLedger:
         trials, state = next_round(self.search, before["state"], news, max(0, count))
         made = {
             "schema": SCHEMA,
+            "of": self.search.trials,
             "trials": [{"index": trial.index, "parameters": trial.parameters} for trial in trials],
             "next": max([before["next"], *(trial.index + 1 for trial in trials)]),
             "seen": {**seen, **{str(index): value for index, value in news.items()}},

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppNotFound, ConfigError
-from transload.runner._ids import check_app_id, unique_app_id
-from transload.runner._inject import (
-    ENV_PARENT_RUN_ID,
-    resolve_secrets,
-    run_environment,
-    tracker_base_of,
-    with_identity,
-    with_workspace,
-)
 from transload.runner._schedulers import Schedulers
 from transload.specs import (
     AppDef,
     AppDryRunInfo,
     AppHandle,
-    AppState,
     AppStatus,
     CfgVal,
     Workspace,
@@ -153,39 +142,9 @@ class Runner:
             SpecError: if the app or id is not valid, or the scheduler cannot express it.
             ConfigError: for an unknown scheduler or option, or a tracker that is wrongly configured.
         """
-        from transload.plugins import get_plugins
-        from transload.schedulers.api import Submission
+        from transload.runner._submit import build
 
-        given = app_id is not None
-        name = scheduler or self.settings.scheduler
-        backend = self.scheduler(name)
-        options, configured_base = self._options(name, backend, cfg)
-        app.check_runnable()
-        app = get_plugins().before_submit(app, name, options)
-        app = with_workspace(app, workspace if workspace is not None else self.settings.get("workspace"))
-        app.check_runnable()
-        app_id = unique_app_id(app.name) if app_id is None else check_app_id(app_id)
-        qualify = getattr(backend, "qualified_id", None)  # an id that must carry more than a name
-        app_id = qualify(app_id, options) if callable(qualify) else app_id
-        base = tracker_base_of(backend, app_id, options, tracker_base or configured_base)
-        handle = make_app_handle(name, self._name, app_id)
-        parent = parent_run_id or os.environ.get(ENV_PARENT_RUN_ID)
-        converted = with_identity(app, app_id, run_environment(handle, base, parent, self.settings))
-        info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
-        for role in app.roles:
-            info = role.pre_proc(name, info)
-        info._app, info._cfg, info._scheduler = app, options, name
-        info._app_id, info._converted = app_id, converted
-        info._submission = Submission(
-            app=app,
-            digest=app.digest(),
-            session=self._name,
-            cfg=options,
-            tracker_base=base,
-            id_given=given,
-            inherit_env=self._inherit_env,
-        )
-        return info
+        return build(self, app, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         """Submit what `dryrun` returned, its request changed by the caller or not.
@@ -199,24 +158,9 @@ class Runner:
             SpecError: if a secret cannot be resolved.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        from dataclasses import replace
+        from transload.runner._submit import submit
 
-        info = dryrun_info
-        if info._scheduler is None or info._converted is None:
-            raise ConfigError("schedule() takes what this runner's dryrun() returned")
-        backend = self.scheduler(info._scheduler)
-        request = info.request
-        prepared = backend.prepare(info._converted, info._cfg)
-        if prepared is not info._converted:
-            if request != backend.convert(info._converted, info._cfg):
-                raise ConfigError("the request was changed after the dry-run, but it must be built anew (workspace)")
-            request = backend.convert(prepared, info._cfg)
-        submission = replace(info._submission, secrets=resolve_secrets(info._converted, backend))
-        started = backend.submit(request, info._app_id, submission)
-        handle = make_app_handle(info._scheduler, self._name, info._app_id)
-        if started:
-            self._emit(handle, AppStatus(AppState.SUBMITTED))
-        return handle
+        return submit(self, dryrun_info)
 
     def run(
         self,
@@ -260,30 +204,11 @@ class Runner:
         Raises:
             SpecError: if there is no such component, or its arguments are wrong.
         """
-        from dataclasses import replace
+        from transload.runner._submit import build_from_component
 
-        from transload.components import as_component
-        from transload.runner._component import app_of_component, component_arguments
-
-        found = as_component(component)
-        name = scheduler or self.settings.scheduler
-        defaults = self._defaults_of(found.name)
-        given = app_id is not None
-        if any(parameter.name == "tracker_base" for parameter in found.parameters):
-            # the component wants to know where it reports, which may depend on the id: make both first
-            app_id = app_id if app_id is not None else unique_app_id(found.fn.__name__)
-            backend = self.scheduler(name)
-            options, configured = self._options(name, backend, cfg)
-            base = tracker_base_of(backend, check_app_id(app_id), options, tracker_base or configured)
-            if base is not None:
-                defaults["tracker_base"] = base
-            values = component_arguments(found, component_args, defaults)
-            tracker_base = str(values["tracker_base"]) if values["tracker_base"] else tracker_base
-            component_args = values
-        app = app_of_component(found, component_args, defaults)
-        info = self.dryrun(app, name, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base)
-        info._submission = replace(info._submission, id_given=given)
-        return info
+        return build_from_component(
+            self, component, component_args, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base
+        )
 
     def run_component(
         self,

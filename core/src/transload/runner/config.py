@@ -13,6 +13,8 @@ own, and weaker. The keys are those of `KEYS`::
     msg = "hello"
     [tracker.team]                      # TRANSLOAD_TRACKERS, TRANSLOAD_TRACKER_TEAM_CONFIG
     config = "file:///runs"
+    [report]                            # read by the plugin transload-report
+    auto = true
 """
 
 from __future__ import annotations
@@ -33,8 +35,12 @@ KEYS: Final[dict[str, type]] = {
     "schedulers": dict,
     "component": dict,
     "tracker": dict,
+    "report": dict,
 }
 """The keys of a configuration and their types."""
+
+_FLAT: Final = frozenset({"report"})
+"""Tables of values; the others are tables of tables, by name."""
 
 DEFAULT_SCHEDULER: Final = "local"
 _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKSPACE"}
@@ -212,6 +218,9 @@ def _flatten(path: str, table: Any) -> list[Setting]:
             raise ConfigError(f"{path}: {key}={shorten(value)}: must be a {KEYS[key].__name__}")
         if KEYS[key] is not dict:
             found.append(Setting(key, value, path))
+            continue
+        if key in _FLAT:
+            found += [Setting(f"{key}.{name}", entry, path) for name, entry in table[key].items()]
             continue
         for name, entries in table[key].items():
             if not isinstance(entries, dict):

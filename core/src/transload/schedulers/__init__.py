@@ -19,10 +19,14 @@ if TYPE_CHECKING:
         refuse_unsupported,
         unsupported_fields,
     )
+    from transload.schedulers.feeding import FedWatch, Feeder
+    from transload.schedulers.log_lines import line_search
 
 __all__ = [
     "AppDescription",
     "Capabilities",
+    "FedWatch",
+    "Feeder",
     "ListAppResponse",
     "LogPage",
     "Reach",
@@ -31,6 +35,7 @@ __all__ = [
     "Stream",
     "Submission",
     "Watch",
+    "line_search",
     "refuse_unsupported",
     "unsupported_fields",
 ]
@@ -38,6 +43,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # lazy: the local scheduler's supervisor lives below this package and must start in milliseconds
+    if name in ("FedWatch", "Feeder"):
+        from transload.schedulers import feeding
+
+        return getattr(feeding, name)
+    if name == "line_search":
+        from transload.schedulers import log_lines
+
+        return log_lines.line_search
     if name in __all__:
         from transload.schedulers import api
 

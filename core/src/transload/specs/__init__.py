@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transload.errors import AppFailed as AppStatusError
 from transload.errors import SpecError, UnsupportedFeature
 from transload.specs._app import ALL, MISSING, NONE, AppDef, RetryPolicy, Role
+from transload.specs._check import nearest
 from transload.specs._dryrun import AppDryRunInfo
 from transload.specs._handle import (
     AppHandle,
@@ -41,6 +42,7 @@ from transload.specs._secrets import MASK, looks_secret, masked_env, masked_url,
 from transload.specs._status import (
     AppState,
     AppStatus,
+    ReplicaAttempt,
     ReplicaState,
     ReplicaStatus,
     RoleStatus,
@@ -75,6 +77,7 @@ __all__ = [
     "Mount",
     "MountType",
     "ParsedAppHandle",
+    "ReplicaAttempt",
     "ReplicaState",
     "ReplicaStatus",
     "Resource",
@@ -100,6 +103,7 @@ __all__ = [
     "masked_url",
     "materialize_appdef",
     "named_resources",
+    "nearest",
     "parse_app_handle",
     "parse_bool",
     "parse_mounts",

@@ -11,7 +11,7 @@ from transload.errors import SpecError
 from transload.specs._app import AppDef, Role
 from transload.specs._check import nearest, refuse
 from transload.specs._resource import BindMount, DeviceMount, Mount, Resource, VolumeMount
-from transload.specs._status import AppState, AppStatus, ReplicaStatus, RoleStatus
+from transload.specs._status import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, RoleStatus
 from transload.specs._workspace import Workspace
 
 SCHEMA: Final = 1
@@ -102,8 +102,20 @@ def _role_status(data: Any, path: str) -> RoleStatus:
     replicas = data.get("replicas", []) if isinstance(data, dict) else None
     if not isinstance(replicas, list) or not isinstance(data.get("role"), str):
         refuse(path, data, "must be an object with the name of a role and a list of replicas")
-    parts = [_status_part(ReplicaStatus, part, f"{path}.replicas[{index}]") for index, part in enumerate(replicas)]
-    return RoleStatus(data["role"], parts)
+    return RoleStatus(
+        data["role"], [_replica(part, f"{path}.replicas[{index}]") for index, part in enumerate(replicas)]
+    )
+
+
+def _replica(data: Any, path: str) -> ReplicaStatus:
+    replica = _status_part(ReplicaStatus, data, path)
+    if not isinstance(replica.earlier, list):
+        refuse(f"{path}.earlier", replica.earlier, "must be a list")
+    replica.earlier = [
+        _status_part(ReplicaAttempt, attempt, f"{path}.earlier[{index}]")
+        for index, attempt in enumerate(replica.earlier)
+    ]
+    return replica
 
 
 def _status_part(cls: type[_T], data: Any, path: str) -> _T:

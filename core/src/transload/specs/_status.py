@@ -60,6 +60,23 @@ def is_started(state: AppState) -> bool:
 
 
 @dataclass
+class ReplicaAttempt:
+    """One attempt of a replica that was started again.
+
+    Args:
+        state: how it ended: FAILED, or CANCELLED if it was ended because of another replica.
+        exit_code: as in `ReplicaStatus`.
+        start_time: when it was started, seconds since the epoch.
+        end_time: when it ended, seconds since the epoch.
+    """
+
+    state: AppState
+    exit_code: int | None = None
+    start_time: float | None = None
+    end_time: float | None = None
+
+
+@dataclass
 class ReplicaStatus:
     """Status of one replica.
 
@@ -73,6 +90,7 @@ class ReplicaStatus:
         start_time: when it was last started, seconds since the epoch.
         end_time: when it ended, seconds since the epoch.
         restarts: how often it was started again.
+        earlier: the attempts before the latest, oldest first, as far as the scheduler keeps them; may be empty.
     """
 
     id: int
@@ -84,6 +102,7 @@ class ReplicaStatus:
     start_time: float | None = None
     end_time: float | None = None
     restarts: int = 0
+    earlier: list[ReplicaAttempt] = field(default_factory=list)
 
 
 @dataclass
@@ -209,7 +228,14 @@ def _replica_text(replica: ReplicaStatus) -> str:
     return f"\n {'*' if replica.id == 0 else ' '}{replica.role}[{replica.id}]:{text}"
 
 
-_LATER: Final = {"exit_code": None, "start_time": None, "end_time": None, "restarts": 0, "cancel_requested": False}
+_LATER: Final[dict[str, Any]] = {
+    "exit_code": None,
+    "start_time": None,
+    "end_time": None,
+    "restarts": 0,
+    "earlier": [],
+    "cancel_requested": False,
+}
 
 
 def _without_unset(value: Any) -> Any:

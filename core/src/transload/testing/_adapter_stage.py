@@ -93,6 +93,12 @@ class Stage:
         before = len(self._questions(app_id))
         self.until(lambda: len(self._questions(app_id)) > before, f"the host asks about {app_id}")
 
+    def read_on(self, app_id: str) -> None:
+        """Wait until the host has read an app's log a few times from now on: what it read before is done with."""
+        before = len(self.control.calls("log_read", app_id))
+        # a turn that hands on lines still reads to the end of each stream, and only then notes how far it came
+        self.until(lambda: len(self.control.calls("log_read", app_id)) >= before + 6, f"the host reads of {app_id}")
+
     def _questions(self, app_id: str) -> list[dict[str, Any]]:
         return [each for each in self.control.calls(app_id=app_id) if each["call"].startswith("describe")]
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from transload.workspace._archive import write_workspace_archive
 from transload.workspace._copy import copy_workspace, workspace_digest, workspace_files
 from transload.workspace._ignore import IGNORE_FILES, IgnoreRules
 
-__all__ = ["IGNORE_FILES", "IgnoreRules", "copy_workspace", "workspace_digest", "workspace_files"]
+__all__ = [
+    "IGNORE_FILES",
+    "IgnoreRules",
+    "copy_workspace",
+    "workspace_digest",
+    "workspace_files",
+    "write_workspace_archive",
+]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from transload_ax.client import TransloadClientMetric, TransloadClientRunner
-    from transload_ax.experiment import Outcome, TransloadOrchestrator, make_experiment, run_experiment
+    from transload_ax.experiment import Outcome, make_experiment, run_experiment
     from transload_ax.metric import MetricMissing, TransloadCurveMetric, TransloadMetric
+    from transload_ax.orchestrator import TransloadOrchestrator
     from transload_ax.plot import plot_experiment
     from transload_ax.runner import (
         APP_STATE_TO_TRIAL_STATUS,
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
         TRANSLOAD_TRACKER_BASE,
         TransloadRunner,
     )
+    from transload_ax.snapshot import Snapshot
     from transload_ax.states import STATES
-    from transload_ax.storage import Snapshot, register, registry_bundle
+    from transload_ax.storage import register, registry_bundle
     from transload_ax.suggester import AxSuggester
 
 __version__: Final = "0.1.0"
@@ -46,12 +48,14 @@ __all__ = [
 
 _HOMES: Final = {
     "client": ("TransloadClientMetric", "TransloadClientRunner"),
-    "experiment": ("Outcome", "TransloadOrchestrator", "make_experiment", "run_experiment"),
+    "experiment": ("Outcome", "make_experiment", "run_experiment"),
     "metric": ("MetricMissing", "TransloadCurveMetric", "TransloadMetric"),
+    "orchestrator": ("TransloadOrchestrator",),
     "plot": ("plot_experiment",),
     "runner": ("APP_STATE_TO_TRIAL_STATUS", "TRANSLOAD_APP_HANDLE", "TRANSLOAD_TRACKER_BASE", "TransloadRunner"),
+    "snapshot": ("Snapshot",),
     "states": ("STATES",),
-    "storage": ("Snapshot", "register", "registry_bundle"),
+    "storage": ("register", "registry_bundle"),
     "suggester": ("AxSuggester",),
 }
 _MODULE_OF: Final = {name: module for module, names in _HOMES.items() for name in names}

@@ -54,6 +54,7 @@ def command() -> None:
 @click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="Run options of the scheduler.")
 @click.option("--workspace", metavar="PATH", help="Local folder that travels with the trials.")
 @click.option("--tracker-base", metavar="URL", help="Where trials report; default: a folder kept with the search.")
+@click.option("--parent-run-id", metavar="RUN", help="The run that all trials derive from, for the lineage.")
 @click.option("--method", type=click.Choice(["fast", "quality", "random_search"]), default="fast", show_default=True)
 @click.option("--seed", type=int, help="Of the first, quasi-random trials.")
 @click.option(
@@ -97,7 +98,7 @@ def plot(name: str, output: str | None) -> int:
         raise ConfigError(f"there is no search {name!r} in {kept.parent.parent}")
     _quiet()
     from transload_ax.plot import plot_experiment
-    from transload_ax.storage import Snapshot
+    from transload_ax.snapshot import Snapshot
 
     for file in plot_experiment(Snapshot(kept).load()[0], output or name):
         click.echo(str(file))
@@ -150,20 +151,32 @@ def _definition(options: dict[str, Any], folder: Path) -> dict[str, Any] | None:
     ]
     if missing:
         raise ConfigError(f"a new search needs {' and '.join(missing)} too")
+    component, constants = _absolute(options["component"]), _constants(options["consts"])
+    _check(component, constants, options["params"])
     return {
-        "component": _absolute(options["component"]),
+        "component": component,
         "parameters": list(options["params"]),
         "objective": objective,
         "tracker_base": options["tracker_base"] or str(folder / "results"),
         "minimize": bool(options["minimize"]),
         "name": options["name"],
         "curve": options["stop_early"],
-        "constants": _constants(options["consts"]),
+        "constants": constants,
         "scheduler": options["scheduler"],
         "cfg": _cfg(options["scheduler"], options["cfg"]),
         "workspace": options["workspace"],
         "inherit_env": True,
+        "parent_run_id": options["parent_run_id"],
     }
+
+
+def _check(component: str, constants: dict[str, str], params: tuple[str, ...]) -> None:
+    """Refuse what is wrong about names and texts now: importing Ax takes seconds."""
+    from transload.pipelines import Parameter
+    from transload_ax.convert import check_constants, check_names
+
+    check_constants(component, constants)
+    check_names(component, constants, [Parameter.parse(text).name for text in params])
 
 
 def _absolute(component: str) -> str:

@@ -9,18 +9,11 @@ from ax.api.protocols.metric import IMetric
 from ax.api.protocols.runner import IRunner
 from ax.core.trial_status import TrialStatus
 
-from transload.errors import TransloadError
 from transload.runtime.tracking import FsspecResultTracker
-from transload_ax.convert import check_missing, digest
+from transload_ax.convert import check_missing
 from transload_ax.metric import MetricMissing, read_curve, read_value
-from transload_ax.runner import (
-    APP_STATE_TO_TRIAL_STATUS,
-    TRANSLOAD_APP_HANDLE,
-    TRANSLOAD_TRACKER_BASE,
-    TransloadRunner,
-    logger,
-)
-from transload_ax.units import TrialLaunch, Unit
+from transload_ax.runner import TRANSLOAD_APP_HANDLE, TRANSLOAD_TRACKER_BASE, TransloadRunner
+from transload_ax.trials import TrialView
 
 
 class TransloadClientRunner(TransloadRunner, IRunner):
@@ -41,43 +34,25 @@ class TransloadClientRunner(TransloadRunner, IRunner):
 
         args = {**self.component_const_params, **parameterization}
         check_missing(as_component(self._component), args)
-        launch = TrialLaunch(
-            component=self._component,
-            args=args,
-            scheduler=self.scheduler,
-            cfg=self._cfg,
-            workspace=self.workspace,
-            tracker_base=self.tracker_base,
-            mark=digest(parameterization),
-        )
-        known = {"trial_idx": trial_index, "experiment_name": _CLIENT, "tracker_base": self.tracker_base}
-        handle = self.apps.start(Unit(_CLIENT, trial_index), launch, known)
+        view = _view(trial_index, "CANDIDATE", {}, parameterization)
+        handle = self.trials.run(view, lambda _, parameters: self._launch(parameters, self.tracker_base, None))
         return {TRANSLOAD_APP_HANDLE: handle, TRANSLOAD_TRACKER_BASE: self.tracker_base}
 
     def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
         """Return the status of a trial. Never raises; what cannot be told is RUNNING, as long as patience lasts."""
-        unit, handle = Unit(_CLIENT, trial_index), str(trial_metadata.get(TRANSLOAD_APP_HANDLE, ""))
-        try:
-            self.apps.attach(unit, handle)
-        except TransloadError as exc:
-            self.here.reasons[trial_index] = f"{handle!r} cannot be asked about: {exc}"
-            return TrialStatus.FAILED
-        seen = self.apps.poll([unit])[unit]
-        if seen.reason:
-            self.here.reasons[trial_index] = seen.reason
-        if seen.state is None:
-            return TrialStatus.RUNNING
-        status = APP_STATE_TO_TRIAL_STATUS[seen.state]
-        return status if status.is_terminal else TrialStatus.RUNNING
+        view = _view(trial_index, "RUNNING", trial_metadata)
+        return TrialStatus[self.trials.poll([view], self.scheduler, self._cfg)[trial_index]]
 
     def stop_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Cancel the trial's app; one that has ended stays as it is."""
-        handle = str(trial_metadata.get(TRANSLOAD_APP_HANDLE, ""))
-        try:
-            self.apps.stop(Unit(_CLIENT, trial_index), handle)
-        except TransloadError as exc:
-            logger.warning("trial %s: %s could not be cancelled: %s", trial_index, handle, exc)
+        self.trials.stop(_view(trial_index, "RUNNING", trial_metadata))
         return {}
+
+
+def _view(
+    index: int, status: str, metadata: Mapping[str, Any], parameters: Mapping[str, Any] | None = None
+) -> TrialView:
+    return TrialView("client", index, status, dict(metadata), {"": parameters or {}})
 
 
 class TransloadClientMetric(IMetric):
@@ -114,6 +89,3 @@ class TransloadClientMetric(IMetric):
         told = results.get(self.step_name, 0)
         step = int(told) if isinstance(told, (int, float)) else 0
         return step, float(mean) if sem != sem else (float(mean), float(sem))
-
-
-_CLIENT = "client"

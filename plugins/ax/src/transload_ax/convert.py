@@ -8,13 +8,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.components import as_component
-from transload.components._decode import decode_value
-from transload.components._errors import ComponentArgumentError
+from transload.components import ComponentArgumentError, as_component, decode_value
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import AdapterCapabilities, Launch
-from transload.specs import AppDef
-from transload.specs._check import nearest
+from transload.specs import AppDef, nearest
 from transload_ax.run import HOST
 from transload_ax.states import STATES
 
@@ -55,6 +52,7 @@ def check_constants(component: Component, constants: Mapping[str, Any]) -> None:
     found = as_component(component)
     known = [parameter.name for parameter in found.parameters]
     for name, value in constants.items():
+        _check_reserved(name, "component_const_params")
         parameter = found.parameter(name)
         if parameter is None:
             raise SpecError(f"component_const_params: {found.name} has no argument {name!r}: {nearest(name, known)}")
@@ -74,17 +72,37 @@ def check_space(component: Component, constants: Mapping[str, Any], parameters: 
         SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
     """
     found = as_component(component)
-    known = [parameter.name for parameter in found.parameters]
     searched = {parameter.name: parameter for parameter in parameters}
+    check_names(component, constants, searched)
     for name, searched_parameter in searched.items():
         parameter = found.parameter(name)
-        if parameter is None:
+        assert parameter is not None
+        for value in _samples(searched_parameter):
+            _check_fit(found, parameter.annotation, name, value, searched_parameter)
+
+
+def check_names(component: Component, constants: Mapping[str, Any], searched: Iterable[str]) -> None:
+    """Check that the names of a search space, and those of constants, are exactly what a component needs.
+
+    Raises:
+        SpecError: for an unknown, missing or doubly given name.
+    """
+    found = as_component(component)
+    names = list(searched)
+    known = [parameter.name for parameter in found.parameters]
+    for name in names:
+        _check_reserved(name, "search space")
+        if name not in known:
             raise SpecError(f"search space: {found.name} has no argument {name!r}: {nearest(name, known)}")
         if name in constants:
             raise SpecError(f"search space: {name!r} is in component_const_params too: leave one of them out")
-        for value in _samples(searched_parameter):
-            _check_fit(found, parameter.annotation, name, value, searched_parameter)
-    check_missing(found, {*searched, *constants})
+    check_missing(found, {*names, *constants})
+
+
+def _check_reserved(name: str, place: str) -> None:
+    """Refuse the names of arguments that a trial gets by itself: results would be looked for elsewhere."""
+    if name in AUTOMATIC:
+        raise SpecError(f"{place}: {name!r} is given to each trial automatically: leave it out")
 
 
 def check_missing(found: ComponentOf, given: Iterable[str]) -> None:

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from ax.core.base_trial import BaseTrial
 from ax.core.experiment import Experiment
 from ax.core.metric import Metric
-from ax.core.trial_status import TrialStatus
 from ax.early_stopping.strategies import BaseEarlyStoppingStrategy
 from ax.generation_strategy.generation_strategy import GenerationStrategy
-from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+from ax.orchestration.orchestrator import OrchestratorOptions
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Parameter
 from transload_ax.convert import component_path
+from transload_ax.keeper import Keeper
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
+from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.progress import Progress
 from transload_ax.runner import TransloadRunner
+from transload_ax.snapshot import Snapshot
 from transload_ax.spaces import optimization, search_space, strategy
-from transload_ax.storage import Snapshot
+from transload_ax.threads import one_thread
 
 if TYPE_CHECKING:
     from ax.storage.sqa_store.structs import DBSettings
-
-LONGEST_WAIT: Final = 1.0
-"""Seconds after which metrics that grow while trials run are looked at again."""
 
 logger = logging.getLogger("transload_ax")
 
@@ -50,73 +48,6 @@ class Outcome:
     trial: int | None
     parameters: dict[str, Any]
     value: float | None
-
-
-class TransloadOrchestrator(Orchestrator):
-    """Ax's orchestrator, woken by the apps themselves where Ax sleeps between polls.
-
-    A trial is STAGED once it is submitted and RUNNING once its app runs; both are waited for.
-    Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``; the runner must be a `TransloadRunner`.
-    """
-
-    def __init__(self, *args: Any, on_change: Callable[[], None] | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._on_change = on_change
-        runner = self.runner
-        if not isinstance(runner, TransloadRunner):
-            raise SpecError(f"runner: must be a TransloadRunner, not {type(runner).__name__}")
-        runner.here.host_stages = True
-        runner.here.stages_trials = True
-
-    @property
-    def running_trials(self) -> list[BaseTrial]:
-        """The trials that are STAGED or RUNNING: both have an app, and both are waited for."""
-        by_status = self.experiment.trials_by_status
-        return [*by_status[TrialStatus.RUNNING], *by_status[TrialStatus.STAGED]]
-
-    @property
-    def pending_trials(self) -> list[BaseTrial]:
-        """The same as `running_trials`."""
-        return self.running_trials
-
-    def run_trials(
-        self, new_trials: list[BaseTrial], existing_trials: list[BaseTrial], stage_only: bool = True
-    ) -> dict[int, dict[str, Any]]:
-        """Submit trials; they are STAGED then."""
-        metadata = super().run_trials(new_trials=new_trials, existing_trials=existing_trials, stage_only=True)
-        self._changed()
-        return metadata
-
-    def poll_and_process_results(self, poll_all_trial_statuses: bool = False) -> bool:
-        """Look at all trials once; see Ax."""
-        before = {trial.index: trial.status for trial in self.trials}
-        moved = super().poll_and_process_results(poll_all_trial_statuses)
-        if moved or before != {trial.index: trial.status for trial in self.trials}:
-            self._changed()
-        return moved
-
-    def wait_for_completed_trials_and_report_results(
-        self, idle_callback: Callable[[Orchestrator], None] | None = None, force_refit: bool = False
-    ) -> dict[str, Any]:
-        """Wait until a trial has ended; the apps tell, nothing is asked in between."""
-        apps = self._transload_runner.apps
-        while self.pending_trials and not self.poll_and_process_results():
-            if idle_callback is not None:
-                idle_callback(self)
-            apps.wait(LONGEST_WAIT)
-        if idle_callback is not None:
-            idle_callback(self)
-        return dict(self.report_results(force_refit=force_refit))
-
-    @property
-    def _transload_runner(self) -> TransloadRunner:
-        runner = self.runner
-        assert isinstance(runner, TransloadRunner)
-        return runner
-
-    def _changed(self) -> None:
-        if self._on_change is not None:
-            self._on_change()
 
 
 def make_experiment(
@@ -179,8 +110,9 @@ def run_experiment(
 ) -> Outcome:
     """Run an experiment until it has that many trials, and return the best.
 
-    With a snapshot, the experiment is stored after each change: before a submit, and before a wait. A process that was
-    killed is followed by another with the same snapshot: running trials are attached to again, none is started twice.
+    With a snapshot, the experiment is stored before each submit, and after each change (see `Keeper`). A process that
+    was killed is followed by another with the same snapshot: running trials are attached to again, none is started
+    twice.
 
     Args:
         experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the snapshot's.
@@ -205,50 +137,48 @@ def run_experiment(
     """
     if isinstance(trials, bool) or trials < 1 or isinstance(parallel, bool) or parallel < 1:
         raise ConfigError(f"trials={trials!r}, parallel={parallel!r}: must be 1 or more")
+    settings = _options(parallel, tolerated_failure_rate, early_stopping, options)
     kept = Snapshot(snapshot) if snapshot is not None else None
     experiment, generation_strategy = _resume(experiment, generation_strategy, kept)
+    runner = _checked_runner(experiment, stored=kept is not None)
+    made = generation_strategy or strategy(seed=seed)
+    with Progress(experiment, trials, progress) as shown:
+        keeper = Keeper(kept, experiment, made, on_change=shown.update)
+        orchestrator = TransloadOrchestrator(
+            experiment=experiment,
+            generation_strategy=made,
+            options=settings,
+            db_settings=db_settings,
+            on_change=keeper.note,
+            next_idle=keeper.due,
+        )
+        missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
+        with one_thread(), _kept(runner, keeper, keep_running):
+            orchestrator.run_n_trials(max(0, missing), timeout_hours=timeout_hours, idle_callback=keeper.idle)
+    return outcome(experiment)
+
+
+@contextmanager
+def _kept(runner: TransloadRunner, keeper: Keeper, keep_running: bool | None) -> Iterator[None]:
+    """Have what runs within it stored; leave no job behind, however it ends."""
+    runner.trials.on_record, runner.trials.on_logs = keeper.before_submit, keeper.touch
+    try:
+        yield
+    finally:
+        runner.trials.on_record = runner.trials.on_logs = None
+        runner.close(cancel=None if keep_running is None else not keep_running)
+        keeper.close()
+
+
+def _checked_runner(experiment: Experiment, *, stored: bool) -> TransloadRunner:
+    """Return the runner of an experiment that can be run, and stored if it is to be."""
     runner = experiment.runner
     if not isinstance(runner, TransloadRunner):
         raise SpecError(f"experiment.runner: must be a TransloadRunner, not {type(runner).__name__}")
     runner.check(experiment)
-    if kept is not None:
+    if stored:
         component_path(runner.component)  # refused now, not when the first trial is stored
-    made = generation_strategy or strategy(seed=seed)
-    keeper = _Keeper(kept, experiment, made)
-    with Progress(experiment, trials, progress) as shown:
-
-        def changed() -> None:
-            keeper.changed = True
-            shown.update()
-
-        def idle(_: Orchestrator) -> None:
-            keeper.save()
-            shown.update()
-
-        orchestrator = TransloadOrchestrator(
-            experiment=experiment,
-            generation_strategy=made,
-            options=_options(parallel, tolerated_failure_rate, early_stopping, options),
-            db_settings=db_settings,
-            on_change=changed,
-        )
-        runner.here.on_record = keeper.before_submit
-        try:
-            _run(orchestrator, trials, timeout_hours, idle)
-        finally:
-            runner.here.on_record = None
-            runner.close(cancel=None if keep_running is None else not keep_running)
-            keeper.changed = True
-            keeper.save()
-            shown.update()
-    return outcome(experiment)
-
-
-def _run(
-    orchestrator: TransloadOrchestrator, trials: int, hours: float | None, idle: Callable[[Orchestrator], None]
-) -> None:
-    missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
-    orchestrator.run_n_trials(max(0, missing), timeout_hours=hours, idle_callback=idle)
+    return runner
 
 
 def _resume(
@@ -306,35 +236,6 @@ def _options(
         return OrchestratorOptions(**given)
     except TypeError as exc:
         raise ConfigError(f"options: {exc}") from exc
-
-
-class _Keeper:
-    """Stores the experiment when it has changed: before a submit, and before there is nothing to do but wait.
-
-    Encoding is Ax's, and costs milliseconds for each trial there is; what changes in between is stored once.
-    """
-
-    def __init__(
-        self, snapshot: Snapshot | None, experiment: Experiment, generation_strategy: GenerationStrategy
-    ) -> None:
-        self._snapshot = snapshot
-        self._experiment = experiment
-        self._strategy = generation_strategy
-        self._started: set[int] = set()
-        self.changed = False
-
-    def save(self) -> None:
-        if self._snapshot is not None and self.changed:
-            self.changed = False
-            self._snapshot.save(self._experiment, self._strategy, saved=time.time())
-
-    def before_submit(self) -> None:
-        """Store trials with their parameters once before they are submitted: a killed optimiser must find them."""
-        new = {trial.index for trial in self._experiment.trials.values() if trial.status.is_candidate} - self._started
-        if new:
-            self._started |= new
-            self.changed = True
-            self.save()
 
 
 def outcome(experiment: Experiment) -> Outcome:

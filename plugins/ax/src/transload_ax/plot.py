@@ -233,6 +233,12 @@ def _html(picture: Picture, file: Path) -> None:
     line = {"color": ORANGE, "shape": "hv"}
     best = go.Scatter(x=list(picture.best), y=list(picture.best.values()), line=line, mode="lines", showlegend=False)
     figure.add_trace(best, 1, 1)
+    for status in sorted(set(picture.bad.values())):
+        places = [index for index, each in picture.bad.items() if each == status]
+        label, mark = status.lower().replace("_", " "), {"symbol": "x", "color": COLORS.get(status, INK), "size": 9}
+        told = [f"trial {index}: {label}" for index in places]
+        bad = {"mode": "markers", "marker": mark, "hovertext": told, "hoverinfo": "text", "showlegend": False}
+        figure.add_trace(go.Scatter(x=places, y=[min(values)] * len(places), **bad), 1, 1)
     for place, name in enumerate(names):
         column = [picture.parameters[name][index] for index in trials]
         dots = {"color": trials, "colorscale": "Viridis"}
@@ -242,6 +248,7 @@ def _html(picture: Picture, file: Path) -> None:
     bars = go.Bar(x=list(picture.importance.values()), y=list(picture.importance), orientation="h", showlegend=False)
     figure.add_trace(bars.update(marker_color=BLUE), 3, 1)
     figure.update_xaxes(range=[0, 1], row=3, col=1)
+    figure.update_yaxes(autorange="reversed", row=3, col=1)  # the most important one on top, as in the PNG
     figure.update_xaxes(title_text="trial", row=1, col=1)
     if _is_log(values):
         figure.update_yaxes(type="log", row=1)

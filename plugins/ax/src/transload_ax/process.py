@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -12,8 +11,7 @@ from weakref import WeakValueDictionary
 if TYPE_CHECKING:
     from transload.specs import CfgVal
     from transload_ax.convert import Component
-    from transload_ax.run import TrialApps
-    from transload_ax.units import Unit
+    from transload_ax.trials import Trials
 
 
 @dataclass
@@ -23,24 +21,16 @@ class Process:
     Args:
         component: as it was given: a function that may not be found again by its name.
         cfg: run options, secrets included.
-        apps: the apps of the trials.
+        trials: the trials that it runs.
         checked: experiments that were checked, by ``id``.
-        reasons: trial → why it did not end well.
-        left: trials whose apps must be left alone.
-        stopped: apps that were cancelled because their trials were given up.
-        on_record: called when what a snapshot should hold has changed.
         stages_trials: see `TransloadRunner.staging_required`.
         host_stages: the orchestrator is one that stages trials.
     """
 
     component: Component | None = None
     cfg: dict[str, CfgVal] | None = None
-    apps: TrialApps | None = None
+    trials: Trials | None = None
     checked: set[int] = field(default_factory=set)
-    reasons: dict[int, str] = field(default_factory=dict)
-    left: set[int] = field(default_factory=set)
-    stopped: set[Unit] = field(default_factory=set)
-    on_record: Callable[[], None] | None = None
     stages_trials: bool = True
     host_stages: bool = False
 

@@ -16,8 +16,7 @@ from ax.core.parameter import Parameter as AxParameter
 from ax.core.search_space import SearchSpace
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
-from transload.components import as_component
-from transload.components._decode import decode_text
+from transload.components import as_component, decode_text
 from transload.errors import SpecError
 from transload.pipelines import Parameter
 from transload.specs import AppDef

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.pipelines import Search, SearchTrial
+from transload_ax.threads import one_thread
 
 SCHEMA: Final = 1
 
@@ -36,7 +37,8 @@ class AxSuggester:
         made: list[SearchTrial] = []
         while len(made) < count and len(experiment.trials) < self._search.trials:
             try:
-                runs = strategy.gen(experiment=experiment, num_trials=1, n=1)
+                with one_thread():
+                    runs = strategy.gen(experiment=experiment, num_trials=1, n=1)
             except (DataRequiredError, MaxParallelismReachedException):
                 break
             trial = experiment.new_trial(generator_run=runs[0][0])
@@ -70,19 +72,25 @@ class AxSuggester:
 
     def state(self) -> dict[str, Any]:
         """Return everything that it knows as JSON values."""
-        import json
-
-        from transload_ax.storage import encode
-
         if self._made is None:
             return {"schema": SCHEMA, "suggester": "ax", "observed": {}, "experiment": None, "strategy": None}
+        import json
+
+        from transload_ax.encoding import Encoder
+
+        encoder = Encoder()
         experiment, strategy = self._made
+        stored, plan = json.loads(encoder.experiment(experiment)), json.loads(encoder.strategy(strategy)[0])
+        del plan["generator_runs"]  # they are in the trials
+        for trial in list(stored["trials"].values())[:-1]:
+            # only the last one is gone on from
+            trial["generator_run"].update(dict.fromkeys(_DISPENSABLE))
         return {
             "schema": SCHEMA,
             "suggester": "ax",
             "observed": {str(index): value for index, value in sorted(self._observed.items())},
-            "experiment": json.loads(json.dumps(encode(experiment))),
-            "strategy": json.loads(json.dumps(encode(strategy))),
+            "experiment": stored,
+            "strategy": plan,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -102,7 +110,9 @@ class AxSuggester:
             else:
                 from transload_ax.storage import decode_experiment
 
-                self._made = decode_experiment(copy.deepcopy(state["experiment"]), copy.deepcopy(state["strategy"]))
+                stored, plan = copy.deepcopy(state["experiment"]), copy.deepcopy(state["strategy"])
+                plan["generator_runs"] = [copy.deepcopy(each["generator_run"]) for each in stored["trials"].values()]
+                self._made = decode_experiment(stored, plan)
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             if isinstance(exc, SpecError):
                 raise
@@ -149,3 +159,14 @@ class AxSuggester:
 
 
 _METRIC: Final = "objective"
+
+_DISPENSABLE: Final = (
+    "optimization_config",
+    "search_space",
+    "model_predictions",
+    "best_arm_predictions",
+    "generator_kwargs",
+    "adapter_kwargs",
+    "gen_metadata",
+)
+"""What Ax stores with a proposed trial, besides its parameters, to tell how it came about."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError
-from transload.pipelines import ExecutionOptions, Launch
+from transload.pipelines import AttachPolicy, ExecutionOptions, Launch
+from transload.specs import nearest
 
 if TYPE_CHECKING:
     from transload.specs import AppDef, AppState
@@ -108,13 +109,14 @@ class TrialLaunch(Launch):
 def execution_options(options: Mapping[str, Any]) -> ExecutionOptions:
     """Return the options of a runner as `ExecutionOptions`.
 
+    A trial has one app, ever: one that failed is a FAILED trial, which Ax answers with another trial. So whoever runs
+    a trial again, for instance because an optimiser died before it stored how the app ended, collects that end.
+
     Raises:
         ConfigError: for an unknown name or a value that is not allowed.
     """
-    from transload.specs._check import nearest
-
     allowed = [name for name in ExecutionOptions.__dataclass_fields__ if name not in ("durable", "attach")]
     for name in options:
         if name not in allowed:
             raise ConfigError(f"option {name!r} does not exist: {nearest(name, allowed)}")
-    return ExecutionOptions(**options)
+    return ExecutionOptions(**options, attach=AttachPolicy(next_after=frozenset()))

@@ -21,21 +21,19 @@ from transload.specs import (
     MountType,
     RetryPolicy,
     Role,
-    VolumeMount,
     looks_secret,
     macros,
     runopts,
 )
 from transload_docker import names
+from transload_docker.host_config import Gpus, covered, host_config, local_folder, mount_entry, results_mount
 from transload_docker.plan import RolePlan
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 WORKSPACE_REPOSITORY: Final = "transload-workspace"
 PULL_POLICIES: Final = ("never", "missing", "always")
 PUBLISH: Final = ("auto", "random", "none")
-_TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
 _APP_ID: Final = "TRANSLOAD_JOB_ID"
-_MIB: Final = 1 << 20
 
 
 def capabilities(reach: Reach) -> Capabilities:
@@ -130,7 +128,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
     single = sum(role.num_replicas for role in app.roles) == 1
     own = "" if network or single else names.network_name(app_id)
     hosts = names.host_names(app_id, [(role.name, role.num_replicas) for role in app.roles], shared=not own)
-    gpus = _Gpus(cfg.get("gpu_ids"))
+    gpus = Gpus(cfg.get("gpu_ids"))
     context = _Context(cfg, app_id, own or str(network or ""), "localhost" if network == "host" else hosts[0][0], gpus)
     request = DockerRequest(app_id, own, [], [], pull=str(cfg["pull"]), grace=float(_number(cfg["grace_period"])))
     request.timeout = app.timeout
@@ -139,7 +137,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         policy = role.retry_policy.value
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, policy))
-        folder = _results_mount(role) if reach == "host" else None
+        folder = results_mount(role) if reach == "host" else None
         if folder and folder not in request.folders:
             request.folders.append(folder)
         for k in range(role.num_replicas):
@@ -162,7 +160,7 @@ def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Rea
     request = copy.deepcopy(request)
     old, request.app_id = request.network, app_id
     request.network = names.network_name(app_id) if old else ""
-    folder = _local_folder(submission.tracker_base or "") if reach == "host" else None
+    folder = local_folder(submission.tracker_base or "") if reach == "host" else None
     for container in request.containers:
         body = container.body
         container.name = names.container_name(app_id, container.role, container.replica, 0)
@@ -175,8 +173,8 @@ def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Rea
             endpoints = body["NetworkingConfig"]["EndpointsConfig"]
             body["NetworkingConfig"]["EndpointsConfig"] = {request.network: endpoints.get(old) or {}}
         mounts = body["HostConfig"].setdefault("Mounts", [])
-        if folder is not None and not _covered(folder, [mount["Target"] for mount in mounts]):
-            mounts.append(_mount("bind", folder, folder, read_only=False))
+        if folder is not None and not covered(folder, [mount["Target"] for mount in mounts]):
+            mounts.append(mount_entry("bind", folder, folder, read_only=False))
             if folder not in request.folders:
                 request.folders.append(folder)
     return request
@@ -232,22 +230,6 @@ def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
             raise SpecError(f"{path}.mounts[{index}].src_path={mount.src_path!r}: must be an absolute path")
 
 
-class _Gpus:
-    """Hands out GPU ids, none twice within an app."""
-
-    def __init__(self, ids: CfgVal) -> None:
-        self._ids = [str(each) for each in ids] if isinstance(ids, list) else None
-        self._next = 0
-
-    def take(self, count: int, path: str) -> list[str]:
-        first, self._next = self._next, self._next + count
-        if self._ids is None:
-            return [str(number) for number in range(first, self._next)]
-        if self._next > len(self._ids):
-            raise SpecError(f"{path}.resource.gpu={count}: the app needs more GPUs than gpu_ids={self._ids} names")
-        return self._ids[first : self._next]
-
-
 @dataclass(frozen=True, slots=True)
 class _Context:
     """What the bodies of all replicas share."""
@@ -256,7 +238,7 @@ class _Context:
     app_id: str
     network: str
     rank0: str
-    gpus: _Gpus
+    gpus: Gpus
 
 
 def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: str | None) -> dict[str, Any]:
@@ -278,7 +260,7 @@ def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: s
             names.LABEL_ATTEMPT: "0",
             names.LABEL_RESTARTS: "0.0.0",
         },
-        "HostConfig": _host_config(role, path, cfg, context.gpus, folder),
+        "HostConfig": host_config(role, path, cfg, context.gpus, folder),
     }
     if cfg.get("image_entrypoint"):
         body["Cmd"] = [role.entrypoint, *role.args]
@@ -286,8 +268,8 @@ def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: s
         body["Entrypoint"], body["Cmd"] = [role.entrypoint], role.args
     if root:
         mounts = body["HostConfig"].setdefault("Mounts", [])
-        if not _covered(root, [mount["Target"] for mount in mounts]):
-            mounts.append(_mount("bind", root, root, read_only=True))
+        if not covered(root, [mount["Target"] for mount in mounts]):
+            mounts.append(mount_entry("bind", root, root, read_only=True))
         body["WorkingDir"] = root
     if cfg.get("user"):
         body["User"] = cfg["user"]
@@ -331,60 +313,6 @@ def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
         }
     )
     return env
-
-
-def _host_config(role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: _Gpus, folder: str | None) -> dict[str, Any]:
-    # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps nobody
-    config: dict[str, Any] = {"Init": True}
-    resource = role.resource
-    if resource.cpu > 0:
-        config["NanoCpus"] = round(resource.cpu * 1e9)
-    if resource.memMB > 0:
-        # no swap on top: a limit is a limit; shared memory (data loaders) may take all of it
-        config["Memory"] = config["MemorySwap"] = config["ShmSize"] = resource.memMB * _MIB
-    if resource.gpu > 0:
-        ids = gpus.take(resource.gpu, path)
-        config["DeviceRequests"] = [{"Driver": "", "DeviceIDs": ids, "Capabilities": [["gpu"]]}]
-    if cfg.get("privileged"):
-        config["Privileged"] = True
-    mounts: list[dict[str, Any]] = []
-    for mount in role.mounts:
-        if isinstance(mount, DeviceMount):
-            device = {"PathOnHost": mount.src_path, "PathInContainer": mount.dst_path}
-            config.setdefault("Devices", []).append(device | {"CgroupPermissions": mount.permissions})
-        elif isinstance(mount, VolumeMount):
-            mounts.append(_mount("volume", mount.src, mount.dst_path, mount.read_only))
-        else:
-            mounts.append(_mount("bind", mount.src_path, mount.dst_path, mount.read_only))
-    if folder is not None:
-        mounts.append(_mount("bind", folder, folder, read_only=False))
-    if mounts:
-        config["Mounts"] = mounts
-    return config
-
-
-def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, Any]:
-    return {"Type": kind, "Source": source, "Target": target, "ReadOnly": read_only}
-
-
-def _results_mount(role: Role) -> str | None:
-    """Return the folder of results that is to be mounted at its own path; None if there is none to mount."""
-    base = _local_folder(role.env.get(_TRACKER_BASE, ""))
-    if base is None or _covered(base, [mount.dst_path for mount in role.mounts]):
-        return None
-    return base
-
-
-def _local_folder(base: str) -> str | None:
-    """Return a tracker base as a path if it is one of this machine."""
-    base = base.removeprefix("file://")
-    return os.path.normpath(base) if base.startswith("/") else None
-
-
-def _covered(path: str, targets: list[str]) -> bool:
-    """Tell whether a path inside the container lies in a mount already: the user has seen to it."""
-    normal = [os.path.normpath(target) for target in targets]
-    return any(path == target or path.startswith(target.rstrip("/") + "/") for target in normal)
 
 
 def _publish(body: dict[str, Any], role: Role, cfg: Mapping[str, CfgVal]) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
-import os
-import tarfile
 import tempfile
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from transload.errors import SpecError, SubmitError
 from transload.specs import AppDef, Workspace
-from transload.workspace import workspace_digest, workspace_files
+from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names
 from transload_docker.convert import WORKSPACE_REPOSITORY, is_folder
 from transload_docker.engine import CONFLICT, NOT_FOUND, Engine, EngineError
@@ -114,42 +111,19 @@ def _patched(engine: Engine, home: Home, base: dict[str, Any], workspace: Worksp
 
 def _build(engine: Engine, base: str, config: dict[str, Any], workspace: Workspace, folder: str, tag: str) -> None:
     # create, copy in, commit: works on every engine, needs no builder and never runs anything
-    body = {"Image": base, "Entrypoint": ["/transload-workspace"], "Cmd": [], "Labels": {names.LABEL_WORKSPACE: tag}}
+    body: dict[str, Any] = {"Image": base, "Labels": {names.LABEL_WORKSPACE: tag}}
+    if not config.get("Entrypoint") and not config.get("Cmd"):
+        body["Cmd"] = ["/transload-workspace"]  # an engine makes no container without a program
     made = engine.call(lambda api: api.create_container_from_config(body))["Id"]
     try:
         with tempfile.TemporaryFile() as archive:
-            _write_archive(archive, workspace, folder)
+            write_workspace_archive(archive, workspace, folder)
             archive.seek(0)
             engine.call(lambda api: api.put_archive(made, "/", archive))
-        changes = [
-            f"ENTRYPOINT {json.dumps(config.get('Entrypoint') or [])}",
-            f"CMD {json.dumps(config.get('Cmd') or [])}",
-            f"WORKDIR {folder}",
-        ]
+        changes = [f"WORKDIR {folder}"]  # entrypoint and command stay those of the base
         engine.call(lambda api: api.commit(made, repository=WORKSPACE_REPOSITORY, tag=tag, changes=changes))
     finally:
         engine.remove_container(made)
-
-
-def _write_archive(archive: IO[bytes], workspace: Workspace, folder: str) -> None:
-    """Write a workspace as a tar archive, readable for any user of the image."""
-    seen: dict[str, str] = {}
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        root = tarfile.TarInfo(folder.strip("/"))
-        root.type, root.mode = tarfile.DIRTYPE, 0o755
-        tar.addfile(root)
-        for source, inner in workspace_files(workspace):
-            if inner in seen:
-                raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
-            seen[inner] = source
-            tar.add(source, os.path.join(folder, inner).lstrip("/"), recursive=False, filter=_anonymous)
-
-
-def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    entry.mode |= 0o444
-    return entry
 
 
 def remove_workspace_images(engine: Engine) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
+from transload.schedulers import line_search
 from transload.schedulers.api import LogPage, Stream
 from transload_docker.engine import Engine
 from transload_docker.judge import is_alive, may_run_again
@@ -133,12 +133,8 @@ class LogView:
         Raises:
             SpecError: for a bad regex.
         """
-        try:
-            search = re.compile(regex).search if regex is not None else None
-        except re.error as exc:
-            raise SpecError(f"regex={regex!r}: {exc}") from exc
-        found = self._lines(since or 0, until, tail)
-        return (line.text for line in found if search is None or search(line.text))
+        wanted = line_search(regex)
+        return (line.text for line in self._lines(since or 0, until, tail) if wanted(line.text))
 
     def _lines(self, since: int, until: int | None, tail: bool) -> Iterator[Line]:
         for line in self._follow(since) if tail else self._present(since):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -30,6 +30,7 @@ from transload_docker.logs import to_nanoseconds
 from transload_docker.logview import LogView
 from transload_docker.names import network_name
 from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
+from transload_docker.sizes import sizes_of_apps
 from transload_docker.submit import submit
 from transload_docker.watch import EngineWatch, wait_until_ended
 
@@ -236,37 +237,50 @@ class DockerScheduler:
         """Delete apps that were submitted from here and have ended, and workspace images that no container uses.
 
         Args:
-            older_than: seconds since their end; None: all that have ended.
-            max_size: not offered: an engine does not tell what a log takes.
+            older_than: seconds since their end; None: all that have ended, unless ``max_size`` is given.
+            max_size: bytes that ended apps may take together; the oldest beyond that are deleted too. Counted is what
+                this user can see: what containers wrote into their own layer, folders of results, and, where this user
+                may read the engine's files, logs.
             now: seconds since the epoch; default: the time.
             dry_run: delete nothing, only tell.
 
         Returns:
             The ids of the deleted apps, oldest first.
-
-        Raises:
-            SpecError: if ``max_size`` is given.
         """
-        if max_size is not None:
-            raise SpecError(
-                "max_size: not offered on docker: the engine does not tell what a log takes; use older_than"
-            )
         moment = time.time() if now is None else now
-        ended = []
+        ended = self._ended()
+        old = {app_id for end, app_id in ended if _is_old(moment - end, older_than, max_size)}
+        if max_size is not None:
+            old |= self._beyond(max_size, [app_id for _, app_id in ended if app_id not in old])
+        chosen = [app_id for _, app_id in ended if app_id in old]
+        if not dry_run:
+            for app_id in chosen:
+                self.delete(app_id)
+            images.remove_workspace_images(self._engine)
+        return chosen
+
+    def _ended(self) -> Sequence[tuple[float, str]]:
+        """Return the apps that were submitted from here and have ended, with the time of their end, oldest first."""
+        found = []
         for app_id, facts in self._engine.facts().items():
             if facts.plan is None or facts.plan.owner != self._home.owner:
                 continue
             status = self._status(facts)
-            ends = [replica.end_time for role in status.roles for replica in role.replicas if replica.end_time]
-            end = max(ends, default=facts.plan.created)
-            if status.is_terminal() and (older_than is None or moment - end >= older_than):
-                ended.append((end, app_id))
-        ended.sort()
-        if not dry_run:
-            for _, app_id in ended:
-                self.delete(app_id)
-            images.remove_workspace_images(self._engine)
-        return [app_id for _, app_id in ended]
+            if status.is_terminal():
+                ends = [replica.end_time for role in status.roles for replica in role.replicas if replica.end_time]
+                found.append((max(ends, default=facts.plan.created), app_id))
+        return sorted(found)
+
+    def _beyond(self, limit: int, ended: Sequence[str]) -> set[str]:
+        """Return the oldest apps without which the others take no more than so many bytes."""
+        sizes = sizes_of_apps(self._engine, self._home, ended)
+        left, chosen = sum(sizes.values()), set()
+        for app_id in ended:
+            if left <= limit:
+                break
+            chosen.add(app_id)
+            left -= sizes[app_id]
+        return chosen
 
     # -- logs
 
@@ -319,6 +333,12 @@ class DockerScheduler:
     def close(self) -> None:
         """Close the connection; apps go on. May be called more than once."""
         self._engine.close()
+
+
+def _is_old(age: float, older_than: float | None, max_size: int | None) -> bool:
+    if older_than is None:
+        return max_size is None
+    return age >= older_than
 
 
 def _read_app(text: str) -> AppDef | None:

@@ -45,13 +45,18 @@ class Apps:
         facts = Facts(record if record and names.LABEL_RECORD in (record["metadata"].get("labels") or {}) else None)
         if facts.kind == plan.APP:
             selector = f"{names.LABEL_APP}={base}"
-            # Jobs first: of one that has ended all pods are final
+            # from the outside in: of a JobSet that has ended all Jobs are final, of a Job all pods
+            if facts.as_jobset():
+                facts.jobset = self._ask(lambda: self._cluster.get("JobSet", namespace, base))
             facts.jobs = self._items("Job", namespace, selector)
             facts.pods = self._items("Pod", namespace, selector)
         return facts
 
     def many(self, namespace: str | None, bases: Collection[str] | None = None) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of many apps of a namespace, with three queries: (namespace, base) → facts."""
+        """Return what the cluster tells of many apps of a namespace, by (namespace, base).
+
+        That takes three queries; four if there are JobSets among them.
+        """
         selector = _MANAGED
         if bases is not None and len(bases) <= _FEW:
             selector = f"{names.LABEL_APP} in ({','.join(sorted(bases))})"
@@ -59,11 +64,16 @@ class Apps:
             (item["metadata"]["namespace"], item["metadata"]["name"]): Facts(item)
             for item in self._items("ConfigMap", namespace, f"{selector},{names.LABEL_RECORD}")
         }
-        for kind in ("Job", "Pod"):
+        kinds = ["Job", "Pod"]
+        if any(facts.as_jobset() for facts in found.values()):
+            kinds = ["JobSet", *kinds]
+        for kind in kinds:
             for item in self._items(kind, namespace, selector):
                 metadata = item["metadata"]
                 facts = found.get((metadata["namespace"], metadata["labels"].get(names.LABEL_APP, "")))
-                if facts is not None:
+                if facts is not None and kind == "JobSet":
+                    facts.jobset = item
+                elif facts is not None:
                     (facts.jobs if kind == "Job" else facts.pods).append(item)
         return found
 
@@ -112,8 +122,11 @@ class Apps:
             self.note_stop(namespace, facts, verdict.stop)
         for name in verdict.end:
             self._cluster.delete("Job", namespace, name, "Foreground")
+        if verdict.end_set and facts.jobset is not None:
+            self._cluster.delete("JobSet", namespace, facts.jobset["metadata"]["name"], "Foreground")
         for role, attempt in verdict.restart:
             self._make_job(namespace, facts, role, attempt)
+            self._note(namespace, facts, f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}", "yes")
         if verdict.note:
             self._note(namespace, facts, "ended", verdict.status.to_json())
 
@@ -176,7 +189,7 @@ class Apps:
         made = Plan(
             app_id, submission.app.name, submission.digest, submission.session, time.time(), request.roles,
             request.jobs, submission.id_given, dict(submission.cfg), submission.tracker_base,
-            request.timeout, request.startup_timeout, request.grace,
+            request.timeout, request.startup_timeout, request.grace, request.jobset is not None,
         )  # fmt: skip
         record = plan.record(base, namespace, made, _shown(submission.app).to_json(), {})
         try:
@@ -189,7 +202,7 @@ class Apps:
             self._make_all(request, record, submission)
         except (ClusterError, SchedulerUnavailable) as exc:
             with contextlib.suppress(ClusterError, SchedulerUnavailable):
-                self._remove(namespace, base)
+                self._remove(namespace, base, request.jobset is not None)
             raise _refused(app_id, exc) from exc
         return True
 
@@ -217,7 +230,7 @@ class Apps:
             values[key] = submission.secrets.get(role, {}).get(variable, "")
         if values:
             self._create(_owned(convert.secret(request, values), record), namespace)
-        for item in (*request.services, *request.jobs):
+        for item in request.objects():
             self._create(_owned(item, record), namespace)
         self._cluster.patch("ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}})
         facts = self.facts(request.app_id)
@@ -246,11 +259,14 @@ class Apps:
         try:
             if made is not None and made.id_given:
                 self._cluster.replace(plan.gravestone(record))
-            self._remove(namespace, record["metadata"]["name"], keep_record=made is not None and made.id_given)
+            keep = made is not None and made.id_given
+            self._remove(namespace, record["metadata"]["name"], made is not None and made.jobset, keep_record=keep)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
 
-    def _remove(self, namespace: str, base: str, *, keep_record: bool = False) -> None:
+    def _remove(self, namespace: str, base: str, jobset: bool, *, keep_record: bool = False) -> None:
+        if jobset:  # before its Jobs, which it would make again
+            self._cluster.delete("JobSet", namespace, base)
         for job in self._items("Job", namespace, f"{names.LABEL_APP}={base}"):
             self._cluster.delete("Job", namespace, job["metadata"]["name"])
         for kind in ("Secret", "Service"):
@@ -286,4 +302,6 @@ def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:
         return exc
     status = exc.status if isinstance(exc, ClusterError) else 0
     hint = "; the user may not do it" if status in _FORBIDDEN else ""
+    if status == 404 and "requested resource" in str(exc):
+        hint = "; run option jobset needs JobSet installed on the cluster (jobset.x-k8s.io/v1alpha2)"
     return SubmitError(f"app {app_id} was not started: {exc}{hint}", transient=status == 429 or status >= 500)

@@ -21,6 +21,7 @@ KINDS: Final = {
     "Pod": ("core", "pod"),
     "Event": ("core", "event"),
     "Job": ("batch", "job"),
+    "JobSet": ("custom", "jobsets"),
 }
 """Kinds of objects → API group of the client and its word for it."""
 
@@ -52,6 +53,7 @@ class Cluster:
         self._lock = threading.Lock()
         self._client: Any = None
         self._apis: dict[str, Any] = {}
+        self._no_jobsets = False
 
     def api(self, group: str) -> Any:
         """Return a part of the client's API; connects nowhere yet.
@@ -72,6 +74,8 @@ class Cluster:
                     "batch": client.BatchV1Api,
                     "version": client.VersionApi,
                     "auth": client.AuthorizationV1Api,
+                    "self": client.AuthenticationV1Api,
+                    "custom": client.CustomObjectsApi,
                 }
                 self._apis[group] = classes[group](self._client)
             return self._apis[group]
@@ -85,10 +89,10 @@ class Cluster:
         # the client reads the variable only once, when it is imported
         path = self._kubeconfig or os.environ.get("KUBECONFIG") or None
         try:
-            config.load_kube_config(path, self._context, made)
+            config.load_kube_config(path, self._context, made)  # type: ignore[no-untyped-call,unused-ignore]
         except config.ConfigException as exc:
             try:
-                config.load_incluster_config(made)
+                config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
         return made
@@ -126,8 +130,18 @@ class Cluster:
 
     def _method(self, verb: str, kind: str) -> Callable[..., Any]:
         group, word = KINDS[kind]
+        if group == "custom":
+            return self._custom_method(verb, word)
         method: Callable[..., Any] = getattr(self.api(group), f"{verb}_namespaced_{word}")
         return method
+
+    def _custom_method(self, verb: str, plural: str) -> Callable[..., Any]:
+        """Return a method for objects that the client has no own ones for, with the arguments that those would take."""
+        word = "get" if verb == "read" else verb
+        method = getattr(self.api("custom"), f"{word}_namespaced_custom_object")
+        if verb in ("read", "delete"):
+            return lambda name, namespace, **options: method(*names.JOBSET_API, namespace, plural, name, **options)
+        return lambda namespace, *body, **options: method(*names.JOBSET_API, namespace, plural, *body, **options)
 
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Return an object, or None if there is none of that name."""
@@ -148,6 +162,8 @@ class Cluster:
         """
         if namespace is None:
             group, word = KINDS[kind]
+            if group == "custom":
+                return self._json(self.api("custom").list_cluster_custom_object, *names.JOBSET_API, word, **selectors)
             return self._json(getattr(self.api(group), f"list_{word}_for_all_namespaces"), **selectors)
         return self._json(self._method("list", kind), namespace, **selectors)
 
@@ -178,6 +194,19 @@ class Cluster:
         except ClusterError as exc:
             if exc.status != 404:
                 raise
+
+    def has_jobsets(self, namespace: str) -> bool:
+        """Tell whether JobSets are installed and this user may see those of a namespace; that they are not is kept."""
+        if self._no_jobsets:
+            return False
+        try:
+            self.list("JobSet", namespace, limit=1)
+        except ClusterError as exc:
+            if exc.status not in (403, 404):
+                raise
+            self._no_jobsets = exc.status == 404
+            return False
+        return True
 
     def watch(self, kind: str, namespace: str, version: str, seconds: int) -> Any:
         """Open a watch on the objects of ours of a kind; return the response, whose lines are events."""
@@ -211,6 +240,12 @@ class Cluster:
     def version(self) -> dict[str, Any]:
         """Return the server's version."""
         return self._json(self.api("version").get_code)
+
+    def user(self) -> str:
+        """Return as whom the cluster sees this client; ``""`` if it does not say."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        found = self._json(self.api("self").create_self_subject_review, body)
+        return str(((found.get("status") or {}).get("userInfo") or {}).get("username") or "")
 
     def may(self, namespace: str, verb: str, group: str, resource: str) -> bool:
         """Ask whether the user may do something."""

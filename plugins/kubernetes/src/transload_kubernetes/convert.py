@@ -11,6 +11,7 @@ from typing import Any, Final
 from transload.errors import SpecError
 from transload.schedulers.api import Capabilities, refuse_unsupported
 from transload.specs import AppDef, CfgVal, MountType, RetryPolicy, Role, parse_app_handle
+from transload_kubernetes import jobset as _jobset
 from transload_kubernetes import names
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.options import Options
@@ -26,7 +27,7 @@ CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
     mounts=frozenset(MountType),
     ports=True,
-    gangs=True,
+    gangs=False,  # a cluster starts each pod when it has room for it; Kueue admits a Job, or a JobSet, as a whole
     since_until=True,
     reachable_from="network",
 )
@@ -42,6 +43,7 @@ class KubernetesRequest:
         base: what the names start with.
         services: Services to make.
         jobs: the Job of each role, in its first attempt; may be changed between a dry-run and the submit.
+        jobset: the JobSet instead, if that is asked for: then there are no Services and Jobs; likewise.
         roles: how the app is kept.
         hidden: key in the app's Secret → value, for variables whose name looks secret; never shown.
         references: role and variable → key in the app's Secret, for ``Role.secrets`` resolved at submit.
@@ -62,7 +64,12 @@ class KubernetesRequest:
     timeout: float | None = None
     startup_timeout: float = 0.0
     grace: int = 30
+    jobset: dict[str, Any] | None = None
     source: AppDef | None = field(default=None, repr=False, compare=False)
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Return what is to be made, beside the app's record and Secret."""
+        return [*self.services, *self.jobs, *([self.jobset] if self.jobset else [])]
 
 
 def app_id_of(app: AppDef) -> str:
@@ -92,15 +99,14 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
     options = Options.of(cfg)
     base = names.base_name(app_id)
     single = sum(role.num_replicas for role in app.roles) == 1
-    context = Context(app_id, base, options, "localhost" if single else names.rank0_name(base))
+    if options.jobset:
+        _jobset.refuse(app)
+    context = Context(app_id, base, options, "localhost" if single else _rank0(app, base, options))
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
-    request = KubernetesRequest(
-        app_id, options.namespace, base, [] if single else _services(app, base, labels), [], [], timeout=app.timeout
-    )
-    request.source = app
+    request = KubernetesRequest(app_id, options.namespace, base, [], [], [], timeout=app.timeout, source=app)
     request.startup_timeout, request.grace = options.startup_timeout, options.grace_period
-    for index, role in enumerate(app.roles):
-        role = _with_native_policy(role, app)
+    roles = [_with_native_policy(role, app) for role in app.roles]
+    for index, role in enumerate(roles):
         _check_role(role, f"roles[{index}]")
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
@@ -110,7 +116,16 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         for name, source in role.secrets.items():
             if not source.startswith("k8s:"):
                 request.references[role.name, name] = names.secret_key(role.name, name)
+    if options.jobset:
+        jobs, request.jobs = request.jobs, []
+        request.jobset = _jobset.jobset(app_id, base, roles, jobs, labels, options.text("queue"))
+    elif not single:
+        request.services = _services(app, base, labels)
     return request
+
+
+def _rank0(app: AppDef, base: str, options: Options) -> str:
+    return _jobset.rank0_host(base, app.roles[0].name) if options.jobset else names.rank0_name(base)
 
 
 def _check_role(role: Role, path: str) -> None:
@@ -169,7 +184,7 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
     job_labels = dict(own)
-    if options.text("queue"):
+    if options.text("queue") and not options.jobset:  # else it is the JobSet that waits
         job_labels["kueue.x-k8s.io/queue-name"] = options.text("queue")
         spec["suspend"] = True
     job = {
@@ -227,7 +242,7 @@ def format_request(request: KubernetesRequest) -> str:
     keys = sorted({*request.hidden, *request.references.values()})
     if keys:
         shown.append(secret(request, dict.fromkeys(keys, MASK)))
-    for item in (*request.services, *request.jobs):
+    for item in request.objects():
         item = copy.deepcopy(item)
         item["metadata"]["namespace"] = request.namespace
         shown.append(item)

@@ -29,7 +29,7 @@ def diagnose(cluster: Cluster) -> list[Check]:
         return [*checks, ("cluster", False, f"{exc}; set KUBECONFIG, or run inside of a cluster")]
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("cluster", False, f"{exc}; check KUBECONFIG and the current context")]
-    checks.append(_version(cluster, version))
+    checks += [_version(cluster, version), ("user", True, _user(cluster))]
     try:
         missing = [
             f"{verb} {resource}" for verb, group, resource in _NEEDED
@@ -38,7 +38,22 @@ def diagnose(cluster: Cluster) -> list[Check]:
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("rights", False, f"the cluster does not tell what this user may do: {exc}")]
     details = f"in namespace {DEFAULT_NAMESPACE} this user may not: {', '.join(missing)}" if missing else "all needed"
-    return [*checks, ("rights", not missing, details)]
+    return [*checks, ("rights", not missing, details), ("jobset", True, _jobset(cluster))]
+
+
+def _user(cluster: Cluster) -> str:
+    try:
+        return f"as {cluster.user() or 'nobody in particular'}"
+    except (SchedulerUnavailable, ClusterError) as exc:
+        return f"not told: {exc}"
+
+
+def _jobset(cluster: Cluster) -> str:
+    try:
+        found = cluster.has_jobsets(DEFAULT_NAMESPACE)
+    except (SchedulerUnavailable, ClusterError) as exc:
+        return f"not known: {exc}"
+    return "installed" if found else "not installed, or not to be seen by this user: run option jobset will not work"
 
 
 def _version(cluster: Cluster, version: dict[str, str]) -> Check:

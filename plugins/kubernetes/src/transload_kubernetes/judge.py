@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, exit_text, is_terminal
-from transload_kubernetes import names, states
+from transload.specs import AppState, AppStatus, RoleStatus, exit_text, is_terminal
+from transload_kubernetes import states
 from transload_kubernetes.names import Attempt
-from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop
+from transload_kubernetes.plan import Facts, Plan, Stop
+from transload_kubernetes.views import RoleView, count_restarts, running_state, view_role
 
 HALF_SUBMITTED_S: Final = 120.0
 """Seconds after which an app whose submitter never finished counts as failed."""
@@ -23,6 +24,7 @@ class Verdict:
         stop: note this in its record.
         restart: Jobs to make: name of the role and attempt.
         end: names of Jobs to delete, with their pods.
+        end_set: delete the JobSet, with its Jobs and pods.
         note: note the status as final.
     """
 
@@ -30,38 +32,12 @@ class Verdict:
     stop: Stop | None = None
     restart: list[tuple[str, Attempt]] = field(default_factory=list)
     end: list[str] = field(default_factory=list)
+    end_set: bool = False
     note: bool = False
 
     def to_do(self) -> bool:
         """Tell whether anything is to be done."""
-        return bool(self.stop or self.restart or self.end or self.note)
-
-
-@dataclass(slots=True)
-class _RoleView:
-    plan: RolePlan
-    attempt: Attempt = (0, 0)
-    job: dict[str, Any] | None = None
-    replicas: list[ReplicaStatus] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
-    earlier: int = 0
-
-    @property
-    def finished(self) -> bool:
-        return self.job is not None and states.is_finished(self.job)
-
-    @property
-    def good(self) -> bool:
-        return self.finished and sum(r.state is AppState.SUCCEEDED for r in self.replicas) >= self.plan.needed
-
-    @property
-    def failed(self) -> bool:
-        return self.finished and not self.good
-
-    @property
-    def late(self) -> bool:
-        found = states.condition(self.job or {}, "Failed")
-        return found is not None and found.get("reason") == "DeadlineExceeded"
+        return bool(self.stop or self.restart or self.end or self.end_set or self.note)
 
 
 def judge(facts: Facts, now: float) -> Verdict:
@@ -77,27 +53,34 @@ def judge(facts: Facts, now: float) -> Verdict:
     plan = facts.plan()
     assert plan is not None
     ended, stop = facts.ended(), facts.stop()
-    if ended is not None:
-        return Verdict(ended, end=_unfinished(facts))
-    views = [_view(role, facts, bool(stop)) for role in plan.roles]
-    status = AppStatus(_running_state(views), roles=[RoleStatus(v.plan.name, v.replicas) for v in views])
-    status.num_restarts = _restarts(views)
+    if ended is not None:  # a JobSet may have yet to say that it has ended: it is left alone
+        return Verdict(ended, end=[] if plan.jobset else _unfinished(facts))
+    views = [view_role(role, facts, bool(stop)) for role in plan.roles]
+    status = AppStatus(running_state(views), roles=[RoleStatus(v.plan.name, v.replicas) for v in views])
+    status.num_restarts = count_restarts(views)
     if stop is not None:
         return _stopped(status, stop, facts)
-    if all(view.good for view in views):
+    missing = [] if plan.jobset else _half_restarted(views)
+    if not missing and all(view.good for view in views):
         status.state = AppState.SUCCEEDED
         return Verdict(status, note=True)
     status.msg = "; ".join(dict.fromkeys(reason for view in views for reason in view.reasons)) or "; ".join(facts.notes)
-    missing = _half_restarted(views)
     if missing:
         status.state = AppState.PENDING
         return Verdict(status, restart=missing)
-    failure = _failure(plan, views, facts, now)
+    if not facts.submitted():
+        failure = _never_submitted(plan, now)
+    elif plan.jobset:
+        return _judged_set(status, _set_failure(plan, views, facts, now), facts)
+    else:
+        failure = _failure(plan, views, facts, now)
     if failure is None:
         return Verdict(status)
     restart = _restart(plan, views) if failure.retry else []
-    if restart:
-        return _restarted(status, restart, views)
+    return _restarted(status, restart, views) if restart else _failed(status, failure, facts)
+
+
+def _failed(status: AppStatus, failure: _Failure, facts: Facts) -> Verdict:
     verdict = _stopped(status, Stop("failed", failure.msg), facts)
     verdict.stop = Stop("failed", failure.msg)
     return verdict
@@ -109,26 +92,61 @@ class _Failure:
     retry: bool = False
 
 
-def _failure(plan: Plan, views: list[_RoleView], facts: Facts, now: float) -> _Failure | None:
-    """Return why the app cannot go on as it is, or None."""
-    if not facts.submitted():
-        if now - plan.created > HALF_SUBMITTED_S:
-            return _Failure("it was never wholly submitted: the submitting process ended in the middle of it")
+def _never_submitted(plan: Plan, now: float) -> _Failure | None:
+    if now - plan.created <= HALF_SUBMITTED_S:
         return None
+    return _Failure("it was never wholly submitted: the submitting process ended in the middle of it")
+
+
+def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
+    """Return why the app cannot go on as it is, or None."""
     for view in views:
         if view.failed:
             return _Failure(_failure_text(view), retry=not view.late)
     for view in views:
-        if view.job is None:
+        if view.job is None or view.gone:  # not made again: nobody knows why it was taken away
             return _Failure(f"lost: the Job of role {view.plan.name} was deleted by somebody")
     starts = [states.seconds((job.get("status") or {}).get("startTime")) for job in facts.jobs]
     first = min((start for start in starts if start is not None), default=None)
-    if plan.timeout is not None and first is not None and now - first > plan.timeout + 1:
+    return _took_too_long(plan, first, now) or _stuck_too_long(plan, views, facts, now)
+
+
+def _took_too_long(plan: Plan, began: float | None, now: float) -> _Failure | None:
+    if plan.timeout is not None and began is not None and now - began > plan.timeout + 1:
         return _Failure(f"timeout: took longer than {plan.timeout:g} seconds")
-    return _stuck_too_long(plan, views, facts, now)
+    return None
 
 
-def _stuck_too_long(plan: Plan, views: list[_RoleView], facts: Facts, now: float) -> _Failure | None:
+def _set_failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
+    """Return why an app that is a JobSet cannot go on; starting Jobs again is its controller's matter."""
+    if facts.jobset is None:
+        return _Failure("lost: its JobSet was deleted by somebody")
+    failed = states.condition(facts.jobset, "Failed")
+    if failed is not None:
+        texts = [_failure_text(view) for view in views if view.failed]
+        return _Failure("; ".join(texts) or f"{failed.get('reason', 'failed')}: {failed.get('message', '')}")
+    if states.condition(facts.jobset, "Suspended"):
+        return None
+    began = states.resumed(facts.jobset)
+    failure = _took_too_long(plan, began, now) or _stuck_too_long(plan, views, facts, now)
+    if failure is None and plan.startup_timeout and not facts.jobs and began and now - began > plan.startup_timeout:
+        why = "; ".join(facts.notes) or "nobody made its Jobs: does the JobSet controller run?"
+        return _Failure(f"startup_timeout: {why}")
+    return failure
+
+
+def _judged_set(status: AppStatus, failure: _Failure | None, facts: Facts) -> Verdict:
+    if failure is not None:
+        return _failed(status, failure, facts)
+    the_set = facts.jobset or {}
+    if states.condition(the_set, "Suspended"):
+        status.state, status.msg = AppState.PENDING, status.msg or "its JobSet is suspended: it waits for its queue"
+    elif status.num_restarts and status.state is AppState.SUBMITTED:
+        status.state = AppState.PENDING  # between two attempts
+    return Verdict(status)
+
+
+def _stuck_too_long(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
     if not plan.startup_timeout:
         return None
     names_now = {view.job["metadata"]["name"] for view in views if view.job is not None and not view.finished}
@@ -149,7 +167,7 @@ def _stuck_too_long(plan: Plan, views: list[_RoleView], facts: Facts, now: float
     return None
 
 
-def _failure_text(view: _RoleView) -> str:
+def _failure_text(view: RoleView) -> str:
     found = states.condition(view.job or {}, "Failed") or {}
     if view.late:
         return f"timeout: role {view.plan.name}: {found.get('message') or 'took too long'}"
@@ -160,10 +178,10 @@ def _failure_text(view: _RoleView) -> str:
     return "; ".join([text, *view.reasons])
 
 
-def _restart(plan: Plan, views: list[_RoleView]) -> list[tuple[str, Attempt]]:
+def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
     """Return the Jobs that answer the failures; none if a role has used up its retries."""
     wanted: dict[str, Attempt] = {}
-    whole = max(view.attempt[0] for view in views)
+    whole = _whole(views)
     for view in (view for view in views if view.failed):
         role = view.plan
         if role.policy == "APPLICATION" and whole < role.retries:
@@ -174,13 +192,18 @@ def _restart(plan: Plan, views: list[_RoleView]) -> list[tuple[str, Attempt]]:
     return list(wanted.items())
 
 
-def _half_restarted(views: list[_RoleView]) -> list[tuple[str, Attempt]]:
+def _half_restarted(views: list[RoleView]) -> list[tuple[str, Attempt]]:
     """Return the Jobs that are missing from an attempt of the app that somebody began to make."""
-    whole = max(view.attempt[0] for view in views)
-    return [(view.plan.name, (whole, 0)) for view in views if view.attempt[0] < whole]
+    whole = _whole(views)
+    return [(view.plan.name, (whole, 0)) for view in views if max(view.attempt, view.made)[0] < whole]
 
 
-def _restarted(status: AppStatus, restart: list[tuple[str, Attempt]], views: list[_RoleView]) -> Verdict:
+def _whole(views: list[RoleView]) -> int:
+    """Return how often the whole app was started again."""
+    return max(max(view.attempt, view.made)[0] for view in views)
+
+
+def _restarted(status: AppStatus, restart: list[tuple[str, Attempt]], views: list[RoleView]) -> Verdict:
     """Return the verdict on an app of which something is to be started again: only when nothing of it runs any more."""
     status.state = AppState.PENDING
     wanted = {name for name, _ in restart}
@@ -191,13 +214,16 @@ def _restarted(status: AppStatus, restart: list[tuple[str, Attempt]], views: lis
 
 
 def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
-    """Return the verdict on an app that is being ended: final once no Job is left that may run something."""
+    """Return the verdict on an app that is being ended: final once nothing is left that may run something."""
     status.msg, status.cancel_requested = stop.msg, stop.kind == "cancel"
-    left = [job for job in facts.jobs if not states.is_finished(job)]
+    if facts.jobset is not None and not states.is_finished(facts.jobset):
+        left = True
+    else:
+        left = any(not states.is_finished(job) for job in facts.jobs)
     if left:
         if status.state is not AppState.RUNNING:
             status.state = AppState.PENDING
-        return Verdict(status, end=_unfinished(facts))
+        return _ending(Verdict(status), facts)
     status.state = AppState.CANCELLED if stop.kind == "cancel" else AppState.FAILED
     for role in status.roles:
         for replica in role.replicas:
@@ -206,122 +232,18 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
     return Verdict(status, note=True)
 
 
+def _ending(verdict: Verdict, facts: Facts) -> Verdict:
+    """Add what is to be deleted so that nothing runs any more; of a JobSet that has ended the controller sees to it."""
+    if facts.jobset is None:
+        verdict.end = _unfinished(facts)
+    else:
+        verdict.end_set = _is_open(facts.jobset)
+    return verdict
+
+
 def _is_open(job: dict[str, Any]) -> bool:
     return not states.is_finished(job) and not job["metadata"].get("deletionTimestamp")
 
 
 def _unfinished(facts: Facts) -> list[str]:
     return [job["metadata"]["name"] for job in facts.jobs if _is_open(job)]
-
-
-def _restarts(views: list[_RoleView]) -> int:
-    whole = max(view.attempt[0] for view in views)
-    return (
-        whole
-        + sum(view.attempt[1] for view in views)
-        + sum(
-            sum(replica.restarts for replica in view.replicas) - sum(view.attempt) * len(view.replicas)
-            for view in views
-        )
-    )
-
-
-def _running_state(views: list[_RoleView]) -> AppState:
-    seen = {replica.state for view in views for replica in view.replicas}
-    if AppState.RUNNING in seen:
-        return AppState.RUNNING
-    if seen == {AppState.UNKNOWN}:
-        return AppState.UNKNOWN
-    started = seen & {AppState.SUCCEEDED, AppState.FAILED}
-    if started and not seen & {AppState.PENDING, AppState.SUBMITTED}:
-        return AppState.RUNNING  # all have ended, and the Job has yet to say so
-    return AppState.PENDING if seen - {AppState.SUBMITTED} else AppState.SUBMITTED
-
-
-def role_attempts(facts: Facts, role: str) -> dict[Attempt, dict[str, Any]]:
-    """Return the Jobs of a role by attempt, the first one first."""
-    wanted = names.role_label(role)
-    found = {
-        names.read_attempt(job["metadata"]["labels"].get(names.LABEL_ATTEMPT, "")): job
-        for job in facts.jobs
-        if (job["metadata"].get("labels") or {}).get(names.LABEL_ROLE) == wanted
-    }
-    return dict(sorted(found.items()))
-
-
-def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
-    """Return the pods that were or are a replica, oldest first, through all attempts."""
-    wanted = names.role_label(role)
-
-    def age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
-        metadata = pod["metadata"]
-        failures = str((metadata.get("annotations") or {}).get(names.INDEX_FAILURES, "0"))
-        attempt = names.read_attempt(metadata["labels"].get(names.LABEL_ATTEMPT, ""))
-        # times are whole seconds: of two pods made within one, the count of failures tells
-        return attempt, metadata.get("creationTimestamp") or "", int(failures or 0), metadata["name"]
-
-    mine = [
-        pod
-        for pod in facts.pods
-        if (pod["metadata"].get("labels") or {}).get(names.LABEL_ROLE) == wanted and states.index_of(pod) == k
-    ]
-    return sorted(mine, key=age)
-
-
-def _view(role: RolePlan, facts: Facts, stopping: bool) -> _RoleView:
-    attempts = role_attempts(facts, role.name)
-    view = _RoleView(role)
-    if attempts:
-        view.attempt, view.job = next(reversed(attempts.items()))
-    view.earlier = sum(attempt[1] > 0 for attempt in attempts)
-    status = (view.job or {}).get("status") or {}
-    done, failed = states.indexes(status.get("completedIndexes")), states.indexes(status.get("failedIndexes"))
-    for k in range(role.replicas):
-        pods = [
-            pod
-            for pod in replica_pods(facts, role.name, k)
-            if names.read_attempt(pod["metadata"]["labels"].get(names.LABEL_ATTEMPT, "")) == view.attempt
-        ]
-        view.replicas.append(_replica(view, k, pods, k in done, k in failed, stopping))
-    if states.condition(view.job or {}, "Suspended") and not view.finished:
-        view.reasons.append(f"the Job of role {role.name} is suspended: it waits for its queue")
-    return view
-
-
-def _replica(
-    view: _RoleView, k: int, pods: list[dict[str, Any]], done: bool, failed: bool, stopping: bool
-) -> ReplicaStatus:
-    pod = pods[-1] if pods else None
-    state = states.pod_state(pod) if pod is not None else AppState.SUBMITTED
-    if done:
-        state = AppState.SUCCEEDED
-    elif failed or (view.finished and state is AppState.FAILED):
-        state = AppState.FAILED
-    elif view.finished or (view.job is None and stopping):
-        state = AppState.CANCELLED
-    elif state is AppState.FAILED:
-        state = AppState.PENDING  # its Job will replace it, or give up on the replica
-    elif state is AppState.SUBMITTED and states.condition(view.job or {}, "Suspended"):
-        state = AppState.PENDING
-    replica = ReplicaStatus(k, state, view.plan.name, "")
-    replica.restarts = sum(view.attempt) + max(0, len(pods) - 1)
-    if pod is None:
-        return replica
-    annotations = pod["metadata"].get("annotations") or {}
-    counted = [int(annotations.get(key) or 0) for key in (names.INDEX_FAILURES, names.INDEX_IGNORED)]
-    replica.restarts = sum(view.attempt) + max(sum(counted), len(pods) - 1)
-    replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
-    _times(replica, pod)
-    if state is AppState.PENDING and states.stuck(pod):
-        view.reasons.append(f"{view.plan.name}/{k}: {states.stuck(pod)}")
-    if state is AppState.FAILED and states.why_failed(pod):
-        view.reasons.append(f"{view.plan.name}/{k}: {states.why_failed(pod)}")
-    return replica
-
-
-def _times(replica: ReplicaStatus, pod: dict[str, Any]) -> None:
-    end = states.terminated(pod)
-    replica.start_time = states.seconds(end.get("startedAt") or (pod.get("status") or {}).get("startTime"))
-    if is_terminal(replica.state) and end:
-        replica.exit_code = states.exit_code(end.get("exitCode"))
-        replica.end_time = states.seconds(end.get("finishedAt"))

@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
+from transload.schedulers import line_search
 from transload.schedulers.api import LogPage, Stream
 from transload.specs import AppStatus, is_terminal
 from transload_kubernetes import states
 from transload_kubernetes.cluster import Cluster, cut, lines
-from transload_kubernetes.judge import replica_pods
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.pod import MAIN
+from transload_kubernetes.views import replica_pods
 from transload_kubernetes.watch import ClusterWatch
 
 _NS: Final = 1_000_000_000
@@ -143,10 +144,7 @@ class LogView:
         self, stream: Stream, regex: str | None, since: int | None, until: int | None, follow: bool
     ) -> Iterator[str]:
         """Yield lines; arguments and errors are checked at the call."""
-        try:
-            pattern = re.compile(regex) if regex is not None else None
-        except re.error as exc:
-            raise SpecError(f"regex={regex!r}: {exc}") from exc
+        found = line_search(regex)
         self._pods()
         if stream is Stream.STDERR:
             return iter(())
@@ -157,7 +155,7 @@ class LogView:
                     return
                 if since is not None and moment < since:
                     continue
-                if pattern is None or pattern.search(line.rstrip("\n")):
+                if found(line):
                     yield line
 
         return wanted()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from transload.errors import SpecError
 
@@ -17,6 +18,10 @@ LABEL_ATTEMPT: Final = "transload.io/attempt"
 LABEL_RECORD: Final = "transload.io/record"
 ANNOTATION_APP_ID: Final = "transload.io/app-id"
 ANNOTATION_DIGEST: Final = "transload.io/digest"
+JOBSET_API: Final = ("jobset.x-k8s.io", "v1alpha2")
+"""API group and version of JobSets, which a cluster has only where somebody has installed them."""
+JOBSET_RESTARTS: Final = "jobset.sigs.k8s.io/restart-attempt"
+"""Label and annotation of what a JobSet has made: how often it was started again by then."""
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 INDEX_IGNORED: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
@@ -92,6 +97,13 @@ def read_attempt(text: str) -> Attempt:
     """Read what `attempt_text` gave; anything else is the first attempt."""
     match = re.fullmatch(r"a(\d+)r(\d+)", text)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+
+
+def attempt_of(item: Mapping[str, Any]) -> Attempt:
+    """Return the attempt that a Job or pod belongs to; a JobSet counts its own."""
+    labels = item["metadata"].get("labels") or {}
+    restarts = str(labels.get(JOBSET_RESTARTS, ""))
+    return (int(restarts), 0) if restarts.isdigit() else read_attempt(labels.get(LABEL_ATTEMPT, ""))
 
 
 def rank0_name(base: str) -> str:

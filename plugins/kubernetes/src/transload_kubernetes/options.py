@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import CfgVal, runopts
+from transload_kubernetes.images import is_repository
 from transload_kubernetes.names import DEFAULT_NAMESPACE, check_namespace
 
 PULL: Final = ("Always", "IfNotPresent", "Never")
@@ -23,6 +24,9 @@ def run_opts() -> runopts:
     opts.add("service_account", str, "service account of the pods; default: the namespace's")
     opts.add("priority_class", str, "priority class of the pods")
     opts.add("queue", str, "name of a Kueue local queue: the Jobs are suspended until it admits them")
+    opts.add(
+        "jobset", bool, "one JobSet instead of Jobs: its controller, which the cluster must have, starts again", False
+    )
     opts.add("node_selector", dict[str, str], "labels that a node must have")
     opts.add("tolerations", list[str], "taints that are tolerated: KEY[=VALUE][:EFFECT]")
     opts.add("labels", dict[str, str], "more labels for every object of the app")
@@ -34,6 +38,9 @@ def run_opts() -> runopts:
     opts.add("startup_timeout", float, "seconds that a pod may be pending before the app fails; 0: any time", 1800.0)
     opts.add("workspace_url", str, "fsspec URL of a folder that workspaces are uploaded to and fetched from")
     opts.add("workspace_image", str, "image with Python (and fsspec) that fetches workspaces; default: the role's own")
+    opts.add(
+        "image_repo", str, "repository that images with workspaces are pushed to, built by the engine of DOCKER_HOST"
+    )
     return opts
 
 
@@ -49,6 +56,7 @@ class Options:
     texts: Mapping[str, str] = field(default_factory=dict)
     maps: Mapping[str, dict[str, str]] = field(default_factory=dict)
     image_pull_secrets: list[str] = field(default_factory=list)
+    jobset: bool = False
 
     def text(self, name: str) -> str:
         """Return an option of type str, ``""`` if it is not set."""
@@ -77,6 +85,11 @@ class Options:
             check_namespace(namespace, f"run option namespace={namespace!r}")
         except SpecError as exc:
             raise ConfigError(str(exc)) from exc
+        repository = str(cfg.get("image_repo") or "")
+        if repository and not is_repository(repository):
+            raise ConfigError(f"run option image_repo={repository!r}: must be REGISTRY/NAME, without a tag")
+        if repository and cfg.get("workspace_url"):
+            raise ConfigError(f"run options image_repo={repository!r} and workspace_url: only one of them can be used")
         tolerations, pull_secrets = cfg.get("tolerations"), cfg.get("image_pull_secrets")
         return Options(
             namespace,
@@ -87,6 +100,7 @@ class Options:
             {name: value for name, value in cfg.items() if isinstance(value, str)},
             {name: dict(value) for name, value in cfg.items() if isinstance(value, dict)},
             list(pull_secrets) if isinstance(pull_secrets, list) else [],
+            bool(cfg.get("jobset")),
         )
 
 

@@ -13,6 +13,8 @@ from transload_kubernetes import names
 SCHEMA: Final = 1
 APP: Final = "app"
 DELETED: Final = "deleted"
+MADE: Final = "made."
+"""How keys of the record begin that tell of Jobs of later attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class Plan:
         session: who submitted it.
         created: when, seconds since the epoch.
         roles: how its roles are run.
-        jobs: the Job of each role in its first attempt; no secret is in them.
+        jobs: the Job of each role in its first attempt; no secret is in them. Empty for a JobSet.
+        jobset: it is run as a JobSet.
         id_given: the id is the caller's.
         cfg: its run options.
         tracker_base: where it reports.
@@ -80,6 +83,7 @@ class Plan:
     timeout: float | None = None
     startup_timeout: float = 0.0
     grace: int = 30
+    jobset: bool = False
 
 
 @dataclass(slots=True)
@@ -91,12 +95,14 @@ class Facts:
         jobs: its Jobs.
         pods: its pods.
         notes: why things are stuck, from events.
+        jobset: its JobSet, or None.
     """
 
     record: dict[str, Any] | None = None
     jobs: list[dict[str, Any]] = field(default_factory=list)
     pods: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    jobset: dict[str, Any] | None = None
 
     @property
     def _data(self) -> Mapping[str, str]:
@@ -126,6 +132,20 @@ class Facts:
             return Plan(roles=roles, **values)
         except (KeyError, TypeError) as exc:
             raise ValueError(f"it is not one of this version ({exc})") from exc
+
+    def made(self, role: str) -> names.Attempt:
+        """Return the last attempt of a role whose Job was made, as far as that was noted."""
+        start = f"{MADE}{names.role_label(role)}."
+        texts = [key.removeprefix(start) for key in self._data if key.startswith(start)]
+        return max(map(names.read_attempt, texts), default=(0, 0))
+
+    def as_jobset(self) -> bool:
+        """Tell whether the app is run as a JobSet; False where its record cannot be read."""
+        try:
+            found = self.plan()
+        except ValueError:
+            return False
+        return found is not None and found.jobset
 
     def app(self) -> str:
         """Return the app as JSON, ``""`` if it is not kept."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from transload.errors import SpecError, UnsupportedFeature
 from transload.specs import BindMount, DeviceMount, Role, VolumeMount, looks_secret
 from transload_kubernetes import names
+from transload_kubernetes.images import PLACEHOLDER
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
 
@@ -85,6 +86,9 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
     retry: dict[str, Any] = {"name": "TRANSLOAD_RETRY", "value": "0"}
     if native_retries(role):
         field = {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}
+        retry = {"name": "TRANSLOAD_RETRY", "valueFrom": {"fieldRef": field}}
+    elif context.options.jobset:
+        field = {"fieldPath": f"metadata.annotations['{names.JOBSET_RESTARTS}']"}
         retry = {"name": "TRANSLOAD_RETRY", "valueFrom": {"fieldRef": field}}
     index = {"fieldPath": f"metadata.annotations['{names.INDEX}']"}
     made: list[dict[str, Any]] = [
@@ -220,7 +224,9 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     if any(isinstance(mount, DeviceMount) for mount in role.mounts):
         container["securityContext"] = {"privileged": True}  # the kernel refuses devices to others
     spec = _pod_spec(role, container, volumes, context)
-    if role.workspace:
+    if role.workspace and options.text("image_repo"):
+        container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
+    elif role.workspace:
         _fetch_workspace(role, path, spec, options)
     return {"metadata": {"annotations": dict(options.map("annotations"))}, "spec": spec}
 
@@ -260,10 +266,10 @@ def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Optio
     if not options.text("workspace_url"):
         raise UnsupportedFeature(
             f"{path}.workspace: not possible without a place that pods can fetch it from: "
-            "set the run option workspace_url, or put the code into the image",
+            "set the run option workspace_url or image_repo, or put the code into the image",
             f"{path}.workspace",
         )
-    url = str(role.metadata.get(WORKSPACE_KEY) or f"{options.text('workspace_url').rstrip('/')}/<content hash>.zip")
+    url = str(role.metadata.get(WORKSPACE_KEY) or f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.zip")
     main = spec["containers"][0]
     fetch = {
         "name": "workspace",

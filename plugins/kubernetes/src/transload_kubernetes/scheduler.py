@@ -15,6 +15,7 @@ from transload_kubernetes import names, plan
 from transload_kubernetes.apps import Apps
 from transload_kubernetes.cluster import Cluster
 from transload_kubernetes.diagnose import diagnose
+from transload_kubernetes.images import with_images
 from transload_kubernetes.logs import LogView, to_nanoseconds
 from transload_kubernetes.options import run_opts
 from transload_kubernetes.plan import Facts
@@ -67,11 +68,14 @@ class KubernetesScheduler:
         return _convert.format_request(request)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Upload the workspaces of roles, unless they are there already.
+        """Upload the workspaces of roles, or build and push images with them, unless they are there already.
 
         Raises:
             SubmitError: if that fails.
         """
+        repository = str(cfg.get("image_repo") or "")
+        if repository:
+            return with_images(app, repository, cfg.get("image_pull_policy") == "Always")
         return with_uploads(app, str(cfg.get("workspace_url") or ""))
 
     def submit(self, request: _convert.KubernetesRequest, app_id: str, submission: Submission) -> bool:

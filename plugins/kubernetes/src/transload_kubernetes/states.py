@@ -37,8 +37,16 @@ def condition(thing: dict[str, Any], *kinds: str) -> dict[str, Any] | None:
 
 
 def is_finished(job: dict[str, Any]) -> bool:
-    """Tell whether a Job has ended: no pod of it is left running, none will be started."""
-    return condition(job, "Complete", "Failed") is not None
+    """Tell whether a Job has ended: no pod of it is left running, none will be started; or a JobSet."""
+    return condition(job, "Complete", "Completed", "Failed") is not None
+
+
+def resumed(jobset: dict[str, Any]) -> float | None:
+    """Return since when a JobSet may run: since it was let out of its queue, else since it was made."""
+    for each in (jobset.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Suspended" and each.get("status") == "False":
+            return seconds(each.get("lastTransitionTime"))
+    return seconds(jobset["metadata"].get("creationTimestamp"))
 
 
 def exit_code(code: int | None) -> int | None:

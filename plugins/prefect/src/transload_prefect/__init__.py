@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from transload_prefect.blocks import AppJob, AppJobRun
     from transload_prefect.convert import app_task, run_app, run_app_async
+    from transload_prefect.search import search_flow
     from transload_prefect.states import STATES
     from transload_prefect.task import AppTask
     from transload_prefect.task_runner import AppTaskRunner
@@ -25,6 +26,7 @@ __all__ = [
     "app_task",
     "run_app",
     "run_app_async",
+    "search_flow",
 ]
 
 _HOMES: Final = {
@@ -37,6 +39,7 @@ _HOMES: Final = {
     "app_task": "convert",
     "run_app": "convert",
     "run_app_async": "convert",
+    "search_flow": "search",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from transload.plugins import get_plugins
@@ -50,6 +51,22 @@ def result_rows(results: AppResults) -> list[dict[str, Any]]:
     ]
 
 
+def trial_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each trial of a search's summary: number, state, objective, parameters, handle or reason."""
+    objective = summary["search"]["objective"]["name"]
+    return [
+        {
+            "trial": row["index"],
+            "state": row["state"] or "",
+            objective: row["value"],
+            **row["parameters"],
+            "app": row["handle"],
+            "reason": row["reason"],
+        }
+        for row in summary["trials"]
+    ]
+
+
 def progress(status: AppStatus) -> float:
     """Return how many of the replicas have ended, in percent."""
     replicas = [replica for role in status.roles for replica in role.replicas]
@@ -65,7 +82,7 @@ def log_note(handle: str) -> str:
     if link and "://" in link:
         lines.append(f"\nIts page: [{link}]({link})")
     elif link:
-        lines.append(f"\nIts folder: `{link}`")
+        lines.append(f"\nIts {'page' if link.endswith('.html') else 'folder'}: `{link}`")
     return "\n".join(lines)
 
 

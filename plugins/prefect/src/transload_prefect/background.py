@@ -44,9 +44,8 @@ class Background:
         Its argument is True for the last call, when the process ends.
         """
         with self._lock:
-            if not self._ending:
-                self._watchers.append((contextvars.copy_context(), look))
-                self._ensure()
+            self._watchers.append((contextvars.copy_context(), look))
+            self._ensure()
 
     def drain(self, seconds: float = 10.0) -> None:
         """Wait until all jobs are done."""
@@ -79,7 +78,7 @@ class Background:
             with self._lock:
                 if not self._jobs and not self._ending:
                     self._lock.wait(max(0.0, looked + TICK - time.monotonic()) if self._watchers else IDLE)
-                if self._jobs or self._watchers:
+                if self._jobs or self._watchers:  # while the process ends as well: each has its last look
                     idle_since = time.monotonic()
                 elif self._ending or time.monotonic() - idle_since >= IDLE:
                     self._thread = None
@@ -99,9 +98,11 @@ class Background:
     def _look(self, last: bool) -> None:
         with self._lock:
             watchers = list(self._watchers)
-        kept = [entry for entry in watchers if _call(*entry, last) is True and not last]
+        done = [entry for entry in watchers if _call(*entry, last) is not True or last]
+        # by identity: equal contexts make a watcher that was added meanwhile equal to the one that it follows
+        ended = {id(entry) for entry in done}
         with self._lock:
-            self._watchers = kept + [entry for entry in self._watchers if entry not in watchers]
+            self._watchers = [entry for entry in self._watchers if id(entry) not in ended]
 
 
 def _call(context: contextvars.Context, job: Callable[..., Any], *arguments: Any) -> Any:

@@ -7,7 +7,16 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError
-from transload.pipelines import AdapterCapabilities, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload.pipelines import (
+    AdapterCapabilities,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    Search,
+    host_runner,
+    next_round,
+)
 from transload_prefect.run import HOST
 from transload_prefect.states import STATES
 
@@ -127,20 +136,42 @@ class PrefectAdapter:
     state_map = STATES
     capabilities = AdapterCapabilities(
         deferred=True,
-        searches=False,
+        searches=True,
         notes={
             "deferred": "one thread watches all apps; async tasks and AppTaskRunner hold no thread of their own",
+            "searches": "a flow, a task run for each trial; its state is in the search's tracker base",
             "retries": "a retry of the task is a new attempt",
         },
     )
 
-    def convert(self, source: Any, **host_options: Any) -> AppTask:
-        """Return a task; see `app_task`."""
+    def convert(self, source: Any, **host_options: Any) -> Any:
+        """Return a task (see `app_task`), or for a `transload.pipelines.Search` a flow (see `search_flow`)."""
+        if isinstance(source, Search):
+            from transload_prefect.search import search_flow
+
+            return search_flow(source, **host_options)
         return app_task(source, **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return what the task would submit; see `app_task`."""
-        task = app_task(source, **host_options)
+        """Return what the task, or the first trial of a search, would submit; arguments as of `convert`."""
+        if isinstance(source, Search):
+            return self._dry_run_search(source, host_options)
+        return self._dry_run_task(app_task(source, **host_options), {}, {})
+
+    def _dry_run_search(self, search: Search, host_options: dict[str, Any]) -> str:
+        made = self.convert(search, **host_options)
+        task = {name: value for name, value in host_options.items() if name not in ("name", "tracker_base", "flow")}
+        trials, _ = next_round(search, None, {}, 1)
+        how = f"{search.trials} trials, {search.parallelism} at once, as {search.suggester} suggests"
+        args = {**search.constants, **trials[0].parameters}
+        where = {"scheduler": search.scheduler, "cfg": dict(search.cfg)}
+        shown = app_task(search.component, name=f"{made.name}-trial", **{**where, **task})
+        return f"Prefect flow {made.name!r}: {how}\n{self._dry_run_task(shown, args, {'trial_idx': 0})}"
+
+    def _dry_run_task(self, task: AppTask, args: Mapping[str, Any], known: Mapping[str, Any]) -> str:
         identity = Identity(HOST, "dry-run", ("", task.name))
-        request = Execution(host_runner(HOST), task.spec.launch, identity, task.spec.options).dry_run()
+        launch = task.spec.launch
+        if args and isinstance(launch.args, Mapping):
+            launch = replace(launch, args={**launch.args, **args})
+        request = Execution(host_runner(HOST), launch, identity, task.spec.options, known=known).dry_run()
         return f"Prefect task {task.name!r} (retries: {task.retries}, tags: {sorted(task.tags)})\n{request}"

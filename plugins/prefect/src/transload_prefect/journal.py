@@ -8,12 +8,14 @@ server reads and rewrites them as a whole: two writers lose notes, and SQLite re
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import httpx
 from prefect.settings import PREFECT_LOGGING_TO_API_MAX_LOG_SIZE
 
 from transload_prefect import api
@@ -26,9 +28,17 @@ LOG_INTERVAL: Final = 0.5
 BATCH: Final = 500
 """Log lines sent at once."""
 
+LAST_PAUSES: Final = (0.25, 0.5, 1.0, 2.0)
+"""Seconds between attempts to send what is left when the process ends."""
+
+REFUSED: Final = (400, 413, 422)
+"""HTTP statuses that say that a line is wrong, and no second attempt helps."""
+
 UNIT: Final = "transload.unit"
 APP: Final = "transload.app"
 CURSOR: Final = "transload.log"
+
+_log = logging.getLogger("transload_prefect")
 
 
 @dataclass(slots=True)
@@ -104,7 +114,8 @@ class Journal:
             "message": message if len(message) <= most else message[:most] + " …",
             "timestamp": datetime.now(UTC).isoformat(),
             "flow_run_id": str(self.flow_run_id),
-            "task_run_id": str(task_run_id),
+            # an app that the flow's own code started has no task run
+            "task_run_id": None if task_run_id is None else str(task_run_id),
         }
         with self._lock:
             self._lines.append(record)
@@ -121,24 +132,30 @@ class Journal:
 
         Prefect's own sender takes two seconds and cannot tell when a line has arrived.
         """
+        try:
+            self._send()
+        except Exception:
+            with self._lock:  # the server did not answer: the same again, a little later
+                self._begin()
+            raise
+
+    def _send(self) -> None:
         with self._sending:
             with self._lock:
                 lines, self._lines, self._since = self._lines, [], None
                 cursors = [(each, each.cursor) for each in (self._notes or {}).values() if each.cursor is not None]
             try:
                 while lines:
-                    api.client().create_logs(lines[:BATCH])
+                    _deliver(lines[:BATCH])
                     del lines[:BATCH]
-                for notes, cursor in cursors:
-                    notes.values = {**notes.values, CURSOR: cursor}
-                    self._write(notes)
-                    if notes.cursor is cursor:
-                        notes.cursor = None
-            except Exception:
-                with self._lock:  # the server did not answer: the same again, a little later
+            finally:
+                with self._lock:
                     self._lines = lines + self._lines
-                    self._begin()
-                raise
+            for notes, cursor in cursors:
+                notes.values = {**notes.values, CURSOR: cursor}
+                self._write(notes)
+                if notes.cursor is cursor:
+                    notes.cursor = None
 
     def _begin(self) -> None:
         if self._since is None:
@@ -146,13 +163,42 @@ class Journal:
             background().watch(self._look)
 
     def _look(self, last: bool) -> bool:
+        if last:
+            self._send_at_the_end()
+            return False
         since = self._since
         if since is None:
             return False
-        if not last and time.monotonic() - since < LOG_INTERVAL:
+        if time.monotonic() - since < LOG_INTERVAL:
             return True
         self.flush()
         return False
+
+    def _send_at_the_end(self) -> None:
+        """Send what is left before the process ends, trying a few times: nobody comes after this."""
+        pauses = list(LAST_PAUSES)
+        while True:
+            try:
+                return self._send()
+            except Exception:
+                if not pauses:
+                    raise
+                time.sleep(pauses.pop(0))
+
+
+def _deliver(lines: list[dict[str, Any]]) -> None:
+    """Send log lines; one that the server refuses for good is left out, with a word, and holds up no other."""
+    try:
+        api.client().create_logs(lines)
+    except httpx.HTTPStatusError as exc:
+        if exc.response.status_code not in REFUSED:
+            raise
+        if len(lines) > 1:
+            half = len(lines) // 2
+            _deliver(lines[:half])
+            _deliver(lines[half:])
+            return
+        _log.warning("Prefect refused a log line: %s: %s", exc, lines[0]["message"][:200])
 
 
 class AppStore:

@@ -5,12 +5,13 @@ Nothing here imports Prefect: `Surroundings` is what a task run (or a block, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import TransloadError
+from transload.errors import AppNotFound, SchedulerUnavailable, TransloadError
 from transload.pipelines import (
     AppCancelled,
     Detached,
@@ -77,9 +78,14 @@ class Surroundings:
 
 
 def make_execution(
-    launch: Launch, options: ExecutionOptions, around: Surroundings, *, inherit_env: bool = False
+    launch: Launch,
+    options: ExecutionOptions,
+    around: Surroundings,
+    *,
+    inherit_env: bool = False,
+    known: Mapping[str, Any] | None = None,
 ) -> Execution:
-    """Return the execution of an app in these surroundings."""
+    """Return the execution of an app in these surroundings; ``known``: arguments that a component may declare."""
     execution = Execution(
         host_runner(HOST, inherit_env=inherit_env),
         launch,
@@ -91,6 +97,7 @@ def make_execution(
         log=around.log,
         on_change=lambda status: _changed(around, execution, status),
         host_retries=around.host_retries,
+        known=known,
     )
     return execution
 
@@ -125,6 +132,14 @@ async def run_unit_async(execution: Execution, around: Surroundings) -> AppResul
     return found
 
 
+def _keep_time_limit(execution: Execution) -> None:
+    """Cancel an app whose time is up: that is no kill from outside, and ``on_kill`` does not matter."""
+    deadline = execution.options.deadline
+    if execution.handle is not None and deadline is not None and time.time() >= deadline:
+        with suppress(AppNotFound, SchedulerUnavailable):
+            execution.runner.cancel(execution.handle)
+
+
 @contextmanager
 def _ended(execution: Execution, around: Surroundings) -> Iterator[list[Any]]:
     """Turn exceptions into an ending where the table says so, and tell the surroundings how it ended."""
@@ -139,9 +154,10 @@ def _ended(execution: Execution, around: Surroundings) -> Iterator[list[Any]]:
         outcome.append(Ending(STATES[AppState.CANCELLED], APP_DETACHED, str(exc)))
     except TransloadError:
         raise
-    except Exception:
-        # Prefect's own time limit arrives as an ordinary exception in the thread that waits
+    except BaseException:
+        # Prefect's own time limit arrives as an exception of one kind or another, depending on who waits
         execution.kill()
+        _keep_time_limit(execution)
         raise
     finally:
         if around.done is not None and execution.handle is not None:

@@ -6,12 +6,11 @@ import asyncio
 import difflib
 import inspect
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 from prefect import Task, unmapped
 from prefect.cache_policies import NO_CACHE, CachePolicy
@@ -27,15 +26,13 @@ from prefect.utilities.collections import isiterable
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import ExecutionOptions, Identity, Launch
 from transload.runner import AppResults
+from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, signature_of
 from transload_prefect.cache import AppCachePolicy
 from transload_prefect.journal import AppStore, CursorStore, journal_of
 from transload_prefect.run import HOST, Ending, Surroundings, make_execution, run_unit, run_unit_async
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
 from transload_prefect.watch import told_to_stop, watch_of
-
-UNIT: Final = "transload_unit"
-LAUNCH: Final = "launch"
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,8 @@ class AppSpec:
         events: emit an event at each change of state.
         assets: True: each artifact that the app's tracker knows is an asset that the task made; or their URIs.
         stderr_level: name of the level that lines of stderr are logged with.
+        namespace: tells the app from those of others, instead of the flow run's id.
+        known: arguments that the component may declare (``trial_idx``).
     """
 
     launch: Launch
@@ -61,6 +60,8 @@ class AppSpec:
     events: bool = True
     assets: bool | list[str] = False
     stderr_level: str = "WARNING"
+    namespace: str | None = None
+    known: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.stderr_level not in logging.getLevelNamesMapping():
@@ -74,20 +75,6 @@ class AppSpec:
             return sha256(repr(self.launch.to_dict()).encode()).hexdigest()[:16]
         except SpecError:
             return f"{self.launch.name}:{inspect.getsource(self.launch.component)}"  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class LeftOpen:
-    """Stands for an argument that the caller left to the component, its settings, or the adapter.
-
-    Args:
-        default: the component's default as text; ``""`` if it has none.
-    """
-
-    default: str = ""
-
-    def __str__(self) -> str:
-        return self.default
 
 
 class AppTask(Task[..., Any]):
@@ -131,6 +118,17 @@ class AppTask(Task[..., Any]):
         changes, given = split_settings(self.spec, options)
         settings = {**self._current(), **given}
         return AppTask(replace(self.spec, **changes), settings.pop("asynchronous", self.asynchronous), **settings)
+
+    def of_trial(self, index: int, namespace: str, label: str) -> AppTask:
+        """Return the task of one trial of a search, found again by whoever goes on with that search.
+
+        Args:
+            index: the trial.
+            namespace: of the search.
+            label: name of the task run, unless the task has one of its own.
+        """
+        spec = replace(self.spec, key=f"trial-{index}", namespace=namespace, known={"trial_idx": index})
+        return AppTask(spec, self.asynchronous, **{"task_run_name": label, **self._current()})
 
     def _current(self) -> dict[str, Any]:
         hooks = {
@@ -253,7 +251,7 @@ def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
-    signature = _signature(spec.launch)
+    signature = signature_of(spec.launch)
 
     def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Any, str | None]:
         values = dict(signature.bind(*args, **kwargs).arguments)
@@ -277,41 +275,8 @@ def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any
         function = run_blocking
     function.__signature__ = signature
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = _description(spec.launch)
+    function.__doc__ = description_of(spec.launch)
     return function  # type: ignore[no-any-return]
-
-
-def _description(launch: Launch) -> str:
-    if launch.component is None:
-        return f"Runs the app {launch.name}."
-    from transload.components import as_component
-
-    return as_component(launch.component).description
-
-
-def _signature(launch: Launch) -> inspect.Signature:
-    """Return the component's signature, with everything left open, and the adapter's own arguments."""
-    parameters: list[inspect.Parameter] = []
-    last: list[inspect.Parameter] = []
-    if launch.component is not None:
-        from transload.components import as_component
-
-        for each in as_component(launch.component).parameters:
-            if each.kind == "varargs":
-                last.append(inspect.Parameter(each.name, inspect.Parameter.VAR_POSITIONAL))
-                continue
-            only = each.kind == "keyword" or bool(last)
-            kind = inspect.Parameter.KEYWORD_ONLY if only else inspect.Parameter.POSITIONAL_OR_KEYWORD
-            default = LeftOpen("" if each.required else str(each.default))
-            parameter = inspect.Parameter(each.name, kind, default=default)
-            (last if only else parameters).append(parameter)
-    taken = {each.name for each in parameters + last}
-    last += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
-        for name in (LAUNCH, UNIT)
-        if name not in taken
-    ]
-    return inspect.Signature(parameters + last)
 
 
 def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None) -> tuple[Any, Surroundings]:
@@ -322,6 +287,9 @@ def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None)
     elif values:
         raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
     if more:
+        parent = dict(more).get("parent_run_id")
+        if isinstance(parent, AppResults):
+            more = {**more, "parent_run_id": parent.handle}
         try:
             launch = replace(launch, **dict(more))
         except (TypeError, ValueError) as exc:
@@ -330,11 +298,12 @@ def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None)
     options = spec.options
     task = TaskRunContext.get()
     seconds = task.task.timeout_seconds if task is not None else None
-    if seconds:
-        # in a thread of a task runner, Prefect's own time limit cannot interrupt anything
-        deadline = time.time() + seconds
+    if task is not None and seconds:
+        # in a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can, it is over no
+        # sooner than this one, which tells the two from a kill
+        deadline = task.start_time.timestamp() + seconds
         options = replace(options, deadline=min(deadline, options.deadline or deadline))
-    return make_execution(launch, options, around, inherit_env=spec.inherit_env), around
+    return make_execution(launch, options, around, inherit_env=spec.inherit_env, known=spec.known), around
 
 
 def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
@@ -344,7 +313,9 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
     run = task.task_run
     name = spec.key or task.task.name
     in_flow = flow is not None and flow.flow_run is not None and unit is not None
-    namespace = str(flow.flow_run.id) if in_flow and flow is not None and flow.flow_run else str(run.id)
+    namespace = spec.namespace
+    if namespace is None:
+        namespace = str(flow.flow_run.id) if in_flow and flow is not None and flow.flow_run else str(run.id)
     journal = journal_of(flow.flow_run) if in_flow and flow is not None else None
     notes = journal.notes(unit, task.task.name, run.id) if journal is not None and unit is not None else None
     traces = Traces(

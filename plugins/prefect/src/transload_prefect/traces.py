@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -16,7 +17,7 @@ from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED
 from transload.schedulers.api import Stream
 from transload.specs import is_terminal
 from transload_prefect import api
-from transload_prefect.artifacts import artifact_key, progress, replica_rows, result_rows, table
+from transload_prefect.artifacts import artifact_key, progress, replica_rows, result_rows, table, trial_rows
 from transload_prefect.background import background
 
 if TYPE_CHECKING:
@@ -24,6 +25,31 @@ if TYPE_CHECKING:
     from transload.runner import AppResults
     from transload.specs import AppStatus
     from transload_prefect.journal import Journal
+
+
+class TrialTable:
+    """The table of a search's trials, an artifact of its flow run; written in the background.
+
+    Args:
+        name: of the search's flow, for the key.
+        flow_run_id: where it belongs; None: nowhere.
+    """
+
+    def __init__(self, name: str, flow_run_id: UUID | None) -> None:
+        self._key = artifact_key(name, "trials")
+        self._flow_run_id = flow_run_id
+        self._made: UUID | None = None
+
+    def show(self, summary: Mapping[str, Any]) -> None:
+        """Show how far the search is."""
+        data, best = table(trial_rows(summary)), summary["best"]
+        text = f"trials of the search kept in {summary['tracker_base']}; best so far: {best['index'] if best else '-'}"
+        if self._made is None:
+            made = ArtifactCreate(key=self._key, type="table", data=data, description=text)
+            made.flow_run_id = self._flow_run_id
+            self._made = api.client().create_artifact(made).id
+        else:
+            api.client().update_artifact(self._made, ArtifactUpdate(data=data, description=text))
 
 
 class Traces:

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import shlex
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import anyio.abc
-from prefect.exceptions import InfrastructureNotAvailable, InfrastructureNotFound
+import httpx
+from prefect.client.schemas.objects import StateType
+from prefect.exceptions import InfrastructureNotAvailable, InfrastructureNotFound, ObjectNotFound
+from prefect.states import Cancelled
 from prefect.utilities.processutils import get_sys_executable
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 from pydantic import Field
 
 from transload import IMAGE
 from transload.errors import AppNotFound, SchedulerUnavailable, TransloadError
-from transload.pipelines import app_id_for, get_poller, host_runner
+from transload.pipelines import (
+    AttachPolicy,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    get_poller,
+    host_runner,
+)
 from transload.specs import AppDef, AppState, Resource, Role
+from transload_prefect.adopt import ended, find, is_cancelling, orphans
 from transload_prefect.run import HOST
 
 if TYPE_CHECKING:
@@ -27,6 +43,9 @@ if TYPE_CHECKING:
 
 SECRET: Final = ("PREFECT_API_KEY", "PREFECT_API_AUTH_STRING")
 """What Prefect hands to flow runs and must not be written down with the app."""
+
+QUEUE_INTERVAL: Final = 5.0
+"""Seconds between two questions whether a flow run was cancelled, as long as its app has not begun to run it."""
 
 _SCHEDULER: Any = Field(
     default=None, title="Scheduler", description="Where flow runs go; empty: the configured one, else local."
@@ -106,8 +125,8 @@ class AppWorkerResult(BaseWorkerResult):
 class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerResult]):
     """Runs each flow run as an app.
 
-    The app outlives the worker: a worker that is started again leaves it alone, and Prefect hears of its end from the
-    flow run itself.
+    The app outlives the worker. A worker that is started again, under the same name or once Prefect takes the other one
+    for dead, looks after the flow runs that it finds: none is started a second time.
     """
 
     type = "transload"
@@ -116,26 +135,136 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
     _description = "Run flow runs as transload apps: on this machine, on Slurm, on Kubernetes, wherever a scheduler is."
     _display_name = "Transload"
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._followed: set[UUID] = set()
+
     async def run(
         self,
         flow_run: FlowRun,
         configuration: AppJobConfiguration,
         task_status: anyio.abc.TaskStatus[Any] | None = None,
     ) -> AppWorkerResult:
-        """Submit a flow run as an app, and wait for its end.
+        """Submit a flow run as an app, or find it, and wait for its end.
 
         Raises:
             TransloadError: if it was not taken, or is lost.
         """
         runner = host_runner(HOST)
-        handle = await asyncio.to_thread(_submit, runner, flow_run, configuration)
-        self._logger.info("flow run %s is %s", flow_run.name, handle)
-        if task_status is not None:
-            task_status.started(handle)
-        status = await get_poller().wait_for_async(runner, handle, patience=float("inf"))
-        if status is None:
-            raise TransloadError(f"{handle} is lost: it was deleted, or its scheduler lost its state")
-        return AppWorkerResult(identifier=handle, status_code=_exit_status(status))
+        self._followed.add(flow_run.id)
+        try:
+            handle = await asyncio.to_thread(_start, runner, flow_run, configuration, self._logger.info)
+            self._logger.info("flow run %s is %s", flow_run.name, handle)
+            if task_status is not None:
+                task_status.started(handle)
+            status = await self._follow(runner, flow_run.id, handle)
+            if status is None:
+                raise TransloadError(f"{handle} is lost: it was deleted, or its scheduler lost its state")
+            code = _exit_status(status)
+            if code and await self._was_cancelled(flow_run.id, handle):
+                code = 0  # or Prefect would call it crashed
+            return AppWorkerResult(identifier=handle, status_code=code)
+        finally:
+            self._followed.discard(flow_run.id)
+
+    # -- flow runs of a worker that died
+
+    async def sync_with_backend(self) -> None:
+        """Tell Prefect that this worker lives, and look for flow runs that nobody looks after."""
+        await super().sync_with_backend()
+        if self._work_pool is None or self._runs_task_group is None:
+            return
+        try:
+            found = await orphans(self.client, self._work_pool_name, self.name)
+        except httpx.HTTPError as exc:
+            self._logger.warning("flow runs of other workers cannot be read: %s", exc)
+            return
+        for flow_run in found:
+            if flow_run.id not in self._followed and flow_run.id not in self._submitting_flow_run_ids:
+                self._followed.add(flow_run.id)
+                self._runs_task_group.start_soon(self._adopt, flow_run)
+
+    async def _adopt(self, flow_run: FlowRun) -> None:
+        """Look after a flow run of another worker to its end, and tell Prefect what the flow run itself does not."""
+        runner = host_runner(HOST)
+        try:
+            found = await self._find_or_start(runner, flow_run)
+            if found is None:
+                return
+            handle, status = found
+            self.get_flow_run_logger(flow_run).info("Worker %r looks after %s from here on", self.name, handle)
+            if status is not None:
+                status = await self._follow(runner, flow_run.id, handle)
+            await self._report(flow_run.id, handle, status)
+        except ObjectNotFound:
+            self._logger.debug("flow run %s was deleted", flow_run.id)
+        except (TransloadError, httpx.HTTPError) as exc:
+            self._logger.warning("flow run %s cannot be looked after now: %s", flow_run.id, exc)
+        finally:
+            self._followed.discard(flow_run.id)
+
+    async def _find_or_start(self, runner: Runner, flow_run: FlowRun) -> tuple[str, AppStatus | None] | None:
+        if flow_run.infrastructure_pid:
+            return await find(runner, flow_run)
+        if flow_run.state is None or flow_run.state.type is not StateType.PENDING:
+            return None
+        # its worker died around the submit: what was submitted is found by its id
+        configuration = await self.job_configuration.resolve_for_flow_run(
+            flow_run,
+            client=self.client,
+            work_pool=copy.deepcopy(self.work_pool),
+            worker_name=self.name,
+            worker_id=self.backend_id,
+        )
+        handle = await asyncio.to_thread(_start, runner, flow_run, configuration, self._logger.info)
+        await self.client.update_flow_run(flow_run_id=flow_run.id, infrastructure_pid=handle)
+        return handle, await asyncio.to_thread(runner.status, handle)
+
+    async def _report(self, flow_run_id: UUID, handle: str, status: AppStatus | None) -> None:
+        if await self._was_cancelled(flow_run_id, handle):
+            return
+        flow_run = await self.client.read_flow_run(flow_run_id)
+        if not ended(flow_run) and (status is None or _exit_status(status)):
+            how = "is lost" if status is None else f"ended: {status.summary()}"
+            await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
+
+    async def _was_cancelled(self, flow_run_id: UUID, handle: str) -> bool:
+        """Tell whether a flow run whose app has ended was being cancelled; it is cancelled then."""
+        try:
+            flow_run = await self.client.read_flow_run(flow_run_id)
+        except ObjectNotFound:
+            return False
+        if is_cancelling(flow_run):
+            message = f"The flow run was cancelled; its app is {handle}"
+            await self.client.set_flow_run_state(flow_run_id, Cancelled(message=message), force=True)
+            return True
+        return False
+
+    # -- following
+
+    async def _follow(self, runner: Runner, flow_run_id: UUID, handle: str) -> AppStatus | None:
+        """Wait for the end of an app; cancel it if its flow run is cancelled before it has begun."""
+        asking = asyncio.create_task(self._cancel_in_queue(flow_run_id, handle))
+        try:
+            return await get_poller().wait_for_async(runner, handle, patience=float("inf"))
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _cancel_in_queue(self, flow_run_id: UUID, handle: str) -> None:
+        while True:
+            try:
+                flow_run = await self.client.read_flow_run(flow_run_id)
+            except httpx.HTTPError:
+                await asyncio.sleep(QUEUE_INTERVAL)
+                continue
+            if ended(flow_run) or flow_run.start_time is not None:
+                return  # from here on, the flow run's own process hears of it
+            if is_cancelling(flow_run):
+                with suppress(InfrastructureNotFound, InfrastructureNotAvailable):
+                    await self.kill_infrastructure(handle, AppJobConfiguration())
+                return
+            await asyncio.sleep(QUEUE_INTERVAL)
 
     async def kill_infrastructure(
         self, infrastructure_pid: str, configuration: AppJobConfiguration, grace_seconds: int = 30
@@ -159,17 +288,19 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             raise InfrastructureNotFound(str(exc)) from exc
 
 
-def _submit(runner: Runner, flow_run: FlowRun, configuration: AppJobConfiguration) -> str:
+def _start(runner: Runner, flow_run: FlowRun, configuration: AppJobConfiguration, log: Callable[[str], None]) -> str:
+    """Submit the app of a flow run, unless it is there already; return its handle."""
     configuration.publish_secrets()
     # a flow run that is run again (a retry, a resume) is another app; submitting one twice is not
-    app_id = app_id_for(HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count), 0)
-    return runner.run(
-        configuration.to_app(),
-        configuration.scheduler,
-        configuration.cfg,
-        configuration.workspace,
-        app_id=app_id,
+    identity = Identity(HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count))
+    launch = Launch(
+        app=configuration.to_app(),
+        scheduler=configuration.scheduler,
+        cfg=configuration.cfg,
+        workspace=configuration.workspace,
     )
+    options = ExecutionOptions(attach=AttachPolicy(next_after=frozenset()))
+    return Execution(runner, launch, identity, options, log=log).start().handle
 
 
 def _exit_status(status: AppStatus) -> int:

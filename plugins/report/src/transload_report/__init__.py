@@ -1,9 +1,61 @@
-"""Reports about transload jobs: in preparation, nothing works yet."""
+"""Pages about transload jobs: what an app did, how a search went, where a run came from.
+
+The functions ``…_report`` return the HTML text of one self-contained page, from data alone; the functions ``collect_…``
+read such data. Importing this loads no templates: every command of ``transload`` imports it.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from transload_report.app_page import app_report
+    from transload_report.collect import collect_app, collect_lineage, collect_runs
+    from transload_report.experiments import collect_experiment, experiment_data, ledger_data
+    from transload_report.model import AppData, LineageData, LogTail, RunsData, SearchData, TrialData
+    from transload_report.other_pages import lineage_report, runs_report, search_report
 
-__version__: Final = "0.1.0.dev0"
+__all__ = [
+    "AppData",
+    "LineageData",
+    "LogTail",
+    "RunsData",
+    "SearchData",
+    "TrialData",
+    "__version__",
+    "app_report",
+    "collect_app",
+    "collect_experiment",
+    "collect_lineage",
+    "collect_runs",
+    "experiment_data",
+    "ledger_data",
+    "lineage_report",
+    "runs_report",
+    "search_report",
+]
+
+__version__: Final = "0.1.0"
+
+_HOMES: Final = {
+    "app_page": ("app_report",),
+    "collect": ("collect_app", "collect_lineage", "collect_runs"),
+    "experiments": ("collect_experiment", "experiment_data", "ledger_data"),
+    "model": ("AppData", "LineageData", "LogTail", "RunsData", "SearchData", "TrialData"),
+    "other_pages": ("lineage_report", "runs_report", "search_report"),
+}
+_MODULE_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    import importlib
+
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

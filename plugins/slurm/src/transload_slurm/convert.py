@@ -274,7 +274,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
         command = shlex.join([role.entrypoint, *role.args]).replace("\n", "\\n").replace("\r", "\\r")
         lines.append(f"# role {role.name}, {role.num_replicas} replica(s): {command}")
         lines.append(f"#   logs in logs/{role.name}/<replica>/{{stdout,stderr}}.log of the folder below")
-    job, python = shlex.quote(f"{folder}/job"), shlex.quote(request.python)
+    job, python = shlex.quote(f"{folder}/job/__main__.py"), shlex.quote(request.python)
     return "\n".join(
         [
             *lines,

@@ -174,6 +174,11 @@ class Jobs:
         known = self._known.get(job_id)
         return known is not None and known[1] is None and now - known[0] < _FORGET_S
 
+    def accepted(self, job_id: str, name: str) -> None:
+        """Take note of a job that Slurm has accepted just now: for a moment nobody need ask for it."""
+        with self._lock:
+            self._known[job_id] = (time.monotonic(), Job(job_id, name, "PENDING", {}, source="sbatch"))
+
     def drop(self, job_id: str) -> None:
         """Forget what is known of a job, after something was done to it."""
         with self._lock:

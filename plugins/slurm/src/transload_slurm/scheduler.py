@@ -89,7 +89,11 @@ class SlurmScheduler:
             SpecError: if a workspace is not there, or a secret was not resolved.
             SubmitError: if Slurm did not take it; nothing runs, now or later.
         """
-        return submission.submit(self._store, request, app_id, submission_)
+        started = submission.submit(self._store, request, app_id, submission_)
+        job_id = self._store.job_id(app_id) if started else None
+        if job_id is not None:
+            self._jobs.accepted(job_id, app_id)
+        return started
 
     # -- afterwards
 
@@ -243,7 +247,7 @@ class SlurmScheduler:
         folder = self._store.folder(app_id)
         record = self._store.record(app_id)
         if record is None or record["gang"]:
-            return [folder, f"{folder}/state.json", f"{folder}/claim"]
+            return [folder, f"{folder}/slurm.json", f"{folder}/state.json"]
         elements = [f"{folder}/elements/{k}/state.json" for k in range(record["roles"][0]["num_replicas"])]
         return [folder, f"{folder}/slurm.json", *elements]
 

@@ -9,7 +9,7 @@
                     claim         the id of the job that runs the app
                     job.sh        the batch script
                     job/          the wrapper that runs in the job
-                    plan.json     what the wrapper runs
+                    plan.json     what the wrapper runs; role-<n>: what each task of a role does
                     state.json    what the app is doing, written by the wrapper (elements/<k>/state.json in an array)
                     verdict.json  an array had too many failures
                     slurm.json    Slurm's last word on the job, written by whoever heard it

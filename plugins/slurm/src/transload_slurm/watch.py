@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection
+from stat import S_ISDIR
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
 
 _LOOK_S: Final = (0.02, 1.0)
-_ASK_S: Final = (0.3, 10.0)
+_ASK_S: Final = (1.0, 10.0)
 _GROWTH: Final = 1.5
 
 
@@ -71,8 +72,8 @@ class SlurmWatch:
                     self._files[app_id] = (files, now)
                     if before is not None:
                         changed.add(app_id)
-            # few files are looked at ten times a second, many less often: the cost stays the same
-            longest = min(_LOOK_S[1], 0.1 + 0.005 * len(self._files))
+            # few files are looked at twenty times a second, many less often: the cost stays the same
+            longest = min(_LOOK_S[1], 0.05 + 0.005 * len(self._files))
             self._look = _LOOK_S[0] if changed else min(self._look * _GROWTH, longest)
             due = time.monotonic() >= self._next and bool(self._files)
             ids = set(self._files)
@@ -104,8 +105,9 @@ class SlurmWatch:
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
+    """Return what changes when a file is replaced; of a folder, only that it is there."""
     try:
         stat = os.stat(path)
     except OSError:
         return None
-    return stat.st_mtime_ns, stat.st_ino
+    return 0 if S_ISDIR(stat.st_mode) else stat.st_mtime_ns, stat.st_ino

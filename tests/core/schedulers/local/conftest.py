@@ -79,7 +79,7 @@ class Local:
         return found.status
 
     def wait(
-        self, app_id: str, until: Callable[[AppStatus], bool] = AppStatus.is_terminal, timeout: float = 20
+        self, app_id: str, until: Callable[[AppStatus], bool] = AppStatus.is_terminal, timeout: float = 60
     ) -> AppStatus:
         """Wait, by a watch, until the status is as wanted (default: terminal)."""
         deadline = time.monotonic() + timeout

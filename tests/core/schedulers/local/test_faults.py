@@ -462,7 +462,7 @@ def test_full_disk(transload_home: Path) -> None:
 
 
 def test_cancel_on_a_full_disk(local, eventually) -> None:
-    """The processes end at once all the same; the state follows as soon as it can be written."""
+    """The processes end at once all the same, and so does the app; exit codes follow once there is room for them."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(local.home)], capture_output=True
     )
@@ -478,8 +478,13 @@ def test_cancel_on_a_full_disk(local, eventually) -> None:
         local.scheduler.cancel(app_id)
         eventually(lambda: not local.alive(pid), timeout=5)
         assert local.status(app_id).cancel_requested
+        status = local.wait(app_id)
+        assert status.state is AppState.CANCELLED and status.roles[0].replicas[0].state is AppState.CANCELLED
+        assert "no room" in status.msg
+        assert [row.state for row in local.scheduler.list()] == [AppState.CANCELLED]
         filler.unlink()
-        assert local.wait(app_id).state is AppState.CANCELLED
+        eventually(lambda: local.status(app_id).msg == "", timeout=30)
+        assert local.status(app_id).state is AppState.CANCELLED
         local.scheduler.close()
     finally:
         subprocess.run(["umount", "-l", str(local.home)], check=True)

@@ -30,6 +30,11 @@ def test_by_replica(local) -> None:
     assert status.state is AppState.SUCCEEDED and status.num_restarts == 2
     assert [replica.restarts for replica in status.roles[0].replicas] == [0, 2, 0]
     assert attempts(local, app_id) == [1, 3, 1]
+    flaky = status.roles[0].replicas[1]
+    assert [(each.state, each.exit_code) for each in flaky.earlier] == [(AppState.FAILED, 3)] * 2
+    times = [moment for each in [*flaky.earlier, flaky] for moment in (each.start_time, each.end_time)]
+    assert None not in times and times == sorted(times)
+    assert status.roles[0].replicas[0].earlier == []
 
 
 def test_by_role(local) -> None:
@@ -52,6 +57,7 @@ def test_by_application(local) -> None:
     status = local.wait(app_id)
     assert status.state is AppState.SUCCEEDED and status.num_restarts == 2
     assert [replica.restarts for role in status.roles for replica in role.replicas] == [2, 2, 2]
+    assert [len(replica.earlier) for role in status.roles for replica in role.replicas] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])

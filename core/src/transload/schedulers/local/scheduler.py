@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -24,6 +23,7 @@ from transload.schedulers.local.notify import AppWatch, LogWatch, LookingWatch
 from transload.schedulers.local.store import Store, safe_id, size_of
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
+from transload.schedulers.log_lines import line_search
 from transload.specs import AppDef, CfgVal, SpecError, runopts
 
 _STREAMS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
@@ -336,15 +336,10 @@ class LocalScheduler:
             SpecError: for an unknown role or replica, or a bad regex.
         """
         folder, limited = self._replica(app_id, role_name, k)
-        try:
-            search = re.compile(regex).search if regex is not None else None
-        except re.error as exc:
-            raise SpecError(f"regex={regex!r}: {exc}") from exc
+        wanted = line_search(regex)
         reader = LogReader(folder, _STREAMS[Stream(streams or Stream.COMBINED)], limited)
         texts = blocks(self._store, app_id, reader, _seconds(since), _seconds(until), should_tail)
-        if search is None:
-            return lines(texts)
-        return (line for text in texts for line in io.StringIO(text, newline="\n") if search(line))
+        return lines(texts) if regex is None else filter(wanted, lines(texts))
 
     def log_watch(self, app_id: str, replicas: Collection[tuple[str, int]]) -> LogWatch:
         """Return a watch that waits until the log of one of these replicas grows, or an app changes: one descriptor.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.specs import NONE, AppState, AppStatus, ReplicaStatus, RoleStatus
+from transload.specs import NONE, AppState, AppStatus, ReplicaAttempt, ReplicaStatus, RoleStatus
 
 STATES: Final[Mapping[str, AppState]] = {
     "SUBMITTED": AppState.SUBMITTED,
@@ -49,4 +49,11 @@ def _replica(replica: Mapping[str, Any], role: str) -> ReplicaStatus:
         start_time=replica.get("start_time"),
         end_time=replica.get("end_time"),
         restarts=replica.get("restarts", 0),
+        earlier=[_attempt(attempt) for attempt in replica.get("earlier", ())],
+    )
+
+
+def _attempt(attempt: Mapping[str, Any]) -> ReplicaAttempt:
+    return ReplicaAttempt(
+        to_state(attempt.get("state")), attempt.get("exit_code"), attempt.get("start_time"), attempt.get("end_time")
     )

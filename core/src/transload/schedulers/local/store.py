@@ -133,6 +133,8 @@ class Store:
         state = _read(path)
         if state is not None:
             self._check_schema(state, path)
+            if state.get("state") not in layout.TERMINAL:
+                _apply_noted_end(self.folder(app_id), state)
             return state
         return {"state": "UNKNOWN", "msg": "its state is damaged"} if os.path.isdir(self.folder(app_id)) else None
 
@@ -245,6 +247,20 @@ def _read(path: str) -> dict[str, Any] | None:
         return layout.read_json(path)
     except OSError as exc:
         raise _unreadable(path, exc) from exc
+
+
+def _apply_noted_end(folder: str, state: dict[str, Any]) -> None:
+    """Let an end count that could not be written in full; exit codes come with ``state.json``, if ever."""
+    end = layout.noted_end(folder)
+    if end is None:
+        return
+    before = f" (before that: {state['msg']})" if state.get("msg") else ""
+    state.update(state=end, msg=f"no room on the disk for the details of its end{before}")
+    state["cancel_requested"] = bool(state.get("cancel_requested")) or os.path.exists(f"{folder}/cancel")
+    for role in state.get("roles", ()):
+        for replica in role.get("replicas", ()):
+            if replica.get("state") not in layout.TERMINAL:
+                replica["state"] = end
 
 
 def _unreadable(path: str, exc: OSError) -> SchedulerUnavailable:

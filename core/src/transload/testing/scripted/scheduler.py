@@ -310,8 +310,7 @@ class ScriptedScheduler:
             if max_bytes <= 0 or many < line.repeat:
                 break
         complete = ended and position >= sum(line.repeat for line in lines)
-        if page or complete:
-            self.folder.log(call="log_read", app_id=app_id, lines=len(page), complete=complete)
+        self.folder.log(call="log_read", app_id=app_id, lines=len(page), complete=complete)
         return LogPage(page, str(position), complete)
 
     def _source(self, app_id: str, role_name: str, k: int, stream: Stream) -> tuple[Sequence[Line], bool]:

@@ -1,10 +1,15 @@
-"""Entry of the copy of this package in an app's folder: ``python -I -S FOLDER/job supervise|agent FOLDER ARGUMENT``."""
+"""Entry of this package's copy: ``python -I -S FOLDER/job/__main__.py supervise|agent FOLDER ARGUMENT``.
 
-from __future__ import annotations
+The file is named, not its folder: for a folder Python would load what it runs modules with.
+"""
 
 import sys
 
 if __name__ == "__main__":
-    from transload_slurm_job import agent, supervise  # type: ignore[import-not-found]
+    sys.path.insert(0, __file__.rpartition("/")[0])
+    if sys.argv[1] == "agent":
+        from transload_slurm_job.agent import main  # type: ignore[import-not-found]
+    else:
+        from transload_slurm_job.supervise import main  # type: ignore[import-not-found]
 
-    {"supervise": supervise.main, "agent": agent.main}[sys.argv[1]](*sys.argv[2:4])
+    main(*sys.argv[2:4])

@@ -1,30 +1,58 @@
 """One task of a Slurm job: starts a replica when told, ends it when told, notes when its log grew.
 
-Told by lines on its standard input (which ``srun`` gives to all tasks of a role): ``start K RUN``, ``stop K``, K a
-number or ``*``; the end of the input ends everything. Tells by lines of JSON on its standard output.
+Told by lines on its standard input (which ``srun`` gives to all tasks of a role): ``start K RUN HOST`` (of rank 0),
+``stop K``, K a number or ``*``; the end of the input ends everything. Tells by lines of JSON on its standard output.
+
+One starts for each replica, on nodes that have other work: it imports next to nothing. ``json``, ``subprocess``,
+``ctypes``, ``contextlib`` and ``signal`` would take it four times the interpreter's own start.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import json
 import os
 import select
-import signal
-import struct
-import subprocess
 import sys
 import time
-from typing import Any
 
-ENTRY = struct.Struct("<dQQ")  # of the log index: time, size of stdout, size of stderr (as the local scheduler's)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any
+else:
+    import _signal as signal  # without the enumerations
+
 STREAMS = ("stdout.log", "stderr.log")
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
 _SUBREAPER = 36
 _DEATH_SIGNAL = 1
-_LIBC = ctypes.CDLL(None)  # loaded here: nothing may be loaded between fork and exec
+_RANK0 = "TRANSLOAD_RANK0_HOST"
+
+
+def task_of(plan: dict[str, Any], role: int) -> dict[str, Any]:
+    """Return what the agents of one role need of ``plan.json``."""
+    names = ("name", "entrypoint", "args", "env", "cwd", "num_replicas", "secrets")
+    return {"app_id": plan["app_id"], "grace": plan["grace"], **{name: plan["roles"][role][name] for name in names}}
+
+
+def pack(task: dict[str, Any]) -> bytes:
+    """Return a task in the form that `unpack` reads: fields that end with NUL, which none of them can hold."""
+    fields = [task[name] for name in ("app_id", "grace", "name", "num_replicas", "cwd", "entrypoint")]
+    fields += [len(task["args"]), *task["args"], len(task["env"])]
+    for pair in task["env"].items():
+        fields += pair
+    return "".join(f"{field}\0" for field in [*fields, *task["secrets"]]).encode("utf-8", "surrogateescape")
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """Return the task that `pack` has written."""
+    fields = iter(data.decode("utf-8", "surrogateescape").split("\0")[:-1])
+    task: dict[str, Any] = {"app_id": next(fields), "grace": float(next(fields)), "name": next(fields)}
+    task.update(num_replicas=int(next(fields)), cwd=next(fields), entrypoint=next(fields))
+    task["args"] = [next(fields) for _ in range(int(next(fields)))]
+    task["env"] = {next(fields): next(fields) for _ in range(int(next(fields)))}
+    task["secrets"] = list(fields)
+    return task
 
 
 class Agent:
@@ -32,22 +60,21 @@ class Agent:
 
     Args:
         folder: the app's folder.
-        plan: its ``plan.json``.
+        task: what `task_of` returns.
         role: number of the role.
         k: number of the replica.
         orders: file descriptor to read orders from.
         report: file descriptor to write reports to.
     """
 
-    def __init__(self, folder: str, plan: dict[str, Any], role: int, k: int, orders: int, report: int) -> None:
-        self.folder, self.grace = folder, float(plan["grace"])
-        self.role, self.k = plan["roles"][role], k
-        self.secret_names = plan["roles"][role]["secrets"]
+    def __init__(self, folder: str, task: dict[str, Any], role: int, k: int, orders: int, report: int) -> None:
+        self.folder, self.grace = folder, float(task["grace"])
+        self.task, self.k = task, k
         self.prefix = f"TRANSLOAD_SECRET_{role}_"
-        self.plan = plan
+        self.host = os.uname().nodename
         self.orders, self.report = orders, report
-        self.logs = os.path.join(folder, "logs", self.role["name"], str(k))
-        self.child: subprocess.Popen[bytes] | None = None
+        self.logs = os.path.join(folder, "logs", task["name"], str(k))
+        self.child = 0  # its pid
         self.run_number = 0
         self.buffer = b""
         self.open = True
@@ -58,8 +85,7 @@ class Agent:
 
     def main(self) -> None:
         """Serve until the orders end and nothing runs."""
-        with contextlib.suppress(OSError, AttributeError):
-            _LIBC.prctl(_SUBREAPER, 1, 0, 0, 0)  # grandchildren that left their session stay ours
+        _prctl(_SUBREAPER, 1)  # grandchildren that left their session stay ours
         os.makedirs(self.logs, mode=0o700, exist_ok=True)
         wake, woken = os.pipe()
         for end in (wake, woken):
@@ -71,15 +97,17 @@ class Agent:
         while self.open or self.child:
             ready, _, _ = select.select([wake, *([self.orders] if self.open else [])], [], [], self._timeout())
             if wake in ready:
-                with contextlib.suppress(BlockingIOError):
+                try:
                     self.signalled = self.signalled or signal.SIGTERM in os.read(wake, 4096)
+                except BlockingIOError:
+                    pass
             if self.orders in ready:
                 self._listen()
             self._look()
             self._reap()
 
     def _timeout(self) -> float | None:
-        if self.child is None:
+        if not self.child:
             return None
         if self.kill_at is not None:
             return min(self.pause, max(0.0, self.kill_at - time.monotonic()))
@@ -93,8 +121,8 @@ class Agent:
             word, who, *more = line.decode().split()
             if who not in ("*", str(self.k)):
                 continue
-            if word == "start" and self.child is None:
-                self._start(int(more[0]))
+            if word == "start" and not self.child:
+                self._start(int(more[0]), more[1])
             elif word == "stop":
                 self._stop()
         if not data:
@@ -103,53 +131,45 @@ class Agent:
 
     # ------------------------------------------------------------------------------------------------------ replica
 
-    def _start(self, run: int) -> None:
+    def _start(self, run: int, rank0: str) -> None:
         self.run_number, self.kill_at, self.signalled = run, None, False
-        values = {"${img_root}": self.role["cwd"], "${replica_id}": str(self.k)}
-        argv = [self.role["entrypoint"], *(_replace(arg, values) for arg in self.role["args"])]
-        env = self._environment(run, values)
-        streams = []
+        task = self.task
+        values = {"${img_root}": task["cwd"], "${replica_id}": str(self.k)}
+        argv = [task["entrypoint"], *(_replace(arg, values) for arg in task["args"])]
+        env = self._environment(run, rank0, values)
+        streams: list[int] = []
         try:
             for name in STREAMS:
                 streams.append(os.open(os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
                 _end_line(streams[-1])
             if "/" in argv[0]:
-                argv[0] = os.path.join(self.role["cwd"], argv[0])
-            # the child is ended through this object, wherever the agent is by then
-            self.child = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=streams[0],
-                stderr=streams[1],
-                cwd=self.role["cwd"],
-                env=env,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,  # the agent has one thread
-            )
-            self._tell(e="started", host=os.uname().nodename)
+                argv[0] = os.path.join(task["cwd"], argv[0])
+            self.child = spawn(argv, task["cwd"], env, streams)
+            self._tell("started")
         except OSError as exc:
             if len(streams) == len(STREAMS):
                 os.write(streams[1], f"transload: cannot run {argv[0]!r}: {exc.strerror}: {exc.filename}\n".encode())
             self._look()
-            self._tell(e="ended", host=os.uname().nodename, code=127 if isinstance(exc, FileNotFoundError) else 126)
+            self._tell("ended", f', "code": {127 if isinstance(exc, FileNotFoundError) else 126}')
         finally:
             for fd in streams:
                 os.close(fd)
 
-    def _environment(self, run: int, values: dict[str, str]) -> dict[str, str]:
+    def _environment(self, run: int, rank0: str, values: dict[str, str]) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("TRANSLOAD_SECRET_")}
-        for number, name in enumerate(self.secret_names):
+        for number, name in enumerate(self.task["secrets"]):
             env[name] = os.environ.get(f"{self.prefix}{number}", "")
-        env.update({name: _replace(value, values) for name, value in self.role["env"].items()})
-        env["TRANSLOAD_APP_ID"] = self.plan["app_id"]
-        env["TRANSLOAD_ROLE"] = self.role["name"]
+        env[_RANK0] = rank0
+        env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
+        env["TRANSLOAD_APP_ID"] = self.task["app_id"]
+        env["TRANSLOAD_ROLE"] = self.task["name"]
         env["TRANSLOAD_REPLICA_ID"] = str(self.k)
-        env["TRANSLOAD_NUM_REPLICAS"] = str(self.role["num_replicas"])
+        env["TRANSLOAD_NUM_REPLICAS"] = str(self.task["num_replicas"])
         env["TRANSLOAD_RETRY"] = str(run)
         return env
 
     def _stop(self) -> None:
-        if self.child is not None and self.kill_at is None:
+        if self.child and self.kill_at is None:
             self._signal(signal.SIGTERM)
             self.kill_at = time.monotonic() + self.grace
 
@@ -157,33 +177,38 @@ class Agent:
         """Signal all that descends from us; tell whether there was anything."""
         found = False
         for pid in _descendants(os.getpid()):
-            with contextlib.suppress(OSError):
+            try:
                 os.kill(pid, number)
                 found = True
+            except OSError:
+                pass
         return found
 
     def _reap(self) -> None:
-        child = self.child
-        if child is None:
+        if not self.child:
             return
         if self.kill_at is not None and time.monotonic() >= self.kill_at:
             self._signal(signal.SIGKILL)
             self.kill_at = time.monotonic() + _KILL_AGAIN_S
-        code = child.poll()
-        if code is None:
-            _reap_orphans(child.pid)
+        pid, status = os.waitpid(self.child, os.WNOHANG)
+        if pid == 0:
+            _reap_orphans(self.child)
             return
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         while self._signal(signal.SIGKILL):  # what it left behind
             _reap_orphans(0)
             time.sleep(0.005)
-        self.child, self.kill_at = None, None
+        self.child, self.kill_at = 0, None
         self._look()
-        self._tell(e="ended", host=os.uname().nodename, code=code, signalled=self.signalled)
+        self._tell("ended", f', "code": {code}, "signalled": {str(self.signalled).lower()}')
 
-    def _tell(self, **report: Any) -> None:
-        line = json.dumps({"k": self.k, "run": self.run_number, "time": round(time.time(), 3), **report}) + "\n"
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self.report, line.encode())
+    def _tell(self, event: str, more: str = "") -> None:
+        host = self.host.replace("\\", "").replace('"', "")
+        head = f'"e": "{event}", "k": {self.k}, "run": {self.run_number}, "host": "{host}"'
+        try:
+            os.write(self.report, f'{{{head}, "time": {time.time():.3f}{more}}}\n'.encode())
+        except BrokenPipeError:
+            pass
 
     def _look(self) -> None:
         """Note in the index how long the streams are, if they have grown."""
@@ -192,16 +217,93 @@ class Agent:
             self.pause = min(self.pause * 1.5, _TICK_S[1])
             return
         self.sizes, self.pause = sizes, _TICK_S[0]  # type: ignore[assignment]
-        with contextlib.suppress(OSError):  # a full disk costs the order of lines, not the app
+        from _struct import pack as entry  # "index": time, size of stdout, size of stderr, as the local scheduler's
+
+        try:
             fd = os.open(os.path.join(self.logs, "index"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.write(fd, ENTRY.pack(time.time(), *sizes))
-            os.close(fd)
+            try:
+                os.write(fd, entry("<dQQ", time.time(), *sizes))
+            finally:
+                os.close(fd)
+        except OSError:
+            pass  # a full disk costs the order of lines, not the app
 
 
-def _die_with_parent() -> None:
-    """Should the agent be killed, Slurm may lose sight of the replica: it has a session of its own."""
-    with contextlib.suppress(OSError, AttributeError):
-        _LIBC.prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+def spawn(argv: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> int:
+    """Start a program in a session of its own, its standard output and error going to ``streams``; return its pid.
+
+    Raises:
+        OSError: if it cannot be started, ``filename`` telling what is not there.
+    """
+    failed, failure = os.pipe()
+    null = os.open(os.devnull, os.O_RDONLY)
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, cwd, env, [null, *streams], failure)
+    os.close(null)
+    os.close(failure)
+    try:
+        said = os.read(failed, 1 << 16)
+    finally:
+        os.close(failed)
+    if said:
+        os.waitpid(pid, 0)
+        number, _, name = said.decode("utf-8", "surrogateescape").partition(" ")
+        raise OSError(int(number), os.strerror(int(number)), name)
+    return pid
+
+
+def _become(argv: list[str], cwd: str, env: dict[str, str], streams: list[int], failure: int) -> None:
+    """Turn this process, a fork, into the program; if that fails, say why to ``failure`` and exit."""
+    name = cwd
+    try:
+        os.setsid()
+        # should the agent be killed, Slurm may lose sight of the replica: it has a session of its own
+        _prctl(_DEATH_SIGNAL, int(signal.SIGKILL))
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            signal.signal(number, signal.SIG_DFL)
+        for target, fd in enumerate(streams):
+            os.dup2(fd, target)
+        _close_all_but(failure)
+        os.chdir(cwd)
+        name = argv[0]
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is what is wanted
+    except OSError as exc:
+        os.write(failure, f"{exc.errno or 0} {name}".encode("utf-8", "surrogateescape"))
+    finally:
+        os._exit(127)
+
+
+def _close_all_but(spare: int) -> None:
+    """Close what was inherited from whoever started us, standard streams left out."""
+    try:
+        opened = [int(fd) for fd in os.listdir("/proc/self/fd")]
+    except OSError:
+        opened = list(range(256))
+    for fd in opened:
+        if fd > 2 and fd != spare:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+
+
+def _prctl(option: int, value: int) -> None:
+    """Call ``prctl`` where there is one. Importing ``ctypes`` would take longer than all the rest: first without it."""
+    arguments = (option, value, 0, 0, 0)
+    try:
+        try:
+            import _ctypes
+
+            library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+            _ctypes.call_function(_ctypes.dlsym(library, "prctl"), arguments)
+        except (AttributeError, TypeError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(*arguments)
+    except (ImportError, AttributeError, OSError):
+        pass  # no such thing on this system
 
 
 def _replace(text: str, values: dict[str, str]) -> str:
@@ -247,21 +349,24 @@ def _descendants(root: int) -> set[int]:
 
 def _reap_orphans(spare: int) -> None:
     """Reap processes that became ours; never the replica itself, whose status is wanted."""
-    task = f"/proc/self/task/{os.getpid()}/children"
-    with contextlib.suppress(OSError):
-        with open(task, encoding="ascii") as file:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
             children = [int(pid) for pid in file.read().split()]
-        for pid in children:
-            if pid != spare:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
+    except OSError:
+        return
+    for pid in children:
+        if pid != spare:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
 
 
 def main(folder: str, role: str) -> None:
     """Serve as one task of a step: standard input and output are the supervisor's."""
-    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
-        plan = json.load(file)
+    with open(os.path.join(folder, f"role-{role}"), "rb") as file:
+        task = unpack(file.read())
     report = os.dup(1)
     os.dup2(2, 1)  # a stray print must not be taken for a report
-    Agent(folder, plan, int(role), int(os.environ.get("SLURM_PROCID", "0")), 0, report).main()
+    Agent(folder, task, int(role), int(os.environ.get("SLURM_PROCID", "0")), 0, report).main()
     sys.exit(0)

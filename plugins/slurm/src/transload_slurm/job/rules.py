@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 

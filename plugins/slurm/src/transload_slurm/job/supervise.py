@@ -9,13 +9,16 @@ import re
 import select
 import selectors
 import signal
-import subprocess
 import sys
 import time
-from typing import Any
 
 from . import agent
 from .rules import App, Replica, exit_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import Any
 
 WITHDRAWN = 75
 """Exit code of a job that finds its submit withdrawn, or done again by another."""
@@ -41,7 +44,10 @@ class Step:
             return
         env = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
         env.update({name: value for name, value in os.environ.items() if name.startswith(f"{_SECRET}{role}_")})
-        wrapper = [plan["python"], "-I", "-S", os.path.join(folder, "job"), "agent", folder, str(role)]
+        import subprocess  # here: a single replica does without
+
+        _write_role(folder, plan, role)
+        wrapper = [plan["python"], "-I", "-S", os.path.join(folder, "job", "__main__.py"), "agent", folder, str(role)]
         self.process = subprocess.Popen(
             ["srun", *plan["roles"][role]["srun"], *wrapper],  # noqa: S607 - Slurm's own, on PATH
             stdin=subprocess.PIPE,
@@ -99,6 +105,13 @@ class Step:
             self.process.returncode = 0
 
 
+def _write_role(folder: str, plan: dict[str, Any], role: int) -> None:
+    path = os.path.join(folder, f"role-{role}")
+    with open(os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(agent.pack(agent.task_of(plan, role)))
+    os.replace(f"{path}.tmp", path)
+
+
 def _fork(folder: str, plan: dict[str, Any], role: int, k: int) -> tuple[int, int, int]:
     orders_in, orders_out = os.pipe()
     reports_in, reports_out = os.pipe()
@@ -112,7 +125,7 @@ def _fork(folder: str, plan: dict[str, Any], role: int, k: int) -> tuple[int, in
         os.close(orders_out)
         os.close(reports_in)
         signal.set_wakeup_fd(-1)
-        agent.Agent(folder, plan, role, k, orders_in, reports_out).main()
+        agent.Agent(folder, agent.task_of(plan, role), role, k, orders_in, reports_out).main()
         code = 0
     finally:
         os._exit(code)
@@ -140,6 +153,7 @@ class Supervisor:
         self.restarting: list[set[Replica]] = []
         self.dirty, self.written = True, 0.0
         self.patience = 0.0
+        self.rank0: Rank0 | None = None
         if self.app.began is None:
             self.app.began = time.time()
         self.wake, woken = os.pipe()
@@ -158,7 +172,7 @@ class Supervisor:
         elif os.path.exists(os.path.join(self.folder, "cancel")):
             self._finish("CANCELLED", "")
         else:
-            os.environ["TRANSLOAD_RANK0_HOST"] = rank0_host(self.plan)
+            self.rank0 = Rank0(self.plan)
             self._start(self.app.replicas)
         while not self._over():
             self._wait()
@@ -169,15 +183,20 @@ class Supervisor:
     def _start(self, replicas: list[Replica]) -> None:
         for replica in replicas:
             replica.active, replica.stopping, replica.state = True, False, "PENDING"
-        for role in sorted({replica.role for replica in replicas}):
+        roles = sorted({replica.role for replica in replicas})
+        for role in roles:  # all steps first: they take a while to come up
+            self._step(role)
+        assert self.rank0 is not None
+        host = self.rank0.host()
+        for role in roles:
             mine = [replica for replica in replicas if replica.role == role]
             step = self._step(role)
             together = len({replica.run for replica in mine}) == 1
             if together and len(mine) == self.plan["roles"][role]["num_replicas"]:
-                step.tell(f"start * {mine[0].run}")
+                step.tell(f"start * {mine[0].run} {host}")
             else:
                 for replica in mine:
-                    step.tell(f"start {replica.k} {replica.run}")
+                    step.tell(f"start {replica.k} {replica.run} {host}")
         self.dirty = True
 
     def _step(self, role: int) -> Step:
@@ -374,6 +393,8 @@ class Supervisor:
             with open(os.path.join(self.folder, "verdict.json.tmp"), "w", encoding="utf-8") as file:
                 json.dump({"msg": self.app.msg}, file)
             os.replace(file.name, os.path.join(self.folder, "verdict.json"))
+            import subprocess
+
             subprocess.call(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])  # noqa: S607 - Slurm's own, on PATH
 
     def _write(self) -> bool:
@@ -398,22 +419,39 @@ def job_id() -> str:
     return env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
 
 
-def rank0_host(plan: dict[str, Any]) -> str:
-    """Return the address of the node of replica 0 of the first role: that on which this runs."""
-    if len(plan["roles"]) == 1 and plan["roles"][0]["num_replicas"] == 1:
-        return os.uname().nodename
-    name = os.environ.get("SLURMD_NODENAME", "")
-    try:
-        shown = subprocess.run(
-            ["scontrol", "-o", "show", "node", name],  # noqa: S607 - Slurm's own, on PATH
-            stdout=subprocess.PIPE,
-            timeout=30,
-            check=True,
-        ).stdout.decode()
-    except (OSError, subprocess.SubprocessError):
-        return name or os.uname().nodename
-    # the address that Slurm itself uses: a node's name need not be one that resolves
-    return next((word[9:] for word in shown.split() if word.startswith("NodeAddr=")), name)
+class Rank0:
+    """The address of the node of replica 0 of the first role: that on which this runs. Asked for while steps start."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._known = os.environ.get("SLURMD_NODENAME", "")
+        self._asked: subprocess.Popen[bytes] | None = None
+        if len(plan["roles"]) == 1 and plan["roles"][0]["num_replicas"] == 1:
+            self._known = os.uname().nodename
+            return
+        import subprocess
+
+        try:
+            self._asked = subprocess.Popen(
+                ["scontrol", "-o", "show", "node", self._known],  # noqa: S607 - Slurm's own, on PATH
+                stdout=subprocess.PIPE,
+            )
+        except OSError:
+            pass
+
+    def host(self) -> str:
+        """Return the address that Slurm itself uses: a node's name need not be one that resolves."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            import subprocess
+
+            try:
+                shown = asked.communicate(timeout=30)[0].decode()
+                self._known = next((w[9:] for w in shown.split() if w.startswith("NodeAddr=")), self._known)
+            except subprocess.TimeoutExpired:
+                asked.kill()
+                asked.communicate()
+        self._known = self._known or os.uname().nodename
+        return self._known
 
 
 def _read_json(path: str) -> dict[str, Any] | None:

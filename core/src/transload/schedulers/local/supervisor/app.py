@@ -139,6 +139,7 @@ class App:
                     "start_time": r.start_time,
                     "end_time": r.end_time,
                     "restarts": r.restarts,
+                    **({"earlier": r.earlier} if r.earlier else {}),
                 }
             )
         return {

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from . import layout, tree
 
 _KILL_AGAIN_S = 0.02
+_KEPT_ATTEMPTS = 8  # of each replica: the state is written anew at each change
 
 
 class Replica:
@@ -24,9 +25,22 @@ class Replica:
         self.start_time: float | None = None
         self.end_time: float | None = None
         self.restarts = 0
+        self.earlier: list[dict[str, object]] = []
         self.stopping = False
         self.unstarted = False
         self.gpus: list[str] = []
+
+    def begin_again(self) -> None:
+        """Put the attempt that has ended to the earlier ones; the replica waits to be started again."""
+        attempt: dict[str, object] = {
+            "state": self.state,
+            "exit_code": self.exit_code,
+            "start_time": self.start_time,
+            "end_time": self.end_time,
+        }
+        self.earlier = [*self.earlier, attempt][-_KEPT_ATTEMPTS:]
+        self.state = "PENDING"
+        self.restarts += 1
 
 
 class Ending:

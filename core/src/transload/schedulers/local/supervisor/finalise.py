@@ -29,7 +29,7 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
         return False
     try:
         state = layout.read_json(f"{folder}/state.json") or {}
-        if state.get("state") in layout.TERMINAL:
+        if state.get("state") in layout.TERMINAL or layout.noted_end(folder):
             return True
         record = layout.read_json(f"{folder}/record.json")
         rebooted = record is not None and record.get("boot_id") != kernel.boot_id()

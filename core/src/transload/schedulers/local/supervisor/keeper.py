@@ -263,8 +263,7 @@ class Keeper:
                 self._reap()
                 continue
             for replica in ending.replicas:
-                replica.state = "PENDING"
-                replica.restarts += 1
+                replica.begin_again()
                 self.logs.end_lines(self._log_folder(replica))
             self.app.refresh()
             self._write(now)
@@ -365,11 +364,20 @@ class Keeper:
             except OSError:
                 if not os.path.exists(f"{self.folder}/lock"):
                     break  # removed: there is nowhere to write to
-                time.sleep(_RETRY_WRITE_S)  # a full disk: an end that nobody can read helps nobody
+                self._note_end()
+                time.sleep(_RETRY_WRITE_S)  # a full disk: its details may still find room
         gpus.release(self.home, self.app_id)
         layout.announce(self.home, self.app_id)
         if self.watcher:
             os.kill(self.watcher, signal.SIGKILL)
+
+    def _note_end(self) -> None:
+        """Let the end be seen at least; the app may be removed from then on."""
+        assert self.final is not None
+        if self.lock >= 0 and layout.note_end(self.folder, self.final[0]):
+            os.close(self.lock)
+            self.lock = -1
+            layout.announce(self.home, self.app_id)
 
     def abandon(self, problem: str) -> None:
         """Something in the keeper itself went wrong: end everything and say so."""

@@ -7,6 +7,7 @@
                   lock          held (flock) for as long as the app's keeper lives
                   ctl           a FIFO: a byte in it makes the keeper look around
                   cancel        somebody asked for the end
+                  end           a link named like the final state: on a full disk, in the place of state.json
                   logs/<role>/<k>/{stdout.log,stderr.log,index}
                   results/      default tracker base
     gone/<app_id>               kept by delete and prune for ids that the caller chose
@@ -73,6 +74,26 @@ def read_json(path: str) -> dict[str, object] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def note_end(folder: str, state: str) -> bool:
+    """Note an app's final state where there is no room for ``state.json``: a short link lies in its inode alone."""
+    try:
+        os.symlink(state, f"{folder}/end")
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def noted_end(folder: str) -> str | None:
+    """Return the final state that `note_end` has noted; None if there is none."""
+    try:
+        state = os.readlink(f"{folder}/end")
+    except OSError:
+        return None
+    return state if state in TERMINAL else None
 
 
 def _unlink(path: str) -> None:

@@ -18,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _LOOPBACK_UP = (
@@ -34,9 +35,13 @@ APPLETS = (
 
 
 class PrivateEngine:
-    """An engine that can be stopped, killed and started again."""
+    """An engine that can be stopped, killed and started again.
 
-    def __init__(self) -> None:
+    Args:
+        in_memory: keep images and containers in memory, which vanish at once; nobody outside sees these files.
+    """
+
+    def __init__(self, *, in_memory: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tl-dk-", dir="/tmp"))
         self.socket = self.folder / "S"
         self.url = f"unix://{self.socket}"
@@ -44,9 +49,13 @@ class PrivateEngine:
         self.log = self.folder / "dockerd.log"
         self._environment = os.environ | {"PATH": f"{os.environ.get('PATH', '')}:{_FOLDERS}"}
         self._daemon: subprocess.Popen[bytes] | None = None
+        self._registry: subprocess.Popen[bytes] | None = None
         self._holder = self._hold()
         self.pid = self._first_process()
         self.run(sys.executable, "-c", _LOOPBACK_UP)
+        if in_memory:
+            (self.folder / "D").mkdir()
+            self.run("mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", str(self.folder / "D"))
 
     def _hold(self) -> subprocess.Popen[bytes]:
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
@@ -57,7 +66,7 @@ class PrivateEngine:
         )
 
     def _first_process(self) -> int:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         path = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -74,7 +83,7 @@ class PrivateEngine:
     def run(self, *command: str) -> str:
         """Run a command inside the engine's namespaces; return its output."""
         done = subprocess.run(
-            self.enter(*command), env=self._environment, capture_output=True, text=True, timeout=60, check=False
+            self.enter(*command), env=self._environment, capture_output=True, text=True, timeout=90, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -120,8 +129,9 @@ class PrivateEngine:
         """End everything; nothing is left, not even after a failure."""
         self._holder.kill()
         self._holder.wait(30)
-        if self._daemon is not None:
-            self._daemon.wait(30)
+        for process in (self._daemon, self._registry):
+            if process is not None:
+                process.wait(30)
         self._remove_cgroups()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -137,43 +147,93 @@ class PrivateEngine:
                 return
             time.sleep(0.02)
 
-    # -- images: there is no registry
+    # -- a registry, for the engine alone: on the loopback interface of its namespace
+
+    registry = "127.0.0.1:5000"
+    """What images in it are named after; an engine takes a registry on the loopback interface without encryption."""
+
+    def start_registry(self) -> None:
+        """Start an empty registry and wait until it answers; it ends with the namespaces."""
+        config = self.folder / "registry.yml"
+        config.write_text(
+            f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {self.folder}/R}}}}\n"
+            f"http: {{addr: '{self.registry}'}}\n"
+        )
+        program = shutil.which("docker-registry", path=f"{self._environment['PATH']}")
+        assert program is not None
+        with (self.folder / "registry.log").open("ab") as log:
+            self._registry = subprocess.Popen(
+                self.enter(program, "serve", str(config)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        host, _, port = self.registry.partition(":")
+        ask = (
+            "import socket, sys, time\n"
+            "end = time.monotonic() + 60\n"
+            "while True:\n"
+            f"    try: sys.exit(socket.create_connection(({host!r}, {port}), 5).close())\n"
+            "    except OSError:\n"
+            "        if time.monotonic() > end: raise\n"
+            "        time.sleep(0.05)\n"
+        )
+        self.run(sys.executable, "-c", ask)
+
+    # -- images
 
     def load(self, archive: Path, name: str) -> None:
         """Make an image of a tar archive of its root."""
         import docker  # noqa: TID251 - the tests of the plugin may
 
         client = docker.APIClient(base_url=self.url, timeout=120)
-        repository, _, tag = name.partition(":")
+        repository, _, tag = name.rpartition(":")
         client.import_image_from_file(str(archive), repository=repository, tag=tag)
         client.close()
 
     def busybox_image(self, name: str = "transload-test/busybox:1") -> str:
         """Make the image that most tests run; return its name."""
-        program = shutil.which("busybox", path=self._environment["PATH"])
-        assert program is not None
         archive = self.folder / "busybox.tar"
         with tarfile.open(archive, "w") as tar:
-            tar.add(program, "bin/busybox")
-            for applet in APPLETS.split():
-                _link(tar, f"bin/{applet}", "busybox")
+            self._add_busybox(tar, APPLETS)
             _script(tar, "bin/printenv", PRINTENV)
             _folder(tar, "tmp", 0o1777)
         self.load(archive, name)
         return name
 
-    def python_image(self, name: str = "transload-test/python:1") -> str:
-        """Make an image of this very Python with NumPy and scikit-learn, at the same paths; return its name."""
+    def _add_busybox(self, tar: tarfile.TarFile, applets: str) -> None:
+        program = shutil.which("busybox", path=self._environment["PATH"])
+        assert program is not None
+        tar.add(program, "bin/busybox")
+        for applet in applets.split():
+            _link(tar, f"bin/{applet}", "busybox")
+
+    def python_image(
+        self,
+        name: str = "transload-test/python:1",
+        packages: Sequence[str] = ("scikit-learn",),
+        folders: Mapping[str, Path] | None = None,
+        applets: str = "",
+    ) -> str:
+        """Make an image of this very Python with some packages, at the same paths; return its name.
+
+        Args:
+            name: the image.
+            packages: distributions, each with all that it requires (scikit-learn brings NumPy).
+            folders: path in the image → folder that goes there.
+            applets: names of small programs that the image has too, as the one with a shell does.
+        """
         archive = self.folder / "python.tar"
         with tarfile.open(archive, "w") as tar:
-            _add_python(tar)
+            _add_python(tar, packages, folders or {})
+            if applets:
+                self._add_busybox(tar, applets)
+                # a link would not find the environment that the interpreter belongs to
+                _script(tar, "usr/local/bin/python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
             _folder(tar, "tmp", 0o1777)
         self.load(archive, name)
         archive.unlink()
         return name
 
 
-_LEFT_OUT = frozenset({"site-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip", "__pycache__"})
+_LEFT_OUT = frozenset({"site-packages", "test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip"})
 
 
 def _link(tar: tarfile.TarFile, name: str, target: str) -> None:
@@ -194,19 +254,22 @@ def _folder(tar: tarfile.TarFile, name: str, mode: int = 0o755) -> None:
     tar.addfile(entry)
 
 
-def _add_python(tar: tarfile.TarFile) -> None:
+def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[str, Path]) -> None:
     """Add the interpreter, its library, some packages and every shared library that they link to."""
     base, environment = Path(sys.base_prefix), Path(sys.prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     binary = Path(os.path.realpath(sys.executable))
     parts = [binary, base / "lib" / version]
-    parts += [environment / "lib" / version / "site-packages" / name for name in sorted(_packages("scikit-learn"))]
+    site = environment / "lib" / version / "site-packages"
+    parts += [site / name for name in sorted(set().union(*map(_packages, packages)))]
     native: set[str] = {str(binary)}
     for part in (part for part in parts if part.exists()):
         tar.add(part, str(part).lstrip("/"), filter=_slim)
         native |= {str(path) for path in part.rglob("*.so*") if not _LEFT_OUT & set(path.parts[len(part.parts) :])}
     for library in sorted(_libraries(native)):
         tar.add(os.path.realpath(library), library.lstrip("/"))
+    for path, folder in folders.items():
+        tar.add(folder, path.lstrip("/"), filter=_slim)
     if environment != base:
         tar.add(environment / "pyvenv.cfg", str(environment / "pyvenv.cfg").lstrip("/"))
         for program in ("python", "python3", version):
@@ -238,7 +301,7 @@ def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = entry.name.split("/")
     # numpy and scikit-learn import some of their own test folders
     library = "site-packages" in parts[:-1]
-    unwanted = {"__pycache__"} if library else _LEFT_OUT
+    unwanted = set() if library else _LEFT_OUT
     return None if parts[-1] in unwanted or parts[-1].startswith("config-3") else entry
 
 

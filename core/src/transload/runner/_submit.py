@@ -1,0 +1,134 @@
+"""Submitting: what is put together for a dry-run, and what then starts it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from transload.errors import ConfigError
+from transload.runner._ids import check_app_id, unique_app_id
+from transload.runner._inject import (
+    ENV_PARENT_RUN_ID,
+    resolve_secrets,
+    run_environment,
+    tracker_base_of,
+    with_identity,
+    with_workspace,
+)
+from transload.schedulers.api import Submission
+from transload.specs import (
+    AppDef,
+    AppDryRunInfo,
+    AppHandle,
+    AppState,
+    AppStatus,
+    CfgVal,
+    Workspace,
+    make_app_handle,
+)
+
+if TYPE_CHECKING:
+    from transload.runner._runner import Runner
+
+
+def build(
+    runner: Runner,
+    app: AppDef,
+    scheduler: str | None,
+    cfg: Mapping[str, CfgVal] | None,
+    workspace: str | Workspace | None,
+    parent_run_id: str | None,
+    app_id: str | None,
+    tracker_base: str | None,
+) -> AppDryRunInfo[Any]:
+    """Return the request for an app; arguments and errors as in `Runner.dryrun`."""
+    from transload.plugins import get_plugins
+
+    given = app_id is not None
+    name = scheduler or runner.settings.scheduler
+    backend = runner.scheduler(name)
+    options, configured_base = runner._options(name, backend, cfg)
+    app.check_runnable()
+    app = get_plugins().before_submit(app, name, options)
+    app = with_workspace(app, workspace if workspace is not None else runner.settings.get("workspace"))
+    app.check_runnable()
+    app_id = unique_app_id(app.name) if app_id is None else check_app_id(app_id)
+    qualify = getattr(backend, "qualified_id", None)  # an id that must carry more than a name
+    app_id = qualify(app_id, options) if callable(qualify) else app_id
+    base = tracker_base_of(backend, app_id, options, tracker_base or configured_base)
+    handle = make_app_handle(name, runner._name, app_id)
+    parent = parent_run_id or os.environ.get(ENV_PARENT_RUN_ID)
+    converted = with_identity(app, app_id, run_environment(handle, base, parent, runner.settings))
+    info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
+    for role in app.roles:
+        info = role.pre_proc(name, info)
+    info._app, info._cfg, info._scheduler = app, options, name
+    info._app_id, info._converted = app_id, converted
+    info._submission = Submission(
+        app=app,
+        digest=app.digest(),
+        session=runner._name,
+        cfg=options,
+        tracker_base=base,
+        id_given=given,
+        inherit_env=runner._inherit_env,
+    )
+    return info
+
+
+def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+    """Submit what `build` returned; errors as in `Runner.schedule`."""
+    info = dryrun_info
+    if info._scheduler is None or info._converted is None:
+        raise ConfigError("schedule() takes what this runner's dryrun() returned")
+    backend = runner.scheduler(info._scheduler)
+    request = info.request
+    prepared = backend.prepare(info._converted, info._cfg)
+    if prepared is not info._converted:
+        if request != backend.convert(info._converted, info._cfg):
+            raise ConfigError("the request was changed after the dry-run, but it must be built anew (workspace)")
+        request = backend.convert(prepared, info._cfg)
+    submission = replace(info._submission, secrets=resolve_secrets(info._converted, backend))
+    started = backend.submit(request, info._app_id, submission)
+    handle = make_app_handle(info._scheduler, runner._name, info._app_id)
+    if started:
+        runner._emit(handle, AppStatus(AppState.SUBMITTED))
+    return handle
+
+
+def build_from_component(
+    runner: Runner,
+    component: str | Callable[..., AppDef],
+    component_args: Sequence[str] | Mapping[str, Any],
+    scheduler: str | None,
+    cfg: Mapping[str, CfgVal] | None,
+    workspace: str | Workspace | None,
+    parent_run_id: str | None,
+    app_id: str | None,
+    tracker_base: str | None,
+) -> AppDryRunInfo[Any]:
+    """Return the request for the app of a component; arguments and errors as in `Runner.dryrun_component`."""
+    from transload.components import as_component
+    from transload.runner._component import app_of_component, component_arguments
+
+    found = as_component(component)
+    name = scheduler or runner.settings.scheduler
+    defaults = runner._defaults_of(found.name)
+    given = app_id is not None
+    if any(parameter.name == "tracker_base" for parameter in found.parameters):
+        # the component wants to know where it reports, which may depend on the id: make both first
+        app_id = app_id if app_id is not None else unique_app_id(found.fn.__name__)
+        backend = runner.scheduler(name)
+        options, configured = runner._options(name, backend, cfg)
+        base = tracker_base_of(backend, check_app_id(app_id), options, tracker_base or configured)
+        if base is not None:
+            defaults["tracker_base"] = base
+        values = component_arguments(found, component_args, defaults)
+        tracker_base = str(values["tracker_base"]) if values["tracker_base"] else tracker_base
+        component_args = values
+    app = app_of_component(found, component_args, defaults)
+    info = runner.dryrun(app, name, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base)
+    info._submission = replace(info._submission, id_given=given)
+    return info

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Write states.md and hooks.md from the code, and, for the site alone, a page of the API for each module.
+
+Run it after changing a state table or a hook: the first two pages are kept with the sources, and a test compares them.
+A state table is read without its host; the distributions of this repository must be installed (their hosts need not).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from make_reference import MODULES, public_names  # noqa: E402 - a neighbour of this file
+
+from transload import hookspecs  # noqa: E402
+from transload.pipelines import StateMap  # noqa: E402
+from transload.specs import AppState, is_started, is_terminal  # noqa: E402
+
+HOST_PACKAGES = [
+    *("airflow", "anyio", "ax", "botorch", "docker", "httpx", "kfp", "kubernetes", "kubernetes_platform", "matplotlib"),
+    *("mlflow", "numpy", "openlineage", "pandas", "plotly", "prefect", "pydantic", "requests", "sqlalchemy", "torch"),
+    "yaml",
+]
+"""What plugins import and the site does not need: stood in for while their docstrings are read."""
+
+PLUGINS = sorted(path.parent.name for path in HERE.parent.glob("plugins/[!_]*/pyproject.toml"))
+ABOUT = {name: f"{name}.md" if (HERE / f"{name}.md").exists() else f"../plugins/{name}/README.md" for name in PLUGINS}
+API = {**MODULES, **{f"transload_{name}": f"See [its page]({page})." for name, page in ABOUT.items()}}
+
+SECTIONS: Mapping[str, list[str]] = {
+    "Start": ["tutorial", "coming-from-torchx"],
+    "Use": [
+        "command-line",
+        "specs",
+        "components",
+        "runner",
+        "configuration",
+        "tracking",
+        "results-format",
+        "searches",
+        "report",
+    ],
+    "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes"],
+    "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
+    "Understand": ["states", "reliability", "benchmarks", "scale", "dependencies"],
+    "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
+    "Reference": ["reference", "api/*"],
+}
+
+ABOUT_STATES = """\
+`transload.specs.is_terminal` decides everywhere what is final. UNKNOWN is never read as a failure: see
+[adapters](adapters.md#what-is-the-same-in-every-host).
+
+## From a scheduler's words
+
+A word that is not in the table, for instance of a newer engine, is UNKNOWN. What is added to the word (an exit code,
+retries that are left) is said on the scheduler's own page.
+"""
+ABOUT_HOOKS = """\
+Written by `docs/make_pages.py` from `transload.hookspecs`. [Plugins](plugins.md) shows how one is made.
+"""
+
+WORDS = {
+    "local": ("the local scheduler", "transload.schedulers.local.states", "STATES"),
+    "docker": ("a container of Docker", "transload_docker.states", "STATES"),
+    "slurm": ("Slurm", "transload_slurm.states", "STATES"),
+    "kubernetes": ("a pod of Kubernetes", "transload_kubernetes.states", "PHASES"),
+}
+
+
+# ------------------------------------------------------------------------------------------------------ the states
+
+
+def _meanings() -> dict[str, str]:
+    """Return what each state means, from the docstring of `AppState`."""
+    rows = re.findall(r"^\| ([A-Z]+) \| ([^|]+) \|", inspect.getdoc(AppState) or "", re.MULTILINE)
+    return {name: text.strip() for name, text in rows}
+
+
+def _state_maps() -> dict[str, StateMap]:
+    """Return the state table of every adapter whose distribution has one, by the name of the plugin."""
+    found = {}
+    for name in PLUGINS:
+        if importlib.util.find_spec(f"transload_{name}") is None:
+            raise SystemExit(f"transload-{name} is not installed: pip install --no-deps ./plugins/{name}")
+        if importlib.util.find_spec(f"transload_{name}.states") is None:
+            continue
+        table = getattr(importlib.import_module(f"transload_{name}.states"), "STATES", None)
+        if isinstance(table, StateMap):
+            found[name] = table
+    return found
+
+
+def states() -> str:
+    """Return the page of all state tables."""
+    parts = ["# States", "", "Written by `docs/make_pages.py` from the tables that the code itself uses.", ""]
+    parts += ["## States of an app, a role, a replica", ""]
+    parts += ["| `AppState` | meaning | started | terminal |", "|---|---|---|---|"]
+    meanings = _meanings()
+    for state in AppState:
+        marks = " | ".join("✓" if yes else "" for yes in (is_started(state), is_terminal(state)))
+        parts.append(f"| {state.name} | {meanings[state.name]} | {marks} |")
+    parts += ["", ABOUT_STATES]
+    for name, (title, module, attribute) in WORDS.items():
+        page = "local-scheduler" if name == "local" else name
+        table = getattr(importlib.import_module(module), attribute)
+        parts += [
+            f"### {title[0].upper()}{title[1:]}",
+            "",
+            f"[Its page]({page}.md).",
+            "",
+            "| word | `AppState` |",
+            "|---|---|",
+        ]
+        parts += [*(f"| `{word}` | {state.name} |" for word, state in table.items()), ""]
+    parts += ["## To a workflow host's states", "", "Each table is total: every `AppState` has one row.", ""]
+    for name, table in _state_maps().items():
+        page = f"[Its page]({name}.md)." if (HERE / f"{name}.md").exists() else ""
+        parts += [f"### {table.host}", "", *([page, ""] if page else []), table.markdown()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+# ------------------------------------------------------------------------------------------------------- the hooks
+
+
+def _markdown(docstring: str) -> str:
+    """Return a Google-style docstring as Markdown: sections become lists."""
+    lines, section = [], ""
+    for line in docstring.replace("``", "`").splitlines():
+        head = re.fullmatch(r"(Args|Returns|Raises):", line)
+        entry = re.match(r"    (\w+): (.*)", line) if section == "Args" else None
+        if head:
+            section = head[1]
+            lines += [f"*{section}*", ""]
+        elif entry:
+            lines.append(f"- `{entry[1]}`: {entry[2]}")
+        elif section and line.startswith("    "):
+            lines.append(("  " if section == "Args" else "") + line.strip())
+        else:
+            section = "" if line else section
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def hooks() -> str:
+    """Return the page of all hooks."""
+    parts = [
+        "# Hooks",
+        "",
+        ABOUT_HOOKS,
+    ]
+    parts += [_markdown((inspect.getdoc(hookspecs) or "").split("\n\n", 1)[1]), ""]
+    for name, thing in vars(hookspecs).items():
+        if not name.startswith("transload_") or not inspect.isfunction(thing):
+            continue
+        arguments = ", ".join(inspect.signature(thing).parameters)
+        parts += [f"## `{name}({arguments})`", "", _markdown(inspect.getdoc(thing) or ""), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+# ---------------------------------------------------------------------------------------------- for the site alone
+
+
+def _directive(module: ModuleType, name: str, seen: dict[object, str]) -> str:
+    """Return what documents one public name; data is shown with its value or its type."""
+    thing, full = getattr(module, name), f"{module.__name__}.{name}"
+    own = getattr(thing, "__module__", "").startswith("transload")
+    if own and (inspect.isclass(thing) or inspect.isroutine(thing)):
+        first = seen.setdefault(thing, full)
+        if first != full:
+            return f".. py:data:: {name}\n\n   The same as :py:obj:`{first}`."
+    if inspect.isclass(thing):
+        return f".. autoclass:: {full}"
+    if inspect.isroutine(thing):
+        return f".. autofunction:: {full}"
+    if type(thing).__module__.startswith("transload."):
+        return f".. py:data:: {name}\n   :type: {type(thing).__name__}"
+    value = f"\n   :value: {thing!r}" if isinstance(thing, str | int | float) else ""
+    return f".. py:data:: {name}{value}"
+
+
+def exists(target: str) -> bool:
+    """Tell whether a dotted name can be imported."""
+    try:
+        pkgutil.resolve_name(target)
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return True
+
+
+def api() -> None:
+    """Write a page for each module that has names, below docs/api, which is not kept with the sources."""
+    folder = HERE / "api"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    seen: dict[object, str] = {}
+    for name, about in API.items():
+        module = importlib.import_module(name)
+        names = [each for each in public_names(module) if each != "__version__"]
+        if names:
+            body = "\n\n".join(_directive(module, each, seen) for each in names)
+            about = about.replace("](", "](../")
+            text = f"# `{name}`\n\n{about}\n\n```{{eval-rst}}\n.. py:module:: {name}\n\n{body}\n```\n"
+            (folder / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def toctrees() -> str:
+    """Return the hidden tables of contents: all of docs/, in the order above, what is not named there last."""
+    named = {page for pages in SECTIONS.values() for page in pages}
+    rest = sorted(path.stem for path in HERE.glob("*.md") if path.stem not in named and path.stem != "index")
+    root = [
+        "../README",
+        "../examples/README",
+        "../ARCHITECTURE",
+        "../CONTRIBUTING",
+        "../SECURITY",
+        "../CHANGELOG",
+        "../core/CHANGELOG",
+        "../core/README",
+    ]
+    root += [f"../{path}/README" for path in ("examples/*", "plugins/*")]
+    text = ""
+    for title, pages in [*SECTIONS.items(), ("More", rest), ("The repository", root)]:
+        there = [page for page in pages if "*" in page or (HERE / f"{page}.md").exists()]
+        if there:
+            text += "\n\n```{toctree}\n:hidden:\n:glob:\n:caption: " + title + "\n\n" + "\n".join(there) + "\n```\n"
+    return text
+
+
+PAGES = {"states.md": states, "hooks.md": hooks}
+
+if __name__ == "__main__":
+    for page, make in PAGES.items():
+        (HERE / page).write_text(make(), encoding="utf-8")

@@ -1,0 +1,95 @@
+"""Ax's orchestrator, woken by the apps themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ax.core.base_trial import BaseTrial
+from ax.core.trial_status import TrialStatus
+from ax.orchestration.orchestrator import Orchestrator
+
+from transload.errors import SpecError
+from transload_ax.runner import TransloadRunner
+
+LONGEST_WAIT: Final = 1.0
+"""Seconds after which metrics that grow while trials run are looked at again."""
+
+
+class TransloadOrchestrator(Orchestrator):
+    """Ax's orchestrator, woken by the apps themselves where Ax sleeps between polls.
+
+    A trial is STAGED once it is submitted and RUNNING once its app runs; both are waited for.
+    Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``; the runner must be a `TransloadRunner`.
+
+    Args:
+        on_change: called when a trial was submitted, or has changed.
+        next_idle: returns seconds after which ``idle_callback`` wants to be called again; None: whenever.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        on_change: Callable[[], None] | None = None,
+        next_idle: Callable[[], float | None] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._on_change = on_change
+        self._next_idle = next_idle
+        runner = self.runner
+        if not isinstance(runner, TransloadRunner):
+            raise SpecError(f"runner: must be a TransloadRunner, not {type(runner).__name__}")
+        runner.here.host_stages = True
+        runner.here.stages_trials = True
+
+    @property
+    def running_trials(self) -> list[BaseTrial]:
+        """The trials that are STAGED or RUNNING: both have an app, and both are waited for."""
+        by_status = self.experiment.trials_by_status
+        return [*by_status[TrialStatus.RUNNING], *by_status[TrialStatus.STAGED]]
+
+    @property
+    def pending_trials(self) -> list[BaseTrial]:
+        """The same as `running_trials`."""
+        return self.running_trials
+
+    def run_trials(
+        self, new_trials: list[BaseTrial], existing_trials: list[BaseTrial], stage_only: bool = True
+    ) -> dict[int, dict[str, Any]]:
+        """Submit trials; they are STAGED then."""
+        metadata = super().run_trials(new_trials=new_trials, existing_trials=existing_trials, stage_only=True)
+        self._changed()
+        return metadata
+
+    def poll_and_process_results(self, poll_all_trial_statuses: bool = False) -> bool:
+        """Look at all trials once; see Ax."""
+        before = {trial.index: trial.status for trial in self.trials}
+        moved = super().poll_and_process_results(poll_all_trial_statuses)
+        if moved or before != {trial.index: trial.status for trial in self.trials}:
+            self._changed()
+        return moved
+
+    def wait_for_completed_trials_and_report_results(
+        self, idle_callback: Callable[[Orchestrator], None] | None = None, force_refit: bool = False
+    ) -> dict[str, Any]:
+        """Wait until a trial has ended; the apps tell, nothing is asked in between."""
+        apps = self._transload_runner.trials.apps
+        while self.pending_trials and not self.poll_and_process_results():
+            if idle_callback is not None:
+                idle_callback(self)
+            due = self._next_idle() if self._next_idle is not None else None
+            apps.wait(LONGEST_WAIT if due is None else min(due, LONGEST_WAIT))
+        if idle_callback is not None:
+            idle_callback(self)
+        return dict(self.report_results(force_refit=force_refit))
+
+    @property
+    def _transload_runner(self) -> TransloadRunner:
+        runner = self.runner
+        assert isinstance(runner, TransloadRunner)
+        return runner
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()

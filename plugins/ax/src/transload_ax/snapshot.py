@@ -1,0 +1,136 @@
+"""Storing experiments in a file that another process goes on from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from ax.core.base_trial import BaseTrial
+from ax.core.experiment import Experiment
+from ax.generation_strategy.generation_strategy import GenerationStrategy
+
+from transload.errors import ConfigError
+from transload_ax.encoding import Encoder, json_object
+from transload_ax.storage import decode_experiment, register
+
+SCHEMA: Final = 1
+
+
+class Snapshot:
+    """One experiment and its generation strategy in a JSON file, replaced as a whole; new trials in a second one.
+
+    Saving again costs what has changed since the last time, and writing the file. `add` costs the same however many
+    trials there are: it writes new trials to the end of ``<path>.trials``, which the next `save` removes.
+
+    Args:
+        path: the file; its folder is made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._encoder = Encoder()
+        self._runs: int | None = None
+
+    def exists(self) -> bool:
+        """Tell whether there is one."""
+        return self.path.is_file()
+
+    def save(self, experiment: Experiment, generation_strategy: GenerationStrategy | None = None, **more: Any) -> None:
+        """Store an experiment; a reader, or a process that is killed meanwhile, leaves the old or the new one.
+
+        Args:
+            experiment: the experiment, in any state.
+            generation_strategy: what proposes its trials.
+            more: JSON values to store along.
+        """
+        strategy, runs = "null", 0
+        if generation_strategy is not None:
+            strategy, runs = self._encoder.strategy(generation_strategy)
+        body = {"schema": SCHEMA, **more}
+        text = json_object(body, experiment=self._encoder.experiment(experiment), generation_strategy=strategy)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, self.path)
+        self._added.unlink(missing_ok=True)
+        self._runs = runs
+
+    def add(self, trials: Iterable[BaseTrial], generation_strategy: GenerationStrategy) -> None:
+        """Store trials that were made since the last `save` or `add`, and nothing else that is new.
+
+        What is written survives the process, at once; the machine's own failure may cost it, but no more.
+
+        Args:
+            trials: the new trials.
+            generation_strategy: what proposed them.
+
+        Raises:
+            ConfigError: if this object has not saved the experiment before.
+        """
+        if self._runs is None:
+            raise ConfigError(f"{self.path}: save the experiment as a whole first")
+        texts = {str(trial.index): self._encoder.trial(trial) for trial in trials}
+        strategy, self._runs = self._encoder.strategy(generation_strategy, self._runs)
+        line = json_object({"schema": SCHEMA}, trials=json_object({}, **texts), generation_strategy=strategy)
+        descriptor = os.open(self._added, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, line.encode() + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def load(self) -> tuple[Experiment, GenerationStrategy | None, dict[str, Any]]:
+        """Return the experiment, its generation strategy, and what was stored along.
+
+        Raises:
+            ConfigError: if there is none, or it is not one, or of a newer version.
+        """
+        register()
+        try:
+            body = json.loads(self.path.read_text(encoding="utf-8"))
+            self._check(body)
+            stored, strategy = body.pop("experiment"), body.pop("generation_strategy")
+            for line in self._lines():
+                self._check(line)
+                _merge(line, stored, strategy)
+        except FileNotFoundError as exc:
+            raise ConfigError(f"{self.path}: there is no experiment") from exc
+        except (ValueError, KeyError, TypeError) as exc:
+            if isinstance(exc, ConfigError):
+                raise
+            raise ConfigError(f"{self.path}: not a stored experiment: {exc!r}") from exc
+        experiment, made = decode_experiment(stored, strategy)
+        return experiment, made, body
+
+    @property
+    def _added(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.trials")
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """Return what was added; the last line may be half of one, if its writer was killed."""
+        try:
+            text = self._added.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def _check(self, body: dict[str, Any]) -> None:
+        if body["schema"] > SCHEMA:
+            raise ConfigError(f"{self.path}: schema {body['schema']} is newer than this version reads ({SCHEMA})")
+
+
+def _merge(line: dict[str, Any], experiment: dict[str, Any], strategy: dict[str, Any] | None) -> None:
+    """Put added trials into a stored experiment that does not have them yet, all as JSON values."""
+    trials = experiment["trials"]
+    if not line["trials"] or set(line["trials"]) <= set(trials):
+        return  # saved as a whole since, by a process that was killed before it could remove the line
+    trials.update(line["trials"])
+    if strategy is not None:
+        added = line["generation_strategy"]
+        runs = [*strategy["generator_runs"], *added["generator_runs"]]
+        strategy.update({**added, "generator_runs": runs})

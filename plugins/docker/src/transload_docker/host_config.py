@@ -1,0 +1,98 @@
+"""What a container gets of its machine: limits, GPUs, devices, mounts. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from transload.errors import SpecError
+from transload.specs import CfgVal, DeviceMount, Role, VolumeMount
+
+_TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
+_MIB: Final = 1 << 20
+
+
+class Gpus:
+    """Hands out GPU ids, none twice within an app."""
+
+    def __init__(self, ids: CfgVal) -> None:
+        self._ids = [str(each) for each in ids] if isinstance(ids, list) else None
+        self._next = 0
+
+    def take(self, count: int, path: str) -> list[str]:
+        """Return the ids of so many GPUs.
+
+        Raises:
+            SpecError: if the app needs more than are named.
+        """
+        first, self._next = self._next, self._next + count
+        if self._ids is None:
+            return [str(number) for number in range(first, self._next)]
+        if self._next > len(self._ids):
+            raise SpecError(f"{path}.resource.gpu={count}: the app needs more GPUs than gpu_ids={self._ids} names")
+        return self._ids[first : self._next]
+
+
+def host_config(role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, folder: str | None) -> dict[str, Any]:
+    """Return the ``HostConfig`` of a replica.
+
+    Args:
+        role: its role.
+        path: where the role stands, for messages.
+        cfg: resolved run options.
+        gpus: hands out GPUs.
+        folder: a folder for results to mount at its own path, or None.
+    """
+    # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps nobody
+    config: dict[str, Any] = {"Init": True}
+    resource = role.resource
+    if resource.cpu > 0:
+        config["NanoCpus"] = round(resource.cpu * 1e9)
+    if resource.memMB > 0:
+        # no swap on top: a limit is a limit; shared memory (data loaders) may take all of it
+        config["Memory"] = config["MemorySwap"] = config["ShmSize"] = resource.memMB * _MIB
+    if resource.gpu > 0:
+        ids = gpus.take(resource.gpu, path)
+        config["DeviceRequests"] = [{"Driver": "", "DeviceIDs": ids, "Capabilities": [["gpu"]]}]
+    if cfg.get("privileged"):
+        config["Privileged"] = True
+    mounts: list[dict[str, Any]] = []
+    for mount in role.mounts:
+        if isinstance(mount, DeviceMount):
+            device = {"PathOnHost": mount.src_path, "PathInContainer": mount.dst_path}
+            config.setdefault("Devices", []).append(device | {"CgroupPermissions": mount.permissions})
+        elif isinstance(mount, VolumeMount):
+            mounts.append(mount_entry("volume", mount.src, mount.dst_path, mount.read_only))
+        else:
+            mounts.append(mount_entry("bind", mount.src_path, mount.dst_path, mount.read_only))
+    if folder is not None:
+        mounts.append(mount_entry("bind", folder, folder, read_only=False))
+    if mounts:
+        config["Mounts"] = mounts
+    return config
+
+
+def mount_entry(kind: str, source: str, target: str, read_only: bool) -> dict[str, Any]:
+    """Return a mount as the Engine API takes it."""
+    return {"Type": kind, "Source": source, "Target": target, "ReadOnly": read_only}
+
+
+def results_mount(role: Role) -> str | None:
+    """Return the folder of results that is to be mounted at its own path; None if there is none to mount."""
+    base = local_folder(role.env.get(_TRACKER_BASE, ""))
+    if base is None or covered(base, [mount.dst_path for mount in role.mounts]):
+        return None
+    return base
+
+
+def local_folder(base: str) -> str | None:
+    """Return a tracker base as a path if it is one of this machine."""
+    base = base.removeprefix("file://")
+    return os.path.normpath(base) if base.startswith("/") else None
+
+
+def covered(path: str, targets: list[str]) -> bool:
+    """Tell whether a path inside the container lies in a mount already: the user has seen to it."""
+    normal = [os.path.normpath(target) for target in targets]
+    return any(path == target or path.startswith(target.rstrip("/") + "/") for target in normal)

@@ -1,0 +1,170 @@
+"""``transload kfp``: pipelines of one app from the command line. Importing this imports no KFP."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from transload.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transload.pipelines import Launch
+
+_EPILOG = """
+APP is a file with an AppDef as JSON, or a component: a name, FILE[:FUNCTION] or package.module:function. Arguments
+after -- are the component's, settled now; the others become parameters of the pipeline.
+
+\b
+  transload kfp compile train.py -o pipeline.yaml --result accuracy:float -- --epochs 3
+  transload kfp compile app.json -o pipeline.yaml --launcher --scheduler kubernetes
+"""
+
+
+@click.group(short_help="Make pipelines for Kubeflow Pipelines of apps.")
+def command() -> None:
+    """Make pipelines for Kubeflow Pipelines of apps."""
+
+
+@command.command(epilog=_EPILOG, short_help="Compile a pipeline of one app.")
+@click.argument("app")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where the pipeline goes; - for stdout.")
+@click.option("--name", metavar="NAME", help="Name of the pipeline; default: the app's.")
+@click.option(
+    "--result",
+    "results",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A result that becomes an output: int, float, str.",
+)
+@click.option("--input", "inputs", multiple=True, metavar="NAME[=PATH]", help="What becomes a parameter; default: all.")
+@click.option("--launcher", is_flag=True, help="Submit the app through a scheduler, from a task of its own.")
+@click.option("-s", "--scheduler", metavar="NAME", help="With --launcher: where the app runs.")
+@click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="With --launcher: run options of the scheduler.")
+@click.option("--image", metavar="IMAGE", help="With --launcher: image of the launcher.")
+@click.option("--dry-run", is_flag=True, help="Show what would run, write nothing.")
+def compile(app: str, arguments: tuple[str, ...], output: str, **options: Any) -> int:  # noqa: A001
+    """Compile a pipeline that runs APP."""
+    launch = _launch(app, arguments)
+    _check(options)
+    if options["dry_run"]:
+        click.echo(_shown(launch, options))
+        return 0
+    text = compile_app(launch, options)
+    if output == "-":
+        click.echo(text, nl=False)
+    else:
+        try:
+            Path(output).write_text(text, encoding="utf-8")
+        except OSError as exc:
+            raise ConfigError(f"--output {output!r}: {exc.strerror}") from exc
+        click.echo(output)
+    return 0
+
+
+def compile_app(launch: Launch, options: dict[str, Any]) -> str:
+    """Return the YAML of a pipeline of one app.
+
+    Raises:
+        SpecError: for what cannot be converted.
+        ConfigError: for a wrong option.
+    """
+    from transload_kfp.pipeline import pipeline_from_component, pipeline_text
+
+    return pipeline_text(pipeline_from_component(_component(launch, options), options["name"]))
+
+
+def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
+    from transload.components import arguments_of, as_component
+    from transload.pipelines import Launch
+
+    path = Path(app)
+    if path.suffix == ".json" and path.is_file():
+        if arguments:
+            raise ConfigError(f"arguments {' '.join(arguments)!r}: only a component takes arguments")
+        return Launch.of(path.read_text(encoding="utf-8"))
+    found = as_component(app)
+    return Launch(component=app, args=_settled(found, arguments, arguments_of))
+
+
+def _settled(found: Any, arguments: tuple[str, ...], arguments_of: Any) -> dict[str, Any]:
+    """Return the arguments that were typed, decoded; what was left open is not among them."""
+    if not arguments:
+        return {}
+    dummies = {"str": "x", "int": 1, "float": 1.0, "bool": True}
+    open_values = {item.name: dummies.get(item.type_name, "") for item in found.parameters if item.required}
+    typed = arguments_of(found, list(arguments), open_values)
+    marked = {
+        word.removeprefix("--").partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")
+    }
+    rest = found.varargs
+    keep = {name: value for name, value in typed.items() if name in marked}
+    if rest is not None and typed.get(rest.name):
+        keep[rest.name] = list(typed[rest.name])
+    return keep
+
+
+def _check(options: dict[str, Any]) -> None:
+    for name in ("scheduler", "cfg", "image"):
+        if options[name] and not options["launcher"]:
+            raise ConfigError(f"--{name} is the launcher's: give --launcher too")
+
+
+def _component(launch: Launch, options: dict[str, Any]) -> Any:
+    from transload_kfp.convert import component_from_app
+    from transload_kfp.launcher_component import launcher_from_app
+
+    given: dict[str, Any] = {"inputs": _inputs(launch, options["inputs"]), "results": _results(options["results"])}
+    if not options["launcher"]:
+        return component_from_app(launch, **given)
+    return launcher_from_app(launch, scheduler=options["scheduler"], cfg=_cfg(options), image=options["image"], **given)
+
+
+def _shown(launch: Launch, options: dict[str, Any]) -> str:
+    if options["launcher"]:
+        from transload_kfp.launcher_component import dry_run_launcher
+
+        return dry_run_launcher(launch, scheduler=options["scheduler"], cfg=_cfg(options))
+    from transload_kfp.convert import KfpAdapter
+
+    return KfpAdapter().dry_run(launch, inputs=_inputs(launch, options["inputs"]), results=_results(options["results"]))
+
+
+def _inputs(launch: Launch, texts: tuple[str, ...]) -> Any:
+    if not texts:
+        return None
+    if launch.component is not None:
+        return list(texts)
+    pairs = [text.partition("=") for text in texts]
+    for name, equals, path in pairs:
+        if not equals or not name or not path:
+            raise ConfigError(f"--input {name!r}: of an AppDef must be NAME=PATH, such as lr=args[--lr]")
+    return {name: path for name, _, path in pairs}
+
+
+def _results(texts: tuple[str, ...]) -> dict[str, type] | None:
+    kinds: dict[str, type] = {"float": float, "int": int, "str": str}
+    found: dict[str, type] = {}
+    for text in texts:
+        name, _, kind = text.partition(":")
+        if (kind or "float") not in kinds or not name:
+            raise ConfigError(f"--result {text!r}: must be NAME, or NAME:TYPE with int, float or str")
+        found[name] = kinds[kind or "float"]
+    return found or None
+
+
+def _cfg(options: dict[str, Any]) -> dict[str, Any]:
+    from transload.pipelines import host_runner
+
+    if not options["cfg"]:
+        return {}
+    opts = host_runner("kfp").scheduler_run_opts(options["scheduler"] or "local")
+    found: dict[str, Any] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for text in options["cfg"]:
+            found.update(opts.cfg_from_str(text))
+    return found

@@ -1,0 +1,74 @@
+"""The command of a component: the app's own, or the same inside a few lines that collect its results. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from importlib import resources
+from typing import Any
+
+from transload_kfp.late import pieces
+from transload_kfp.plan import TRACKER, Plan
+from transload_kfp.ports import ARTIFACT, InputPort
+from transload_kfp.refusals import refuse_reinterpreted
+
+RESULTS = "{{$.outputs.artifacts['results'].path}}"
+EXECUTOR_INPUT = "{{$}}"
+
+
+def container_of(plan: Plan, python: str) -> dict[str, Any]:
+    """Return the container of a component as component YAML has it.
+
+    Args:
+        plan: the plan.
+        python: the interpreter in the image that runs the wrapper.
+
+    Raises:
+        UnsupportedFeature: for a text that KFP would read as something else.
+    """
+    role = plan.role
+    refuse_reinterpreted(role, wrapped=plan.wrapped)
+    made: dict[str, Any] = {"image": role.image}
+    if plan.wrapped:
+        made["command"] = [python, "-c", inline_source(), _encoded(plan)]
+        made["args"] = [EXECUTOR_INPUT, RESULTS, *(port.placeholder for port in plan.outputs), *_values(plan).values()]
+    else:
+        places = {**_values(plan), TRACKER: RESULTS}
+        made["command"] = [_text(role.entrypoint, places)]
+        made["args"] = [_text(arg, places) for arg in role.args]
+    env = {name: value for name, value in role.env.items() if name not in plan.late_env}
+    if env:
+        made["env"] = env
+    return {key: value for key, value in made.items() if value != []}
+
+
+def inline_source() -> str:
+    """Return the program that runs another one and collects its results."""
+    return resources.files("transload_kfp").joinpath("inline.py").read_text(encoding="utf-8")
+
+
+def _values(plan: Plan) -> dict[str, str]:
+    """Return name of a run-time value → what stands for it in a command, in a fixed order."""
+    places = {
+        port.source: port.placeholder for port in plan.inputs if port.source in plan.marks or port.type != ARTIFACT
+    }
+    return {**places, **{name: InputPort(name, name).placeholder for name in plan.identity}}
+
+
+def _text(text: str, places: dict[str, str]) -> str:
+    return "".join(piece if isinstance(piece, str) else places[piece[0]] for piece in pieces(text))
+
+
+def _encoded(plan: Plan) -> str:
+    order = [*_values(plan), TRACKER]
+
+    def encode(text: str) -> list[str | int]:
+        return [piece if isinstance(piece, str) else order.index(piece[0]) for piece in pieces(text)]
+
+    role = plan.role
+    spec = {
+        "argv": [encode(text) for text in (role.entrypoint, *role.args)],
+        "env": {name: encode(role.env[name]) for name in plan.late_env},
+        "outputs": [[port.result, port.key, port.type] for port in plan.outputs],
+    }
+    return base64.b64encode(json.dumps(spec, sort_keys=True).encode()).decode()

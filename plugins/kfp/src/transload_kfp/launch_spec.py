@@ -1,0 +1,165 @@
+"""What a launcher component carries: the launch, its options, what its inputs set. Nothing runs here, no KFP."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import SpecError
+from transload.pipelines import AttachPolicy, ExecutionOptions, Launch, RetryRule
+from transload.specs import AppState
+from transload_kfp.fields import set_field
+from transload_kfp.ports import ARTIFACT, InputPort, OutputPort
+
+if TYPE_CHECKING:
+    from transload.runner import AppResults
+
+SCHEMA: Final = 1
+IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name", "transload_path")
+KEY: Final = "transload_key"
+PARENT: Final = "parent_run_id"
+
+
+@dataclass
+class LaunchSpec:
+    """What a launcher does.
+
+    Args:
+        launch: `Launch.to_dict` of what is known when compiling.
+        options: arguments of `ExecutionOptions`.
+        inputs: what goes in.
+        paths: input → field of the AppDef that it sets; empty for a component function.
+        outputs: declared results.
+        inherit_env: give the job the launcher's whole environment.
+        dry_run: print what would be submitted, and end.
+    """
+
+    launch: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    inputs: list[InputPort] = field(default_factory=list)
+    paths: dict[str, str] = field(default_factory=dict)
+    outputs: list[OutputPort] = field(default_factory=list)
+    inherit_env: bool = False
+    dry_run: bool = False
+
+    identity = IDENTITY
+
+    def __post_init__(self) -> None:
+        self.execution_options()
+
+    @property
+    def parameter_ports(self) -> list[str]:
+        """Names of the inputs that are parameters."""
+        return [port.name for port in self.inputs if port.type != ARTIFACT]
+
+    @property
+    def artifact_ports(self) -> list[str]:
+        """Names of the inputs that are artifacts."""
+        return [port.name for port in self.inputs if port.type == ARTIFACT]
+
+    def encode(self) -> str:
+        """Return the spec as one word that nothing on its way reads as something else."""
+        data = {
+            "schema": SCHEMA,
+            "launch": self.launch,
+            "options": self.options,
+            "inputs": [[port.source, port.name, port.type] for port in self.inputs],
+            "paths": self.paths,
+            "outputs": [[port.name, port.type, port.result, port.key] for port in self.outputs],
+            "inherit_env": self.inherit_env,
+            "dry_run": self.dry_run,
+        }
+        return base64.b64encode(json.dumps(data, sort_keys=True).encode()).decode()
+
+    @staticmethod
+    def decode(text: str) -> LaunchSpec:
+        """Read what `encode` returned.
+
+        Raises:
+            SpecError: for anything else, or a newer schema.
+        """
+        try:
+            data = json.loads(base64.b64decode(text, validate=True))
+            if data.pop("schema") > SCHEMA:
+                raise SpecError(
+                    f"launcher: its component was compiled by a newer transload-kfp (reads schema {SCHEMA})"
+                )
+            data["inputs"] = [InputPort(*each) for each in data["inputs"]]
+            data["outputs"] = [OutputPort(*each) for each in data["outputs"]]
+            return LaunchSpec(**data)
+        except (ValueError, KeyError, TypeError) as exc:
+            if isinstance(exc, SpecError):
+                raise
+            raise SpecError(f"launcher: not a spec that this adapter has made: {exc!r}") from exc
+
+    def execution_options(self) -> ExecutionOptions:
+        """Return how the app is run: a failed one is answered by a new attempt, a cancelled one stays cancelled.
+
+        Raises:
+            ConfigError: for a wrong option.
+        """
+        made = ExecutionOptions(**self.options)
+        # a restarted pod is no person's wish: what somebody cancelled stays so
+        after = frozenset() if made.rule is RetryRule.SCHEDULER else frozenset({AppState.FAILED})
+        return replace(made, attach=AttachPolicy(next_after=after))
+
+    def launch_with(self, arguments: Mapping[str, Any]) -> Launch:
+        """Return the launch with the inputs' values in it.
+
+        Args:
+            arguments: input → value; None: not given.
+
+        Raises:
+            SpecError: for a value that the app cannot have.
+        """
+        launch = Launch.from_dict(self.launch)
+        sources = {port.name: port for port in self.inputs}
+        given = {
+            name: _whole(value) if sources[name].type in ("List", "Dict") else _exact(value, sources[name].type)
+            for name, value in arguments.items()
+            if value is not None
+        }
+        if launch.component is not None:
+            settled = dict(launch.args) if isinstance(launch.args, Mapping) else {}
+            return replace(launch, args={**settled, **{sources[name].source: value for name, value in given.items()}})
+        app = launch.build()
+        for name, value in given.items():
+            set_field(app, self.paths[name], value)
+        app.check_runnable()
+        return replace(launch, app=app)
+
+    def output_values(self, results: AppResults) -> dict[str, Any]:
+        """Return output → value of the declared results.
+
+        Raises:
+            SpecError: for a result of another type.
+            TransloadError: if one was not reported; the message says what was.
+        """
+        return {port.name: _typed(port, results.value(port.result, port.key)) for port in self.outputs}
+
+
+def _typed(port: OutputPort, value: Any) -> Any:
+    if port.type == "String":
+        return str(value)
+    if isinstance(value, str) or (port.type == "Integer" and value != int(value)):
+        raise SpecError(f"result {port.result!r} is {value!r}, declared as {port.type}")
+    return int(value) if port.type == "Integer" else float(value)
+
+
+def _exact(value: Any, kind: str) -> Any:
+    # KFP's numbers are all floating point on the way
+    return int(value) if kind == "Integer" and isinstance(value, float) and value == int(value) else value
+
+
+def _whole(value: Any) -> Any:
+    """Return a list or mapping with its whole numbers as ints again, which KFP has made floats."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _whole(item) for key, item in value.items()}
+    return value

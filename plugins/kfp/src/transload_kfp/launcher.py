@@ -1,0 +1,265 @@
+"""The launcher at run time: submits an app through a scheduler and waits, inside a task of Kubeflow Pipelines.
+
+Imports no KFP: the container form runs ``python3 -m transload_kfp.launcher SPEC EXECUTOR_INPUT FOLDER``, the Python
+form calls `launch_in_component` from a few generated lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import ConfigError, PluginError, SpecError, TransloadError
+from transload.pipelines import AppCancelled, Detached, Execution, Identity, StateUnknown, host_runner
+from transload_kfp.launch_spec import KEY, PARENT, LaunchSpec
+from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN
+
+if TYPE_CHECKING:
+    from transload.pipelines import LogSink
+    from transload.runner import AppResults
+    from transload.schedulers.api import Stream
+
+HOST: Final = "kfp"
+EXIT_FAILED: Final = 1
+EXIT_WRONG: Final = 2
+EXIT_NO_RESULT: Final = 70
+EXIT_DETACHED: Final = 128 + int(signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What Kubeflow Pipelines says of the task.
+
+    Args:
+        job_id: of the run.
+        job_name: of the run.
+        task_name: of the task.
+        path: what tells the task from others of its pipeline, made when compiling.
+        key: what tells it from others of its loop, given by the user.
+        parent: handle of the app that this one derives from.
+    """
+
+    job_id: str = ""
+    job_name: str = ""
+    task_name: str = ""
+    path: str = ""
+    key: str = ""
+    parent: str = ""
+
+    def identity(self, title: str, arguments: Mapping[str, Any]) -> Identity:
+        """Return whose app it is: equal for every try of the task, different for everything else."""
+        canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
+        digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
+        key = (self.path, self.key, digest, self.task_name or title)
+        return Identity(HOST, f"{self.job_id}/{self.job_name}", key)
+
+
+@dataclass
+class Outcome:
+    """What a launcher reports.
+
+    Args:
+        handle: the app.
+        values: output → value, declared results only.
+        results: all that the app reported; None for a dry-run.
+    """
+
+    handle: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    results: AppResults | None = None
+
+    @property
+    def metrics(self) -> dict[str, float | str]:
+        """The numbers among the results; NaN and infinities as text, for JSON has none."""
+        found = self.results.results if self.results is not None else {}
+        made: dict[str, float | str] = {}
+        for key, values in sorted(found.items()):
+            for name, value in values.items():
+                if not isinstance(value, str):
+                    alone = sum(name in other for other in found.values()) == 1
+                    made[name if alone else f"{key}.{name}"] = value if math.isfinite(value) else str(value)
+        return made
+
+
+class LaunchFailed(SystemExit):
+    """Ends the process; what happened has been said."""
+
+
+def execution_of(
+    spec: LaunchSpec, arguments: Mapping[str, Any], place: Place, sink: LogSink | None = None
+) -> Execution:
+    """Return the execution of the launcher's app.
+
+    Args:
+        spec: what the component carries.
+        arguments: input → value.
+        place: what KFP says of the task.
+        sink: gets the log lines; default: standard output.
+
+    Raises:
+        SpecError: for a wrong argument.
+    """
+    launch = spec.launch_with(arguments)
+    if place.parent:
+        launch = replace(launch, parent_run_id=place.parent)
+    # a try after the first: KFP has seen the failure of the one before
+    options = replace(spec.execution_options(), answer_lost=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"))
+    return Execution(
+        host_runner(HOST, inherit_env=spec.inherit_env),
+        launch,
+        place.identity(launch.name, arguments),
+        options,
+        sink=sink or _print_line,
+        log=say,
+    )
+
+
+def run_launch(spec: LaunchSpec, arguments: Mapping[str, Any], place: Place) -> Outcome:
+    """Submit the app or attach to it, wait, return what it reported; SIGTERM does what ``on_kill`` says.
+
+    Raises:
+        LaunchFailed: with the exit code, once the reason was said.
+    """
+    execution: Execution | None = None
+    try:
+        execution = execution_of(spec, arguments, place)
+        if spec.dry_run:
+            print(execution.dry_run(), flush=True)  # noqa: T201
+            return Outcome()
+        with killed_by_sigterm(execution):
+            results = execution.run()
+    except TransloadError as exc:
+        say(str(exc))
+        raise LaunchFailed(exit_code(exc)) from exc
+    assert execution.handle is not None
+    say(f"{execution.handle} SUCCEEDED")
+    try:
+        return Outcome(execution.handle, spec.output_values(results), results)
+    except TransloadError as exc:
+        say(f"the app ended well, but {exc}")
+        raise LaunchFailed(EXIT_NO_RESULT) from exc
+
+
+def exit_code(error: TransloadError) -> int:
+    """Return how a launcher ends for a failure."""
+    for kind, code in (
+        (AppCancelled, EXIT_CANCELLED),
+        (StateUnknown, EXIT_UNKNOWN),
+        (Detached, EXIT_DETACHED),
+        ((SpecError, ConfigError, PluginError), EXIT_WRONG),
+    ):
+        if isinstance(error, kind):
+            return code
+    return EXIT_FAILED
+
+
+def _print_line(role: str, replica: int, stream: Stream, line: str) -> None:
+    print(f"{role}/{replica} {line.rstrip()}", flush=True)  # noqa: T201
+
+
+def say(text: str) -> None:
+    """Write to the task's log."""
+    print(f"[transload] {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class killed_by_sigterm:  # noqa: N801 - reads as what it does
+    """For the length of a ``with``, SIGTERM does to the app what ``on_kill`` says."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.happened = False
+        self._execution = execution
+        self._before: Any = None
+
+    def __enter__(self) -> killed_by_sigterm:
+        def kill(number: int, frame: FrameType | None) -> None:
+            self.happened = True
+            say(f"SIGTERM: {'cancelling' if self._execution.options.on_kill == 'cancel' else 'detaching from'} the app")
+            self._execution.kill()
+
+        with suppress(ValueError):  # not in the main thread: whoever runs us there keeps its own way
+            self._before = signal.signal(signal.SIGTERM, kill)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+
+# -- outputs
+
+
+def write_results(folder: str, outcome: Outcome) -> None:
+    """Make a folder the tracker base with what the app reported, so that a downstream app reads it by key."""
+    from transload.runtime.tracking import FsspecResultTracker
+
+    os.makedirs(folder, exist_ok=True)
+    for name in os.listdir(folder):
+        if name.endswith(".json"):
+            os.unlink(os.path.join(folder, name))  # of an earlier try on this machine
+    if outcome.results is not None:
+        tracker = FsspecResultTracker(folder)
+        for key, values in outcome.results.results.items():
+            tracker[key] = dict(values)
+
+
+def launch_in_component(
+    spec: str, arguments: Mapping[str, Any], place: Mapping[str, str], results: Any, metrics: Any
+) -> dict[str, Any]:
+    """Run the launcher inside a Python component; return output → value.
+
+    Args:
+        spec: the encoded spec.
+        arguments: input → value; None: not given.
+        place: fields of a `Place`.
+        results: KFP's artifact for the tracker base.
+        metrics: KFP's Metrics artifact.
+
+    Raises:
+        LaunchFailed: with the exit code.
+    """
+    outcome = run_launch(LaunchSpec.decode(spec), arguments, Place(**place))
+    write_results(results.path, outcome)
+    for name, value in outcome.metrics.items():
+        metrics.log_metric(name, value)
+    return {"handle": outcome.handle, **outcome.values}
+
+
+def main(words: list[str]) -> int:
+    """Run the container form: the encoded spec, KFP's executor input as JSON, the folder of the results artifact."""
+    spec, request, folder, paths = LaunchSpec.decode(words[0]), json.loads(words[1]), words[2], words[3:]
+    inputs = request.get("inputs", {}).get("parameterValues", {})
+    folders = dict(zip(spec.artifact_ports, paths, strict=True))
+    given = {name: inputs.get(name) for name in spec.parameter_ports}
+    named = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*spec.identity, KEY)}
+    place = Place(**named, parent=inputs.get(PARENT) or "")
+    try:
+        outcome = run_launch(spec, {**given, **folders}, place)
+    except LaunchFailed as exc:
+        return int(exc.code or 0)
+    write_results(folder, outcome)
+    declared = request["outputs"]["artifacts"]
+    artifacts = {name: dict(each["artifacts"][0]) for name, each in declared.items()}
+    artifacts["metrics"]["metadata"] = outcome.metrics
+    reported = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
+    output = {
+        "parameterValues": reported,
+        "artifacts": {name: {"artifacts": [each]} for name, each in artifacts.items()},
+    }
+    path = request["outputs"]["outputFile"]
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(output, file)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

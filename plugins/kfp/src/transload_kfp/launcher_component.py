@@ -1,0 +1,292 @@
+"""The launcher as a component: an app of any size, submitted through a scheduler by a small task of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+
+import transload
+from transload.components import Parameter, as_component
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import Launch
+from transload.specs import AppDef
+from transload_kfp.convert import Results
+from transload_kfp.fields import field_type, get_field
+from transload_kfp.generated import python_component
+from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
+from transload_kfp.names import component_name, port_names
+from transload_kfp.ports import ARTIFACT, KFP_TYPES, InputPort, default_text, output_ports
+from transload_kfp.settings import TaskSettings
+
+if TYPE_CHECKING:
+    from transload_kfp.component import AppComponent
+
+Form = Literal["python", "container"]
+OUTPUTS: Final = ("handle", "results", "metrics")
+_SIMPLE: Final = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict"}
+
+
+def launcher_from_app(
+    source: Any,
+    *,
+    scheduler: str | None = None,
+    cfg: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    args: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] | Mapping[str, str] | None = None,
+    artifacts: Sequence[str] = (),
+    results: Results | None = None,
+    tracker_base: str | None = None,
+    workspace: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    inherit_env: bool = False,
+    form: Form = "container",
+    image: str | None = None,
+    packages: Sequence[str] = (),
+    dry_run: bool = False,
+    **settings: Any,
+) -> AppComponent:
+    """Return a component that submits an app through a scheduler, waits for its end and reports its results.
+
+    The app may have any number of roles and replicas. It is built when the pipeline runs, so an upstream's output can
+    set anything in it: replicas, image, resources. Restarted, the task finds its app again; a cancelled one stays so.
+
+    Args:
+        source: an AppDef, its JSON, or a component: a name or function that the launcher's image can import.
+        scheduler: where the app runs; None: the one configured in the launcher's image, else ``local``.
+        cfg: run options of the scheduler.
+        name: name of the component; default: the app's.
+        args: arguments of the component function that are settled now.
+        inputs: of a component function: the arguments that become inputs; None: all. Of an AppDef: name → path of a
+            field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``, ``"args[--lr]"``, ``"env[A]"``.
+        artifacts: inputs that take an artifact and give its path in the launcher.
+        results: results that become output parameters; see `component_from_app`.
+        tracker_base: where the app reports; None: where the scheduler says.
+        workspace: folder in the launcher's image that travels with the app.
+        options: of `transload.pipelines.ExecutionOptions`: ``on_kill``, ``patience``, ``retries_by`` …
+        inherit_env: give the job the launcher's whole environment.
+        form: ``container`` (the image needs transload, this adapter and the scheduler's) or ``python``, a lightweight
+            Python component (the image needs KFP as well, and KFP's local subprocess runner can run it).
+        image: of the launcher.
+        packages: installed when the Python form starts.
+        dry_run: print what would be submitted, submit nothing; such a component has no output parameters.
+        settings: of the launcher's own tasks; see `TaskSettings`.
+
+    Raises:
+        SpecError: for a wrong source, argument or input.
+        ConfigError: for a wrong option or setting.
+    """
+    if form not in get_args(Form):
+        raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
+    given = {"scheduler": scheduler, "cfg": dict(cfg or {}), "tracker_base": tracker_base, "workspace": workspace}
+    launch = Launch.of(source, **{key: value for key, value in given.items() if value})
+    ports, paths = _ports(launch, dict(args or {}), inputs, tuple(artifacts))
+    if args:
+        launch = Launch.of(launch, args={**_settled(launch), **args})
+    outputs = [] if dry_run else output_ports(results, OUTPUTS)
+    spec = LaunchSpec(
+        launch.to_dict(), dict(options or {}), ports, paths, outputs, inherit_env=inherit_env, dry_run=dry_run
+    )
+    made = TaskSettings(retries=0).updated(**settings)
+    title = name or launch.name
+    where = image or transload.IMAGE
+    identity = [*IDENTITY]
+    names = {**{port.source: port.name for port in ports}}
+    if "key" not in names:
+        names["key"] = KEY
+    from transload_kfp.component import AppComponent, component_spec_of
+
+    if form == "container":
+        return AppComponent(component_spec_of(_container(spec, title, where)), names, identity, made)
+    return AppComponent(_python(spec, title, where, packages).component_spec, names, identity, made)
+
+
+def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:
+    """Return what a launcher would submit, as text for a person; nothing outside of this process is touched.
+
+    Args:
+        source: an AppDef, its JSON, or a component (name or function).
+        arguments: input → value.
+        options: arguments of `launcher_from_app`.
+
+    Raises:
+        SpecError: for a wrong source, argument or input.
+        ConfigError: for a wrong option.
+    """
+    from transload_kfp.launcher import Place, execution_of
+
+    known = inspect.signature(launcher_from_app).parameters
+    TaskSettings().updated(**{name: value for name, value in options.items() if name not in known})
+    keep = ("scheduler", "cfg", "tracker_base", "workspace")
+    launch = Launch.of(source, **{key: options[key] for key in keep if options.get(key)})
+    settled = dict(options.get("args") or {})
+    ports, paths = _ports(launch, settled, options.get("inputs"), tuple(options.get("artifacts") or ()))
+    if settled:
+        launch = Launch.of(launch, args={**_settled(launch), **settled})
+    spec = LaunchSpec(launch.to_dict(), dict(options.get("options") or {}), ports, paths, dry_run=True)
+    named = {port.source: port.name for port in ports}
+    return execution_of(
+        spec, {named.get(name, name): value for name, value in (arguments or {}).items()}, Place()
+    ).dry_run()
+
+
+def _settled(launch: Launch) -> dict[str, Any]:
+    if not isinstance(launch.args, Mapping):
+        raise SpecError(f"args={launch.args!r}: must be a mapping, name → value")
+    return dict(launch.args)
+
+
+# -- inputs
+
+
+def _ports(
+    launch: Launch, args: dict[str, Any], inputs: Sequence[str] | Mapping[str, str] | None, artifacts: tuple[str, ...]
+) -> tuple[list[InputPort], dict[str, str]]:
+    if launch.component is not None:
+        if isinstance(inputs, Mapping):
+            raise SpecError("inputs: of a component function they are names of arguments, not a mapping")
+        return _component_ports(launch, {**_settled(launch), **args}, inputs, artifacts), {}
+    if args:
+        raise SpecError(f"args={args!r}: only a component function takes arguments; for an AppDef see inputs")
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise SpecError("inputs: of an AppDef they are a mapping: name → path of a field, such as 'num_replicas'")
+    app, chosen = launch.build(), dict(inputs or {})
+    names = port_names([*_RESERVED, *chosen])
+    ports = [_field_port(app, each, names[each], path, each in artifacts) for each, path in chosen.items()]
+    return ports, {names[each]: path for each, path in chosen.items()}
+
+
+_RESERVED: Final = (*IDENTITY, KEY, PARENT, *OUTPUTS)
+
+
+def _field_port(app: AppDef, source: str, port: str, path: str, artifact: bool) -> InputPort:
+    try:
+        kind, before = field_type(path), get_field(app, path)
+    except SpecError as exc:
+        raise SpecError(f"inputs[{source!r}]: {exc}") from exc
+    if artifact:
+        return InputPort(source, port, ARTIFACT)
+    default = None if before is None else default_text(kind(before), f"inputs[{source!r}]")
+    return InputPort(source, port, KFP_TYPES[kind], default, True)
+
+
+def _component_ports(
+    launch: Launch, settled: Mapping[str, Any], inputs: Sequence[str] | None, artifacts: tuple[str, ...]
+) -> list[InputPort]:
+    assert launch.component is not None
+    found = as_component(launch.component)
+    known = {item.name: item for item in found.parameters}
+    for what, given in (("args", settled), ("inputs", inputs or ()), ("artifacts", artifacts)):
+        for each in given:
+            if each not in known:
+                raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
+    wanted = [name for name in known if name not in settled and (inputs is None or name in (*inputs, *artifacts))]
+    if inputs is None and "tracker_base" in wanted:
+        wanted.remove("tracker_base")  # the launch's own business
+    missing = [name for name, item in known.items() if item.required and name not in settled and name not in wanted]
+    if missing:
+        raise SpecError(f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with args")
+    names = port_names([*_RESERVED, *(name for name in wanted if name != PARENT)])
+    return [_argument_port(known[name], names.get(name, name), name in artifacts) for name in wanted if name != PARENT]
+
+
+def _argument_port(item: Parameter, port: str, artifact: bool) -> InputPort:
+    if artifact:
+        return InputPort(item.name, port, ARTIFACT, help=item.help)
+    kind = list if item.kind == "varargs" else _kind(item.annotation)
+    plain = kind in (str, int, float, bool) and type(item.default) is kind and not item.required
+    default = default_text(item.default, f"default of {item.name}") if plain else None
+    return InputPort(item.name, port, KFP_TYPES[kind], default, not item.required, item.help)
+
+
+def _kind(annotation: Any) -> type:
+    """Return what an argument of that annotation travels as; whatever has no type in KFP travels as text."""
+    if annotation in _SIMPLE:
+        return annotation  # type: ignore[no-any-return]
+    origin = get_origin(annotation)
+    if origin in (list, tuple, Sequence):
+        return list
+    if origin in (dict, Mapping):
+        return dict
+    alternatives = [each for each in get_args(annotation) if each is not type(None)]
+    if origin is not Literal and len(alternatives) == 1 and len(get_args(annotation)) == 2:
+        return _kind(alternatives[0])  # Optional
+    return str
+
+
+# -- the container form
+
+
+def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
+    own = [InputPort(each, each) for each in IDENTITY]
+    own += [InputPort(each, each, default="", optional=True) for each in (KEY, PARENT)]
+    paths = [port.placeholder for port in spec.inputs if port.type == ARTIFACT]
+    outputs = [port.to_dict() for port in spec.outputs]
+    if not spec.dry_run:
+        outputs.append({"name": "handle", "type": "String", "description": "the app's handle"})
+    outputs += [{"name": "results", "type": "Artifact"}, {"name": "metrics", "type": "Metrics"}]
+    return {
+        "name": component_name(title),
+        "inputs": [port.to_dict() for port in (*spec.inputs, *own)],
+        "outputs": outputs,
+        "implementation": {
+            "container": {
+                "image": image,
+                "command": ["python3", "-m", "transload_kfp.launcher", spec.encode()],
+                "args": ["{{$}}", "{{$.outputs.artifacts['results'].path}}", *paths],
+            }
+        },
+    }
+
+
+# -- the Python form
+
+
+def _python(spec: LaunchSpec, title: str, image: str, packages: Sequence[str]) -> Any:
+    function = component_name(title).replace("-", "_")
+    return python_component(_source(spec, function), function, image, packages)
+
+
+def _source(spec: LaunchSpec, function: str) -> str:
+    required = [port for port in spec.inputs if not port.optional]
+    optional = [port for port in spec.inputs if port.optional]
+    lines = [f"    {name}: str," for name in IDENTITY]
+    lines += [f"    {port.name}: {_annotation(port)}," for port in required]
+    lines += ["    results: dsl.Output[dsl.Artifact],", "    metrics: dsl.Output[dsl.Metrics],"]
+    lines += [f"    {port.name}: {_annotation(port)} = {_default(port)}," for port in optional]
+    lines += [f'    {name}: str = "",' for name in (KEY, PARENT)]
+    outputs = [] if spec.dry_run else [("handle", "str"), *((port.name, _PYTHON[port.type]) for port in spec.outputs)]
+    fields = ", ".join(f'("{name}", {kind})' for name, kind in outputs)
+    returned = f'NamedTuple("Outputs", [{fields}])'
+    given = ", ".join(f'"{port.name}": {port.name}{".path" if port.type == ARTIFACT else ""}' for port in spec.inputs)
+    place = ", ".join(f'"{name.removeprefix("transload_")}": {name}' for name in (*IDENTITY, KEY))
+    body = [
+        "    from transload_kfp.launcher import launch_in_component",
+        f'    place = {{{place}, "parent": {PARENT}}}',
+        f"    given = {{{given}}}",
+        f'    found = launch_in_component("{spec.encode()}", given, place, results, metrics)',
+    ]
+    if outputs:
+        names = ", ".join(name for name, _ in outputs)
+        body.append("    from collections import namedtuple")
+        body.append(f'    return namedtuple("Outputs", "{names}")(**found)')
+    arrow = f" -> {returned}" if outputs else ""
+    return "\n".join([f"def {function}(", *lines, f"){arrow}:", *body]) + "\n"
+
+
+_PYTHON: Final = {KFP_TYPES[kind]: name for kind, name in _SIMPLE.items()}
+
+
+def _annotation(port: InputPort) -> str:
+    if port.type == ARTIFACT:
+        return "dsl.Input[dsl.Artifact]"
+    return f"Optional[{_PYTHON[port.type]}]" if port.optional and port.default is None else _PYTHON[port.type]
+
+
+def _default(port: InputPort) -> str:
+    if port.default is None:
+        return "None"
+    if port.type == "String":
+        return repr(port.default)
+    return {"true": "True", "false": "False"}.get(port.default, port.default)

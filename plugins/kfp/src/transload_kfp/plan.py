@@ -1,0 +1,418 @@
+"""An app as one component: which of its texts wait for run time, what goes in, what comes out. Pure."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from transload.components import Component, Parameter, as_component, build
+from transload.errors import SpecError
+from transload.pipelines import Launch
+from transload.specs import AppDef, Role, macros
+from transload_kfp.fields import get_field, in_command, set_field
+from transload_kfp.late import Late, NeedsValue, has_mark, mark, pieces, plain, stand_in
+from transload_kfp.names import port_names
+from transload_kfp.ports import ARTIFACT, FINAL_STATUS, KFP_TYPES, InputPort, OutputPort, default_text, output_ports
+from transload_kfp.refusals import refuse_inexpressible
+
+TRACKER: Final = "tracker_base"
+RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name")
+"""Inputs that take what Kubeflow Pipelines knows of the task; a backend resolves it only as a whole input."""
+
+_TYPES: Final = (str, int, float, bool)
+
+
+@dataclass
+class Plan:
+    """A component to be.
+
+    Args:
+        title: the app's own name.
+        app: the app; marks in its texts stand for inputs.
+        inputs: what goes in, run-time identity not counted.
+        outputs: output parameters.
+        declared: results are declared, so that the program is wrapped.
+        description: what it is.
+    """
+
+    title: str
+    app: AppDef
+    inputs: list[InputPort] = field(default_factory=list)
+    outputs: list[OutputPort] = field(default_factory=list)
+    declared: bool = False
+    description: str = ""
+
+    @property
+    def role(self) -> Role:
+        """The only role."""
+        return self.app.roles[0]
+
+    @property
+    def late_env(self) -> list[str]:
+        """Variables whose value is known only at run time."""
+        return [name for name, value in self.role.env.items() if has_mark(value)]
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether ``python3`` in the image starts the program: for results, or for variables of run time."""
+        return self.declared or bool(self.late_env)
+
+    @property
+    def marks(self) -> set[str]:
+        """Names of all run-time values in the texts."""
+        texts = [self.role.entrypoint, *self.role.args, *self.role.env.values()]
+        return {piece[0] for text in texts for piece in pieces(text) if isinstance(piece, tuple)}
+
+    @property
+    def has_results(self) -> bool:
+        """Whether there is an artifact that is the app's tracker base."""
+        return self.wrapped or TRACKER in self.marks
+
+    @property
+    def identity(self) -> list[str]:
+        """Inputs that take what Kubeflow Pipelines knows of the task, where the app uses its id."""
+        return [name for name in IDENTITY if name in self.marks]
+
+
+def make_plan(
+    source: Any,
+    *,
+    name: str | None = None,
+    args: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] | Mapping[str, Any] | None = None,
+    artifacts: Sequence[str] = (),
+    results: Mapping[str, type] | Sequence[str] | None = None,
+    final_status: str | None = None,
+) -> Plan:
+    """Return the plan of a component.
+
+    Args:
+        source: an AppDef, its JSON, or a component (name or function).
+        name: name of the component to be.
+        args: arguments of the component function that are settled now.
+        inputs: of a component function: the arguments that become inputs; None: all that can. Of an AppDef: name →
+            ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or a pair of that and ``str``, ``int``, ``float``,
+            ``bool``.
+        artifacts: inputs that take an artifact and give its path.
+        results: see `transload_kfp.component_from_app`.
+        final_status: likewise.
+
+    Raises:
+        SpecError: for a wrong source, argument or input.
+    """
+    outputs = output_ports(results, ("results", "metrics"))
+    launch = Launch.of(source)
+    if launch.component is not None:
+        settled = {**(launch.args if isinstance(launch.args, Mapping) else {}), **(args or {})}
+        if not isinstance(launch.args, Mapping) and launch.args:
+            raise SpecError(f"args={launch.args!r}: must be a mapping, name → value")
+        if isinstance(inputs, Mapping):
+            raise SpecError("inputs: of a component function they are names of arguments, not a mapping")
+        plan = _of_component(as_component(launch.component), settled, inputs, tuple(artifacts), final_status)
+    else:
+        if args:
+            raise SpecError(f"args={dict(args)!r}: only a component function takes arguments; for an AppDef see inputs")
+        plan = _of_app(launch.build(), inputs, tuple(artifacts), final_status)
+    refuse_inexpressible(plan.app)
+    plan.outputs, plan.declared = outputs, results is not None
+    plan.title = name or plan.title
+    return plan
+
+
+# -- a component function
+
+
+def _of_component(
+    found: Component,
+    settled: dict[str, Any],
+    inputs: Sequence[str] | None,
+    artifacts: tuple[str, ...],
+    final_status: str | None,
+) -> Plan:
+    known = {item.name: item for item in found.parameters}
+    system = (final_status,) if final_status else ()
+    for what, given in (
+        ("args", settled),
+        ("inputs", inputs or ()),
+        ("artifacts", artifacts),
+        ("final_status", system),
+    ):
+        for each in given:
+            if each not in known:
+                raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
+    candidates = (
+        [known[each] for each in inputs]
+        if inputs is not None
+        else [item for item in found.parameters if item.annotation in _TYPES and item.name != TRACKER]
+    )
+    late = {item.name: item for item in candidates if item.name not in settled}
+    for each in (*artifacts, *system, *(each for each in late if inputs is not None)):
+        _check_input(found, known[each], text=each in (*artifacts, *system))
+    late.update((each, known[each]) for each in (*artifacts, *system))
+    if TRACKER in known and TRACKER not in settled:
+        late[TRACKER] = known[TRACKER]
+    strict = set(inputs or ()) | set(artifacts) | {TRACKER, *system}
+    while True:
+        try:
+            app = _build_twice(found, settled, late)
+            break
+        except NeedsValue as exc:
+            item = known[exc.name]
+            if item.required or exc.name in strict:
+                raise SpecError(f"{found.name}: {exc}: {_ways_out(exc.name)}") from exc
+            del late[exc.name]
+        except SpecError:
+            # not what a stand-in says of itself: some other code choked on one
+            culprit = next((name for name in late if _is_culprit(found, settled, late, name, strict)), None)
+            if culprit is None:
+                raise
+            del late[culprit]
+    app = with_macros(app)
+    ports = port_names(each for each in late if each != TRACKER)
+    made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
+    return Plan(app.name, app, made, description=found.description.strip())
+
+
+def _is_culprit(
+    found: Component, settled: dict[str, Any], late: dict[str, Parameter], name: str, strict: set[str]
+) -> bool:
+    """Tell whether the app can be built once this argument keeps its default."""
+    if name in strict or late[name].required:
+        return False
+    try:
+        _build(found, settled, {each: item for each, item in late.items() if each != name}, 0)
+    except NeedsValue:
+        return True
+    except SpecError:
+        return False
+    return True
+
+
+def _ways_out(name: str) -> str:
+    return f"settle it with args={{{name!r}: …}}, or use launcher_from_app, which builds the app when the pipeline runs"
+
+
+def _special(name: str, artifacts: tuple[str, ...], final_status: str | None) -> str | None:
+    """Return the type of an input that is no ordinary parameter; None for one that is."""
+    return ARTIFACT if name in artifacts else FINAL_STATUS if name == final_status else None
+
+
+def _check_input(found: Component, item: Parameter, *, text: bool) -> None:
+    if text and item.annotation is not str:
+        raise SpecError(
+            f"argument {item.name!r} of {found.name} is {item.type_name}: must be a str, for a path or a status as JSON"
+        )
+    if item.kind == "varargs" or item.annotation not in _TYPES:
+        raise SpecError(
+            f"inputs: argument {item.name!r} of {found.name} is {item.type_name}: only str, int, float and bool can be "
+            f"inputs of a component; {_ways_out(item.name)}"
+        )
+
+
+def _input(item: Parameter, port: str, special: str | None) -> InputPort:
+    if special is not None:
+        return InputPort(item.name, port, special, help=item.help)
+    default = None if item.required or item.default is None else default_text(item.default, f"default of {item.name}")
+    return InputPort(item.name, port, KFP_TYPES[item.annotation], default, default is not None, item.help)
+
+
+def _build_twice(found: Component, settled: Mapping[str, Any], late: Mapping[str, Parameter]) -> AppDef:
+    """Return the app with marks; refuse a function whose app depends on a run-time value in any other way.
+
+    Raises:
+        NeedsValue: with the name of the argument.
+    """
+    first, second = (_build(found, settled, late, probe) for probe in (0, 1))
+    if _canonical(first) == _canonical(second):
+        return first
+    for name in late:  # whose value is it?
+        one, two = (_build_one(found, settled, late, name, probe) for probe in (0, 1))
+        if _canonical(one) != _canonical(two):
+            raise NeedsValue(name, "the component function changes its app with the value")
+    raise NeedsValue(next(iter(late)), "the component function changes its app with the values")
+
+
+def _build(found: Component, settled: Mapping[str, Any], late: Mapping[str, Parameter], probe: int) -> AppDef:
+    return _call(found, settled, {name: stand_in(name, _kind(item), probe) for name, item in late.items()})
+
+
+def _build_one(
+    found: Component, settled: Mapping[str, Any], late: Mapping[str, Parameter], name: str, probe: int
+) -> AppDef:
+    values = {each: stand_in(each, _kind(item), probe if each == name else 0) for each, item in late.items()}
+    return _call(found, settled, values)
+
+
+def _kind(item: Parameter) -> type:
+    return item.annotation if item.annotation in _TYPES else str
+
+
+def _call(found: Component, settled: Mapping[str, Any], late: Mapping[str, Any]) -> AppDef:
+    """Call the function with settled values, decoded as always, and stand-ins in the place of the others."""
+    order = [item.name for item in found.parameters if item.kind == "positional"]
+    dummies = {name: {str: "x", int: 1, float: 1.0}.get(_base(value), True) for name, value in late.items()}
+
+    def called(*positional: Any, **keywords: Any) -> AppDef:
+        swapped = [late.get(name, value) for name, value in zip(order, positional, strict=False)]
+        return found.fn(
+            *swapped, *positional[len(order) :], **{name: late.get(name, value) for name, value in keywords.items()}
+        )
+
+    app = build(replace(found, fn=called), {**settled, **dummies})
+    _refuse_structure(app)
+    app = copy.copy(app)
+    app.roles = [_unmasked(role) for role in app.roles]
+    app.check_runnable()
+    return app
+
+
+def _base(value: object) -> type:
+    return next((kind for kind in (str, int, float) if isinstance(value, kind)), bool)
+
+
+def _unmasked(role: Role) -> Role:
+    role = copy.copy(role)
+    role.entrypoint = str(role.entrypoint)
+    role.args = [plain(arg) for arg in role.args]
+    role.env = {str(name): plain(value) for name, value in role.env.items()}
+    return role
+
+
+def _refuse_structure(app: AppDef) -> None:
+    """Refuse run-time values anywhere but in entrypoint, args and env values: a component fixes the rest."""
+    for path, value in _structure(app):
+        if isinstance(value, Late):
+            raise NeedsValue(value.late_name, f"{path} must be known before")
+        if isinstance(value, str):
+            for piece in pieces(value):
+                if isinstance(piece, tuple):
+                    raise NeedsValue(piece[0], f"{path} must be known before")
+
+
+def _structure(app: AppDef) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+
+    def walk(path: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                walk(f"{path}[{key!r}]", key if isinstance(key, Late) else item)
+        elif isinstance(value, (list, tuple)):
+            for index, item in enumerate(value):
+                walk(f"{path}[{index}]", item)
+        elif hasattr(value, "__dataclass_fields__"):
+            for each in value.__dataclass_fields__:
+                walk(f"{path}.{each}", getattr(value, each))
+        else:
+            found.append((path, value))
+
+    walk("name", app.name)
+    walk("metadata", app.metadata)
+    walk("timeout", app.timeout)
+    for index, role in enumerate(app.roles):
+        for each in role.__dataclass_fields__:
+            if each not in ("entrypoint", "args", "env"):
+                walk(f"roles[{index}].{each}", getattr(role, each))
+        for name in role.env:
+            walk(f"roles[{index}].env name", name)
+    return found
+
+
+def _canonical(app: AppDef) -> str:
+    """Return the app as text, with its marks the same for every probe."""
+    data = json.loads(app.to_json())
+
+    def canonical(value: Any) -> Any:
+        if isinstance(value, str):
+            return [list(piece) if isinstance(piece, tuple) else piece for piece in pieces(value)]
+        if isinstance(value, dict):
+            return {key: canonical(item) for key, item in value.items()}
+        return [canonical(item) for item in value] if isinstance(value, list) else value
+
+    return json.dumps(canonical(data), sort_keys=True)
+
+
+def with_macros(app: AppDef) -> AppDef:
+    """Return a copy of the app with its macros replaced: the app's id by marks, for only the run knows it."""
+    values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV)
+    app = copy.copy(app)
+    uses_rank0 = [any(macros.rank0_env in text for text in (*role.args, *role.env.values())) for role in app.roles]
+    app.roles = [values.apply(role) for role in app.roles]
+    for role, uses in zip(app.roles, uses_rank0, strict=True):
+        if uses:
+            role.env.setdefault(RANK0_ENV, "localhost")
+    return app
+
+
+# -- a given app
+
+
+def _of_app(
+    app: AppDef,
+    inputs: Sequence[str] | Mapping[str, Any] | None,
+    artifacts: tuple[str, ...],
+    final_status: str | None,
+) -> Plan:
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise SpecError("inputs: of an AppDef they are a mapping: name → 'args[2]', 'args[--lr]' or 'env[NAME]'")
+    app = with_macros(app)
+    refuse_inexpressible(app)
+    chosen = dict(inputs or {})
+    for each in (*artifacts, *((final_status,) if final_status else ())):
+        if each not in chosen:
+            raise SpecError(f"{each!r} is no input; inputs says which text it replaces")
+    ports = port_names(chosen)
+    made = []
+    for each, given in chosen.items():
+        path, kind = given if isinstance(given, tuple) else (given, str)
+        if kind not in KFP_TYPES:
+            raise SpecError(f"inputs[{each!r}]: type {kind!r}: must be str, int, float, bool, list or dict")
+        before = _replace(app, each, path)
+        if has_mark(before):
+            raise SpecError(f"inputs[{each!r}]={path!r}: two inputs for one text, or a macro in it")
+        special = _special(each, artifacts, final_status)
+        if special is not None:
+            made.append(InputPort(each, ports[each], special))
+        else:
+            made.append(InputPort(each, ports[each], KFP_TYPES[kind], _default(before, kind, each), True))
+    return Plan(app.name, app, made)
+
+
+def _default(text: str, kind: type, name: str) -> str:
+    """Return the text that an input replaces as its default."""
+    try:
+        value: Any = text if kind is str else _read(text, kind)
+    except ValueError as exc:
+        raise SpecError(f"inputs[{name!r}]: {text!r} is no {kind.__name__}") from exc
+    return default_text(value, f"inputs[{name!r}]")
+
+
+def _read(text: str, kind: type) -> Any:
+    if kind is bool:
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if text.lower() not in words:
+            raise ValueError(text)
+        return words[text.lower()]
+    if kind in (list, dict):
+        value = json.loads(text)
+        if not isinstance(value, kind):
+            raise ValueError(text)
+        return value
+    return kind(text)
+
+
+def _replace(app: AppDef, name: str, path: Any) -> str:
+    """Put a mark in the place of a text of the role; return what stood there."""
+    if not in_command(path):
+        raise SpecError(
+            f"inputs[{name!r}]={path!r}: must be 'args[2]', 'args[--lr]' or 'env[NAME]'; launcher_from_app takes more"
+        )
+    try:
+        before = str(get_field(app, path))
+        set_field(app, path, mark(name))
+    except SpecError as exc:
+        raise SpecError(f"inputs[{name!r}]: {exc}") from exc
+    return before

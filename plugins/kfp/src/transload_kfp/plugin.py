@@ -1,0 +1,18 @@
+"""The hook implementations; named by the entry point, imports no host."""
+
+from __future__ import annotations
+
+from transload.hookspecs import Register
+from transload.plugins import hookimpl
+
+
+@hookimpl
+def transload_adapters(register: Register) -> None:
+    """Register the adapter."""
+    register("kfp", "transload_kfp.convert:KfpAdapter")
+
+
+@hookimpl
+def transload_cli_commands(register: Register) -> None:
+    """Add ``transload kfp``."""
+    register("kfp", "transload_kfp.cli:command")

@@ -1,0 +1,145 @@
+"""What goes into a component and what comes out of it, typed as Kubeflow Pipelines types it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from transload.errors import SpecError
+from transload_kfp.names import port_names
+
+KFP_TYPES: Final = {
+    str: "String",
+    int: "Integer",
+    float: "Float",
+    bool: "Boolean",
+    list: "List",
+    dict: "Dict",
+}
+ARTIFACT: Final = "Artifact"
+FINAL_STATUS: Final = "PipelineTaskFinalStatus"
+RESULT_TYPES: Final = {str: "String", int: "Integer", float: "Float"}
+
+TEMPLATE: Final = re.compile(
+    r"\{\{\s*(\$|channel:|=|(?:workflow|inputs|outputs|pod|node|steps|tasks|item|retries|lastRetry)\b)"
+)
+"""What Kubeflow Pipelines, or the engine below it, would read as a placeholder of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputPort:
+    """An input of a component.
+
+    Args:
+        source: name of the component's argument, or the name that was asked for.
+        name: its name in KFP.
+        type: ``String``, ``Integer``, ``Float``, ``Boolean``, ``List``, ``Dict``, ``Artifact``, or
+            ``PipelineTaskFinalStatus``, which the system fills in for the task of an exit handler.
+        default: default as text; None: none.
+        optional: may be left out.
+        help: what it is.
+    """
+
+    source: str
+    name: str
+    type: str = "String"
+    default: str | None = None
+    optional: bool = False
+    help: str = ""
+
+    @property
+    def placeholder(self) -> str:
+        """What stands in a command for its value; of an artifact, for its path."""
+        if self.type == ARTIFACT:
+            return f"{{{{$.inputs.artifacts['{self.name}'].path}}}}"
+        return f"{{{{$.inputs.parameters['{self.name}']}}}}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as component YAML has it."""
+        made: dict[str, Any] = {"name": self.name, "type": self.type}
+        if self.help:
+            made["description"] = self.help
+        if self.default is not None:
+            made["default"] = self.default
+        if self.optional:
+            made["optional"] = True
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPort:
+    """An output parameter: a result that the app reports.
+
+    Args:
+        name: its name in KFP.
+        type: ``String``, ``Integer`` or ``Float``.
+        result: name of the result.
+        key: key that it is reported under; None: the only one that has it.
+    """
+
+    name: str
+    type: str
+    result: str
+    key: str | None = None
+
+    @property
+    def placeholder(self) -> str:
+        """What stands in a command for the file that takes its value."""
+        return f"{{{{$.outputs.parameters['{self.name}'].output_file}}}}"
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as component YAML has it."""
+        return {"name": self.name, "type": self.type, "description": f"result {self.result!r} of the app"}
+
+
+def output_ports(results: Mapping[str, type] | Iterable[str] | None, taken: Iterable[str] = ()) -> list[OutputPort]:
+    """Return an output for each declared result.
+
+    Args:
+        results: name → ``str``, ``int`` or ``float``, or names alone (float). ``"final/accuracy"`` is the result
+            ``accuracy`` of the key ``final``.
+        taken: names of other outputs.
+
+    Raises:
+        SpecError: for another type, or an empty name.
+    """
+    if results is None:
+        return []
+    typed: dict[Any, Any] = (
+        dict(results)
+        if isinstance(results, Mapping)
+        else dict.fromkeys([results] if isinstance(results, str) else results, float)
+    )
+    reserved = list(taken)
+    made = []
+    names = port_names([*reserved, *(str(name) for name in typed)])
+    for name, kind in typed.items():
+        if not isinstance(name, str) or not name or name in reserved:
+            why = f"taken by an output of every component ({', '.join(reserved)})" if name in reserved else "no name"
+            raise SpecError(f"results[{name!r}]: {why}; as 'key/{name}' it is another name")
+        if kind not in RESULT_TYPES:
+            raise SpecError(f"results[{name!r}]={kind!r}: must be str, int or float")
+        key, slash, result = name.rpartition("/")
+        made.append(OutputPort(names[name], RESULT_TYPES[kind], result if slash and result else name, key or None))
+    return made
+
+
+def default_text(value: object, path: str) -> str:
+    """Return a default as the text that component YAML has.
+
+    Raises:
+        SpecError: for a text that KFP would read as a placeholder.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, dict)):
+        value = json.dumps(value)
+    text = repr(value) if isinstance(value, float) else str(value)
+    if TEMPLATE.search(text):
+        raise SpecError(
+            f"{path}={text!r}: a default must not look like a placeholder of Kubeflow Pipelines ({{{{$…}}}})"
+        )
+    return text

@@ -1,0 +1,99 @@
+"""What a single component cannot express, by field name. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NoReturn
+
+from transload.errors import SpecError, UnsupportedFeature
+from transload.specs import AppDef, BindMount, DeviceMount, Role
+from transload_kfp.late import has_mark, pieces
+from transload_kfp.ports import TEMPLATE
+
+LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
+_STRUCT: Final = re.compile(r'\s*\{\s*"(Concat|IfPresent)"\s*:')
+_WORKSPACE: Final = "/kfp-workspace"
+_K8S_VARIABLE: Final = re.compile(r"\$\(([^()\s]+)\)")
+
+
+def refuse_inexpressible(app: AppDef) -> None:
+    """Refuse an app that one component cannot be.
+
+    Raises:
+        UnsupportedFeature: by field name; the message says what can run it.
+        SpecError: for a value that no container can have.
+    """
+    if len(app.roles) != 1:
+        _refuse("roles", f"a component is one container, not {len(app.roles)} roles; {LAUNCHER}")
+    if app.timeout is not None and app.roles[0].max_retries:
+        _refuse("timeout", f"a time limit holds for each try, not for all of them; set max_retries=0, or {LAUNCHER}")
+    role, path = app.roles[0], "roles[0]"
+    if role.num_replicas != 1:
+        _refuse(f"{path}.num_replicas", f"there is no gang of containers ({role.num_replicas} wanted); {LAUNCHER}")
+    if role.min_replicas not in (None, 1):
+        _refuse(f"{path}.min_replicas", f"a component ends well or fails; {LAUNCHER}")
+    if role.port_map:
+        _refuse(f"{path}.port_map", f"ports cannot be mapped; {LAUNCHER}")
+    if role.workspace is not None:
+        _refuse(f"{path}.workspace", f"local code needs an image that is built with it; {LAUNCHER}")
+    for index, mount in enumerate(role.mounts):
+        if isinstance(mount, (BindMount, DeviceMount)):
+            kind = "bind" if isinstance(mount, BindMount) else "device"
+            _refuse(f"{path}.mounts[{index}]", f"{kind} mounts of the host are not possible; {LAUNCHER}")
+        if mount.read_only:
+            _refuse(f"{path}.mounts[{index}].read_only", f"a claim is mounted for writing; {LAUNCHER}")
+    _refuse_parts(role, path)
+
+
+def _refuse_parts(role: Role, path: str) -> None:
+    if not role.image or role.image.startswith(("/", ".", "<")):
+        raise SpecError(
+            f"{path}.image={role.image!r}: must be the name of a container image; {LAUNCHER} that takes folders"
+        )
+    for name, source in role.secrets.items():
+        kind, _, rest = source.partition(":")
+        if kind != "k8s" or not all(rest.partition("/")):
+            _refuse(
+                f"{path}.secrets[{name!r}]",
+                f"{source!r} would have to be resolved when compiling; use k8s:SECRET/KEY, or {LAUNCHER}",
+            )
+    devices = {name: count for name, count in role.resource.devices.items() if count}
+    if len(devices) > 1 or (devices and role.resource.gpu > 0):
+        _refuse(f"{path}.resource.devices", f"only one kind of accelerator can be asked for; {LAUNCHER}")
+
+
+def refuse_reinterpreted(role: Role, *, wrapped: bool) -> None:
+    """Refuse texts that Kubeflow Pipelines would read as something else than what they say.
+
+    Args:
+        role: the role; marks stand for inputs.
+        wrapped: whether the command travels encoded, so that nobody reads it; plain variables never do.
+
+    Raises:
+        UnsupportedFeature: by field name.
+    """
+    texts = {} if wrapped else {"entrypoint": role.entrypoint, **{f"args[{k}]": arg for k, arg in enumerate(role.args)}}
+    for where, text in texts.items():
+        _check_text(f"roles[0].{where}", text, role)
+    for name, text in role.env.items():
+        if not has_mark(text):
+            _check_text(f"roles[0].env[{name!r}]", text, role)
+
+
+def _check_text(path: str, text: str, role: Role) -> None:
+    literal = "\0".join(piece for piece in pieces(text) if isinstance(piece, str))
+    cure = "declare results (results={} is enough), which passes it encoded" if ".env" not in path else LAUNCHER
+    found = TEMPLATE.search(literal)
+    if found:
+        _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found.group()!r}); {cure}")
+    if _STRUCT.match(text):
+        _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines; {cure}")
+    if _WORKSPACE in literal:
+        _refuse(path, f"{text!r} would be read as the workspace of Kubeflow Pipelines; {cure}")
+    for name in _K8S_VARIABLE.findall(literal):
+        if name in role.env:
+            _refuse(path, f"{text!r}: a cluster would put the value of the variable {name} there; {cure}")
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    raise UnsupportedFeature(f"{path}: not possible as a component of Kubeflow Pipelines: {why}", path)

@@ -1,0 +1,218 @@
+"""Runs on a backend of Kubeflow Pipelines, seen through transload's states: look, wait, end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadTimeout
+from transload.pipelines import Patience, StateUnknown
+from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
+from transload_kfp.states import STATES
+
+if TYPE_CHECKING:
+    from kfp import Client
+
+FIRST_PAUSE: Final = 0.25
+_NOT_FOUND: Final = 404
+
+
+@dataclass
+class RunDescription:
+    """A run as it was seen.
+
+    Args:
+        run_id: its id.
+        name: its name, for people.
+        state: of the whole run.
+        runtime_state: the same in KFP's own word.
+        msg: why, if the backend says so.
+        tasks: path of a task (``loop/train``, ``train#2`` for the second of a name) → its status.
+    """
+
+    run_id: str
+    name: str
+    state: AppState
+    runtime_state: str
+    msg: str = ""
+    tasks: dict[str, AppStatus] = field(default_factory=dict)
+
+    def is_terminal(self) -> bool:
+        """Tell whether the run has ended."""
+        return is_terminal(self.state)
+
+    @property
+    def status(self) -> AppStatus:
+        """The run as one app, each task a role of it."""
+        roles = [role for status in self.tasks.values() for role in status.roles]
+        return AppStatus(
+            self.state, msg=self.msg, roles=roles, cancel_requested=self.runtime_state in ("CANCELING", "CANCELED")
+        )
+
+
+def describe_run(client: Client, run_id: str) -> RunDescription:
+    """Return what the backend says of a run now.
+
+    Args:
+        client: a ``kfp.Client``.
+        run_id: the run.
+
+    Raises:
+        AppNotFound: if there is no such run.
+        SchedulerUnavailable: if the backend cannot be asked.
+    """
+    return _described(_get(client, run_id))
+
+
+def wait_for_run(
+    client: Client,
+    run_id: str,
+    timeout: float | None = None,
+    *,
+    poll_interval: float = 5.0,
+    patience: float = 300.0,
+    on_change: Callable[[RunDescription], object] | None = None,
+) -> RunDescription:
+    """Wait until a run has ended, in whatever state: cancelled runs end too; return it with all of its tasks.
+
+    Args:
+        client: a ``kfp.Client``.
+        run_id: the run.
+        timeout: seconds; None: no limit. The run goes on when it passes.
+        poll_interval: longest pause in seconds between two questions.
+        patience: seconds that the backend may be out of reach, or not know, without a break.
+        on_change: gets the run whenever its state, or a task's, has changed.
+
+    Raises:
+        AppNotFound: if there is no such run.
+        TransloadTimeout: if time ran out.
+        StateUnknown: if patience is exhausted.
+        ConfigError: for a wrong pause.
+    """
+    if not poll_interval > 0:
+        raise ConfigError(f"poll_interval={poll_interval!r}: must be a number of seconds above 0")
+    end = None if timeout is None else time.monotonic() + timeout
+    unknown, pause = Patience(patience), min(FIRST_PAUSE, poll_interval)
+    last: RunDescription | None = None
+    while True:
+        why = ""
+        try:
+            seen: RunDescription | None = describe_run(client, run_id)
+        except SchedulerUnavailable as exc:
+            seen, why = None, str(exc)
+        if seen is not None and seen != last:
+            last, pause = seen, min(FIRST_PAUSE, poll_interval)
+            if on_change is not None:
+                on_change(seen)
+        if seen is not None and seen.is_terminal():
+            return seen
+        if unknown.observe(AppState.UNKNOWN if seen is None else seen.state):
+            raise StateUnknown(f"run {run_id}", unknown.elapsed or 0.0, why)
+        left = float("inf") if end is None else end - time.monotonic()
+        if left <= 0:
+            state = last.runtime_state if last is not None else "not known"
+            raise TransloadTimeout(f"run {run_id} has not ended within {timeout:g} s (state {state}); it goes on")
+        time.sleep(max(0.0, min(pause, left, unknown.left if unknown.left is not None else pause)))
+        pause = min(pause * 1.5, poll_interval)
+
+
+def cancel_run(client: Client, run_id: str) -> None:
+    """Ask for the end of a run; return at once. Nothing happens if it has ended.
+
+    Raises:
+        AppNotFound: if there is no such run.
+        SchedulerUnavailable: if the backend cannot be asked.
+    """
+    if not describe_run(client, run_id).is_terminal():
+        _ask(run_id, lambda: client.terminate_run(run_id))
+
+
+def _get(client: Client, run_id: str) -> Any:
+    return _ask(run_id, lambda: client.get_run(run_id))
+
+
+def _ask(run_id: str, question: Callable[[], Any]) -> Any:
+    import kfp_server_api  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import urllib3
+
+    try:
+        return question()
+    except kfp_server_api.ApiException as exc:
+        if exc.status == _NOT_FOUND:
+            raise AppNotFound(f"run {run_id}") from exc
+        raise SchedulerUnavailable(f"run {run_id}: the backend answers {exc.status} {exc.reason}") from exc
+    except (urllib3.exceptions.HTTPError, OSError) as exc:
+        raise SchedulerUnavailable(f"run {run_id}: the backend cannot be reached: {exc}") from exc
+
+
+def _described(run: Any) -> RunDescription:
+    word = _word(run.state)
+    details = run.run_details.task_details if run.run_details is not None else None
+    return RunDescription(
+        run.run_id, run.display_name or "", STATES.to_app(word), word, _message(run.error), _tasks(details or ())
+    )
+
+
+def _tasks(details: Iterable[Any]) -> dict[str, AppStatus]:
+    ordered = sorted(details, key=lambda each: (_seconds(each.create_time) or 0.0, each.task_id or ""))
+    by_id = {each.task_id: each for each in ordered}
+    made: dict[str, AppStatus] = {}
+    for each in ordered:
+        path = base = "/".join(_path(each, by_id))
+        number = 1
+        while path in made:
+            number += 1
+            path = f"{base}#{number}"
+        made[path] = _status(each, path)
+    return made
+
+
+def _path(task: Any, by_id: dict[str, Any]) -> list[str]:
+    names: list[str] = []
+    seen: set[str] = set()
+    while task is not None and task.task_id not in seen:
+        seen.add(task.task_id)
+        names.append(task.display_name or task.task_id)
+        task = by_id.get(task.parent_task_id)
+    return names[::-1]
+
+
+def _status(task: Any, path: str) -> AppStatus:
+    word = _word(task.state)
+    state, message = STATES.to_app(word), _message(task.error)
+    # each try begins with PENDING or RUNNING after a failure
+    history = [_word(each.state) for each in task.state_history or ()]
+    restarts = sum(1 for one, two in pairwise(history) if one == "FAILED" and two != "FAILED")
+    replica = ReplicaStatus(
+        0,
+        state,
+        path,
+        task.pod_name or "",
+        start_time=_seconds(task.start_time),
+        end_time=_seconds(task.end_time) if is_terminal(state) else None,
+        restarts=restarts,
+    )
+    return AppStatus(
+        state,
+        num_restarts=restarts,
+        msg=message or ("taken from the cache, or not needed" if word == "SKIPPED" else ""),
+        roles=[RoleStatus(path, [replica])],
+        cancel_requested=word in ("CANCELING", "CANCELED"),
+    )
+
+
+def _word(state: object) -> str:
+    return str(state) if state else "RUNTIME_STATE_UNSPECIFIED"
+
+
+def _message(error: Any) -> str:
+    return "" if error is None else " ".join(str(error.message or f"error {error.code}").split())
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    # a backend writes the year 1 or 1970 for what has not happened
+    return None if moment is None or moment.year <= 1970 else moment.timestamp()

@@ -1,0 +1,187 @@
+"""The steps of a search at run time: suggest a round, run a trial, sum up, or all of it in one task. Imports no KFP."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import posixpath
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from transload.errors import AppFailed, SpecError, TransloadError, TransloadTimeout
+from transload.pipelines import (
+    AppLost,
+    AttachPolicy,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Search,
+    SearchLedger,
+    host_runner,
+    run_search_async,
+)
+from transload.specs import AppState
+from transload_kfp.launcher import EXIT_DETACHED, HOST, LaunchFailed, exit_code, killed_by_sigterm, say
+from transload_kfp.states import EXIT_CANCELLED
+
+if TYPE_CHECKING:
+    from transload.pipelines import LogSink, SearchTrial
+    from transload.schedulers.api import Stream
+
+NOTHING = "none"
+"""The only item of a round without trials: a loop over nothing has no outputs to collect."""
+
+
+def encode_search(search: Search, options: Mapping[str, Any], *, inherit_env: bool = False) -> str:
+    """Return a search and how its trials run as one word.
+
+    Raises:
+        SpecError: if its component cannot be found again elsewhere.
+        ConfigError: for a wrong option.
+    """
+    ExecutionOptions(**dict(options))
+    data = {"schema": 1, "search": search.to_dict(), "options": dict(options), "inherit_env": inherit_env}
+    return base64.b64encode(json.dumps(data, sort_keys=True).encode()).decode()
+
+
+class Steps:
+    """The steps of one search.
+
+    Args:
+        text: what `encode_search` returned.
+        base: the search's tracker base.
+    """
+
+    def __init__(self, text: str, base: str) -> None:
+        data = json.loads(base64.b64decode(text))
+        self.ledger = SearchLedger(Search.from_dict(data["search"]), base)
+        # a pod that is started again is no new trial
+        policy = AttachPolicy(next_after=frozenset())
+        self._options = replace(ExecutionOptions(**data["options"]), attach=policy)
+        self._runner = host_runner(HOST, inherit_env=data["inherit_env"])
+        self._identity = Identity(HOST, base, (self.ledger.search.objective.name,))
+
+    def suggest(self, number: int) -> list[str]:
+        """Return the items of a round's loop: ``number@base`` of each trial."""
+        trials = self.ledger.suggest(number)
+        for trial in trials:
+            say(f"trial {trial.index}: {json.dumps(trial.parameters)}")
+        numbers = [str(trial.index) for trial in trials] or [NOTHING]
+        return [f"{each}@{self.ledger.tracker_base}" for each in numbers]
+
+    def run_trial(self, number: int, item: str) -> dict[str, Any]:
+        """Run a trial's app to its end, or attach to it, and write its objective down; a failed one is no error."""
+        index, _, base = item.partition("@")
+        if index == NOTHING:
+            return {"base": base}
+        trial = next((each for each in self.ledger.suggest(number) if str(each.index) == index), None)
+        if trial is None:
+            raise SpecError(f"search: trial {index} is not of round {number}")
+        self._run(trial)
+        ended = self.ledger.ended(trial.index)
+        assert ended is not None
+        say(f"trial {trial.index} {ended['state']}: {ended['value'] if not ended['reason'] else ended['reason']}")
+        return {**ended, "parameters": trial.parameters, "base": base}
+
+    def _run(self, trial: SearchTrial) -> None:
+        execution = Execution(
+            self._runner,
+            self.ledger.launch(trial),
+            replace(self._identity, key=(*self._identity.key, f"trial-{trial.index}")),
+            self._options,
+            sink=_sink,
+            known={"trial_idx": trial.index},
+            log=say,
+        )
+        kill = killed_by_sigterm(execution)
+        try:
+            with kill:
+                results = execution.run()
+        except (AppFailed, AppLost, TransloadTimeout) as exc:
+            if kill.happened:
+                raise  # the task's end, not the trial's
+            state = execution.status.state if execution.status is not None else AppState.FAILED
+            self.ledger.observe(trial.index, None, state=state, handle=execution.handle or "", reason=str(exc))
+        else:
+            self.ledger.observe(trial.index, results)
+
+    def run_all(self) -> dict[str, Any]:
+        """Run the search to its end, round after round; return its summary. SIGTERM does what ``on_kill`` says.
+
+        Raises:
+            LaunchFailed: after SIGTERM.
+        """
+        import asyncio
+
+        async def until_killed() -> dict[str, Any]:
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            return await run_search_async(self.ledger, self._runner, self._identity, self._options, sink_of=_sink_of)
+
+        try:
+            return asyncio.run(until_killed())
+        except asyncio.CancelledError:
+            say(f"SIGTERM: on_kill={self._options.on_kill} for the running trials; the search goes on when run again")
+            code = EXIT_CANCELLED if self._options.on_kill == "cancel" else EXIT_DETACHED
+            raise LaunchFailed(code) from None
+
+
+def base_of(item: str) -> str:
+    """Return the search's tracker base that an item of a loop names."""
+    return item.partition("@")[2]
+
+
+def run_base(base: str, job_id: str, job_name: str, *, own: bool) -> str:
+    """Return the tracker base of a search in one run: a folder of the run's own, or the base itself."""
+    if not own:
+        return base
+    digest = hashlib.sha256(f"{job_id}/{job_name}".encode()).hexdigest()[:16]
+    return posixpath.join(base, f"run-{digest}")
+
+
+def best_text(summary: Mapping[str, Any]) -> str:
+    """Return the best trial as JSON: ``index``, ``parameters``, ``value``; ``{}`` if no trial has an objective."""
+    return json.dumps(summary["best"] or {})
+
+
+def log_best(metrics: Any, summary: Mapping[str, Any]) -> None:
+    """Write the best trial and how many have ended into a Metrics artifact."""
+    ended = [row for row in summary["trials"] if row["state"]]
+    metrics.log_metric("trials", len(ended))
+    metrics.log_metric("failed", sum(row["value"] is None for row in ended))
+    best = summary["best"]
+    if best is not None and math.isfinite(best["value"]):
+        metrics.log_metric(summary["search"]["objective"]["name"], best["value"])
+        metrics.log_metric("best_trial", best["index"])
+
+
+def ending(step: Any, *arguments: Any) -> Any:
+    """Call a step; a failure is one line in the log and an exit code.
+
+    Raises:
+        LaunchFailed: with the exit code.
+    """
+    try:
+        return step(*arguments)
+    except TransloadError as exc:
+        say(str(exc))
+        raise LaunchFailed(exit_code(exc)) from exc
+
+
+def _sink(role: str, replica: int, stream: Stream, line: str) -> None:
+    _print(f"{role}/{replica} {line.rstrip()}")
+
+
+def _sink_of(trial: SearchTrial) -> LogSink:
+    return lambda role, replica, stream, line: _print(f"trial {trial.index} {role}/{replica} {line.rstrip()}")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,221 @@
+"""What a task gets besides its component: resources, retries, mounts, labels, where it may run."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import ConfigError, SpecError
+from transload.specs import AppDef, VolumeMount
+from transload.specs._check import nearest
+
+if TYPE_CHECKING:
+    from kfp.dsl import PipelineTask
+
+METADATA: Final = "kfp."
+"""What keys of a role's metadata that this adapter reads begin with."""
+
+GPU: Final = "nvidia.com/gpu"
+_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
+_VALUE: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?\Z")
+
+
+@dataclass(kw_only=True)
+class TaskSettings:
+    """Settings of a task. Those that are not given follow from the app.
+
+    Args:
+        retries: how often KFP tries again; default: the role's ``max_retries``.
+        backoff: seconds before the first retry; None: KFP's default.
+        backoff_factor: by how much the pause grows; None: KFP's default.
+        backoff_max: longest pause in seconds; None: KFP's default.
+        cpu: cores, as request and limit; -1: unset.
+        mem_mb: memory in MB, as request and limit; -1: unset.
+        accelerators: kind of accelerator → how many; at most one kind.
+        claims: path in the container → name of a persistent volume claim.
+        secrets: environment variable → (name of a Kubernetes secret, key in it).
+        env: environment variables besides the role's.
+        labels: labels of the pod.
+        annotations: annotations of the pod.
+        node_selector: labels that the node must have.
+        tolerations: ``{"key": …, "operator": …, "value": …, "effect": …}``.
+        timeout: seconds for a try; None: no limit.
+        caching: False: never taken from the cache; None: as KFP is set up.
+        display_name: shown instead of the task's name.
+    """
+
+    retries: int = 0
+    backoff: float | None = None
+    backoff_factor: float | None = None
+    backoff_max: float | None = None
+    cpu: float = -1
+    mem_mb: int = -1
+    accelerators: Mapping[str, int] = field(default_factory=dict)
+    claims: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    timeout: float | None = None
+    caching: bool | None = None
+    display_name: str | None = None
+
+    @staticmethod
+    def of(app: AppDef, **given: Any) -> TaskSettings:
+        """Return the settings that follow from an app of one role, with what was given besides.
+
+        Raises:
+            SpecError: for metadata that no pod can have.
+            ConfigError: for an unknown setting or a wrong value.
+        """
+        role = app.roles[0]
+        made = TaskSettings(
+            retries=role.max_retries,
+            cpu=role.resource.cpu,
+            mem_mb=role.resource.memMB,
+            accelerators={name: count for name, count in role.resource.devices.items() if count}
+            or ({GPU: role.resource.gpu} if role.resource.gpu > 0 else {}),
+            claims={mount.dst_path: mount.src for mount in role.mounts if isinstance(mount, VolumeMount)},
+            secrets={name: _secret(source) for name, source in role.secrets.items()},
+            node_selector={name: str(value) for name, value in role.resource.capabilities.items() if "/" in name},
+            timeout=app.timeout,
+        )
+        return made.with_metadata(app).updated(**given)
+
+    def with_metadata(self, app: AppDef) -> TaskSettings:
+        """Return the settings with what the app's and the role's metadata say."""
+        labels, annotations = _split_metadata(app.metadata)
+        made = replace(self, labels=labels, annotations=annotations)
+        for key, value in app.roles[0].metadata.items():
+            if not key.startswith(METADATA):
+                continue
+            name = key.removeprefix(METADATA)
+            path = f"roles[0].metadata[{key!r}]"
+            if name not in ("labels", "annotations", "node_selector", "tolerations"):
+                raise SpecError(f"{path}: must be kfp.labels, kfp.annotations, kfp.node_selector or kfp.tolerations")
+            if not isinstance(value, (list if name == "tolerations" else dict)):
+                raise SpecError(f"{path}={value!r}: must be a {'list' if name == 'tolerations' else 'dict'}")
+            if name == "tolerations":
+                made = replace(made, tolerations=tuple(value))
+            else:
+                texts = {str(label): str(text) for label, text in dict(value).items()}
+                changes: dict[str, Any] = {name: {**getattr(made, name), **texts}}
+                made = replace(made, **changes)
+        return made
+
+    def updated(self, **given: Any) -> TaskSettings:
+        """Return the settings with those that were given; mappings are added to.
+
+        Raises:
+            ConfigError: for an unknown setting or a wrong value.
+        """
+        known = [each.name for each in fields(self)]
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"unknown setting {name!r}: {nearest(name, known)}")
+        merged: dict[str, Any] = {
+            name: {**getattr(self, name), **value} if isinstance(getattr(self, name), Mapping) else value
+            for name, value in given.items()
+            if value is not None
+        }
+        made = replace(self, **merged)
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Refuse values that no pod can have.
+
+        Raises:
+            ConfigError: by name.
+        """
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
+            raise ConfigError(f"retries={self.retries!r}: must be an int, 0 or more")
+        for what in ("labels", "node_selector"):
+            for name, value in getattr(self, what).items():
+                if not _LABEL.match(name) or not isinstance(value, str) or not _VALUE.match(value):
+                    raise ConfigError(
+                        f"{what}[{name!r}]={value!r}: name and value must be at most 63 letters, digits, '-', '_', '.'"
+                    )
+        for name, value in self.env.items():
+            if not isinstance(value, str):
+                raise ConfigError(f"env[{name!r}]={value!r}: must be a str")
+
+    def apply(self, task: PipelineTask) -> PipelineTask:
+        """Give a task these settings; return it."""
+        self._apply_own(task)
+        if any((self.claims, self.secrets, self.labels, self.annotations, self.node_selector, self.tolerations)) or (
+            self.timeout is not None
+        ):
+            self._apply_kubernetes(task)
+        return task
+
+    def _apply_own(self, task: PipelineTask) -> None:
+        if self.cpu > 0:
+            task.set_cpu_request(cpu_text(self.cpu)).set_cpu_limit(cpu_text(self.cpu))
+        if self.mem_mb > 0:
+            task.set_memory_request(f"{self.mem_mb}M").set_memory_limit(f"{self.mem_mb}M")
+        for kind, count in self.accelerators.items():
+            task.set_accelerator_type(kind).set_accelerator_limit(count)
+        if self.retries:
+            task.set_retry(
+                self.retries,
+                backoff_duration=_duration(self.backoff),
+                backoff_factor=self.backoff_factor,
+                backoff_max_duration=_duration(self.backoff_max),
+            )
+        for name, value in self.env.items():
+            task.set_env_variable(name, value)
+        if self.caching is not None:
+            task.set_caching_options(self.caching)
+        if self.display_name is not None:
+            task.set_display_name(self.display_name)
+
+    def _apply_kubernetes(self, task: PipelineTask) -> None:
+        from kfp import kubernetes
+
+        for path, claim in self.claims.items():
+            kubernetes.mount_pvc(task, claim, path)
+        for variable, (secret, key) in self.secrets.items():
+            kubernetes.use_secret_as_env(task, secret, {key: variable})
+        for name, value in self.labels.items():
+            kubernetes.add_pod_label(task, name, value)
+        for name, value in self.annotations.items():
+            kubernetes.add_pod_annotation(task, name, value)
+        for name, value in self.node_selector.items():
+            kubernetes.add_node_selector(task, name, value)
+        for toleration in self.tolerations:
+            kubernetes.add_toleration(task, **toleration)
+        if self.timeout is not None:
+            kubernetes.set_timeout(task, max(1, math.ceil(self.timeout)))
+
+
+def cpu_text(cores: float) -> str:
+    """Return cores as Kubernetes has them: ``2000m``."""
+    return f"{max(1, round(cores * 1000))}m"
+
+
+def _duration(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{max(0, round(seconds))}s"
+
+
+def _secret(source: str) -> tuple[str, str]:
+    secret, _, key = source.partition(":")[2].partition("/")
+    return secret, key
+
+
+def _split_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what of an app's metadata can be labels, and the rest as annotations."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    for name, value in metadata.items():
+        if not _LABEL.match(name):
+            raise SpecError(
+                f"metadata[{name!r}]: must be letters, digits, '-', '_', '.': it becomes a label of the pod"
+            )
+        (labels if _VALUE.match(str(value)) else annotations)[name] = str(value)
+    return labels, annotations

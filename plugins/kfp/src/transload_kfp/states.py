@@ -1,0 +1,79 @@
+"""The state tables: total over AppState and over the host's states, by name, without importing KFP."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from transload.pipelines import StateMap
+from transload.specs import AppState
+
+STATES: Final = StateMap(
+    "Kubeflow Pipelines",
+    {
+        AppState.UNSUBMITTED: "PENDING",
+        AppState.SUBMITTED: "PENDING",
+        AppState.PENDING: "PENDING",
+        AppState.RUNNING: "RUNNING",
+        AppState.SUCCEEDED: "SUCCEEDED",
+        AppState.FAILED: "FAILED",
+        AppState.CANCELLED: "CANCELED",
+        AppState.UNKNOWN: "RUNTIME_STATE_UNSPECIFIED",
+    },
+    reverse={
+        "RUNTIME_STATE_UNSPECIFIED": AppState.UNKNOWN,
+        "PENDING": AppState.PENDING,
+        "RUNNING": AppState.RUNNING,
+        "SUCCEEDED": AppState.SUCCEEDED,
+        # taken from the cache, or on the other side of a condition: nothing is left to do
+        "SKIPPED": AppState.SUCCEEDED,
+        "FAILED": AppState.FAILED,
+        # goes on until it has ended
+        "CANCELING": AppState.RUNNING,
+        "CANCELED": AppState.CANCELLED,
+        "PAUSED": AppState.PENDING,
+    },
+    host_values=[
+        "RUNTIME_STATE_UNSPECIFIED",
+        "PENDING",
+        "RUNNING",
+        "SUCCEEDED",
+        "SKIPPED",
+        "FAILED",
+        "CANCELING",
+        "CANCELED",
+        "PAUSED",
+    ],
+    notes={
+        AppState.CANCELLED: "a task's own program can end only SUCCEEDED or FAILED: the launcher exits with 75",
+        AppState.UNKNOWN: "once patience is exhausted; the launcher exits with 76, and the app goes on",
+    },
+)
+"""AppState ↔ name of a ``RuntimeState`` of the v2beta1 API."""
+
+FINAL_STATES: Final = StateMap(
+    "PipelineTaskFinalStatus",
+    {
+        # a final status speaks of a task that has ended: with an app that has not, it did not end well
+        AppState.UNSUBMITTED: "FAILED",
+        AppState.SUBMITTED: "FAILED",
+        AppState.PENDING: "FAILED",
+        AppState.RUNNING: "FAILED",
+        AppState.SUCCEEDED: "SUCCEEDED",
+        AppState.FAILED: "FAILED",
+        AppState.CANCELLED: "CANCELLED",
+        AppState.UNKNOWN: "FAILED",
+    },
+    reverse={
+        "SUCCEEDED": AppState.SUCCEEDED,
+        "FAILED": AppState.FAILED,
+        "CANCELLED": AppState.CANCELLED,
+    },
+    host_values=["SUCCEEDED", "FAILED", "CANCELLED"],
+)
+"""AppState ↔ ``PipelineTaskFinalStatus.state``, as the task of a ``dsl.ExitHandler`` gets it."""
+
+EXIT_CANCELLED: Final = 75
+"""Exit code of a launcher whose app was cancelled."""
+
+EXIT_UNKNOWN: Final = 76
+"""Exit code of a launcher that gave up asking: the app goes on, and a retry attaches to it."""

@@ -1,0 +1,101 @@
+"""A JobSet instead of one Job for each role: its controller ends and restarts what belongs together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from transload.errors import UnsupportedFeature
+from transload.specs import AppDef, RetryPolicy, Role
+from transload_kubernetes import names
+
+_OPTION: Final = "not possible with run option jobset"
+
+
+def rank0_host(base: str, role: str) -> str:
+    """Return the host name of replica 0 of a role; it stays the same when the JobSet is started again."""
+    return f"{base}-{names.role_label(role)}-0-0.{base}"
+
+
+def refuse(app: AppDef) -> None:
+    """Refuse what a JobSet cannot express.
+
+    Raises:
+        UnsupportedFeature: for the first such field.
+    """
+    limits: set[int] = set()
+    for index, role in enumerate(app.roles):
+        path = f"roles[{index}]"
+        if role.min_replicas not in (None, role.num_replicas):
+            _refuse(
+                f"{path}.min_replicas",
+                f"={role.min_replicas}",
+                "a JobSet fails with the first replica that fails for good",
+            )
+        if not role.max_retries or role.num_replicas == len(app.roles) == 1:
+            continue
+        if role.retry_policy is RetryPolicy.ROLE and role.num_replicas > 1:
+            _refuse(f"{path}.retry_policy", "=ROLE", "a JobSet starts all roles again, or single replicas")
+        if role.retry_policy is RetryPolicy.APPLICATION:
+            limits.add(role.max_retries)
+            if len(limits) > 1:
+                reason = "a JobSet has one limit for all roles that retry the application"
+                _refuse(f"{path}.max_retries", f"={role.max_retries}", reason)
+
+
+def _refuse(path: str, value: str, reason: str) -> None:
+    raise UnsupportedFeature(f"{path}{value}: {_OPTION}: {reason}", path)
+
+
+def jobset(
+    app_id: str, base: str, roles: list[Role], jobs: list[dict[str, Any]], labels: Mapping[str, str], queue: str
+) -> dict[str, Any]:
+    """Return the JobSet of an app.
+
+    Args:
+        app_id: the app.
+        base: its name.
+        roles: the roles, with the policies that their Jobs really follow.
+        jobs: the Job of each role.
+        labels: for the JobSet.
+        queue: name of a Kueue local queue, or ``""``.
+    """
+    single = sum(role.num_replicas for role in roles) == 1
+    spec: dict[str, Any] = {
+        "network": {"enableDNSHostnames": not single, "subdomain": base, "publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All"},
+        "failurePolicy": _failure_policy(roles),
+        "replicatedJobs": [
+            {"name": names.role_label(role.name), "replicas": 1, "template": _template(job)}
+            for role, job in zip(roles, jobs, strict=True)
+        ],
+    }
+    labels = dict(labels)
+    if queue:
+        labels["kueue.x-k8s.io/queue-name"] = queue
+        spec["suspend"] = True
+    metadata = {"name": base, "labels": labels, "annotations": {names.ANNOTATION_APP_ID: app_id}}
+    return {"apiVersion": "/".join(names.JOBSET_API), "kind": "JobSet", "metadata": metadata, "spec": spec}
+
+
+def _template(job: dict[str, Any]) -> dict[str, Any]:
+    """Return a Job as a template: the JobSet names it."""
+    return {
+        "metadata": {name: value for name, value in job["metadata"].items() if name != "name"},
+        "spec": job["spec"],
+    }
+
+
+def _failure_policy(roles: list[Role]) -> dict[str, Any]:
+    """Return what happens when a Job has failed: all is started again if its role wants that, else all has failed."""
+    again = [role for role in roles if role.max_retries and role.retry_policy is RetryPolicy.APPLICATION]
+    if not again:
+        return {"maxRestarts": 0}
+    others = [names.role_label(role.name) for role in roles if role not in again]
+    rules: list[dict[str, Any]] = [
+        {"name": "tookTooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
+    ]
+    if others:
+        rules.append({"name": "notRetried", "action": "FailJobSet", "targetReplicatedJobs": others})
+    # nothing of an attempt begins before all of the one before is gone
+    return {"maxRestarts": again[0].max_retries, "restartStrategy": "BlockingRecreate", "rules": rules}

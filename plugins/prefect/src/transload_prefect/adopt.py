@@ -1,0 +1,78 @@
+"""Flow runs of a worker that died: another worker of the pool looks after their apps.
+
+Prefect's workers keep what they wait for in memory. A flow run reports its own end, but not that its process was
+killed, that its app never started, or that it was cancelled while it waited in a queue: that is its worker's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
+from prefect.client.schemas.objects import StateType, WorkerStatus
+
+from transload.errors import SpecError
+from transload.specs import parse_app_handle
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import PrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
+    from transload.runner import Runner
+    from transload.specs import AppStatus
+
+WORKER: Final = "prefect.worker.name"
+"""The label with which Prefect's workers mark the flow runs that they submit."""
+
+_OPEN: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_MOST: Final = 200
+
+
+async def orphans(client: PrefectClient, pool: str, me: str) -> list[FlowRun]:
+    """Return the flow runs of a pool that have not ended and whose worker is gone, or was an earlier one of this name.
+
+    Args:
+        client: of Prefect's API.
+        pool: name of the work pool.
+        me: name of the worker that asks.
+    """
+    chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN)))
+    in_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
+    runs = await client.read_flow_runs(flow_run_filter=chosen, work_pool_filter=in_pool, limit=_MOST)
+    marked = [(run, str(run.labels[WORKER])) for run in runs if WORKER in run.labels]
+    if not any(name != me for _, name in marked):
+        return [run for run, _ in marked]
+    workers = await client.read_workers_for_work_pool(pool, limit=_MOST)
+    living = {each.name for each in workers if each.status is WorkerStatus.ONLINE and each.name != me}
+    return [run for run, name in marked if name not in living]
+
+
+async def find(runner: Runner, flow_run: FlowRun) -> tuple[str, AppStatus | None] | None:
+    """Return the handle and status of a flow run's app (None: provably gone); None if it cannot be seen from here."""
+    handle = flow_run.infrastructure_pid or ""
+    try:
+        backend = parse_app_handle(handle).scheduler_backend
+    except SpecError:
+        return None  # infrastructure of another kind
+    status = await asyncio.to_thread(runner.status, handle)
+    reach = runner.scheduler(backend).capabilities.reachable_from
+    if status is None and reach != "network":
+        return None  # an app of another machine: nothing is known about it here
+    return handle, status
+
+
+def ended(flow_run: FlowRun) -> bool:
+    """Tell whether a flow run has ended."""
+    return flow_run.state is not None and flow_run.state.is_final()
+
+
+def is_cancelling(flow_run: Any) -> bool:
+    """Tell whether somebody asked for a flow run's end."""
+    return flow_run.state is not None and flow_run.state.type is StateType.CANCELLING

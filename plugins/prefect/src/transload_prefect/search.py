@@ -1,0 +1,233 @@
+"""A search as a flow: a task run for each trial, its state in the search's tracker base."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import fsspec
+from prefect import Flow, get_run_logger
+from prefect.context import FlowRunContext
+from prefect.exceptions import CancelledRun
+
+from transload.errors import AppFailed, ConfigError, SpecError, TransloadError, TransloadTimeout
+from transload.pipelines import AppLost, Launch, Search, SearchLedger, SearchTrial, get_suggester
+from transload.schedulers.local.home import state_home
+from transload.specs import AppState
+from transload_prefect.background import background
+from transload_prefect.convert import app_task
+from transload_prefect.states import APP_CANCELLED
+from transload_prefect.task import AppTask
+from transload_prefect.task_runner import AppTaskRunner
+from transload_prefect.traces import TrialTable
+from transload_prefect.watch import watch_of
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import State
+
+MARK: Final = "search/prefect.id"
+"""File below a tracker base with what names the apps of its search: whoever goes on with the base finds them."""
+
+_ENDS: Final = (AppFailed, AppLost, TransloadTimeout)
+"""What says that a trial has failed; anything else says nothing about it, and ends the search."""
+
+
+def search_flow(
+    search: Search,
+    *,
+    name: str | None = None,
+    tracker_base: str | None = None,
+    flow: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Flow[Any, dict[str, Any]]:
+    """Return a Prefect flow that runs a search: each trial a task run; returns `SearchLedger.summary`.
+
+    Called in another flow it is a subflow. Its parameters, all optional, are ``tracker_base``, ``trials``,
+    ``parallelism``, ``scheduler`` and ``constants`` (the component's other arguments, added to the search's own). Run
+    again after a crash, or with the same tracker base, it goes on where it was: trials that ended are not run again,
+    those that run are attached to.
+
+    Args:
+        search: the component, its parameters, the objective.
+        name: of the flow; default: ``search-`` and the component's.
+        tracker_base: where the search is kept, a folder or any fsspec URL; default: a folder for each flow run below
+            the state folder, which a cluster may not see.
+        flow: arguments of ``prefect.flow`` (``retries``, ``timeout_seconds``, ``task_runner`` …).
+        settings: of the tasks that run the trials, as of `app_task` (``retries``, ``tags``, ``patience`` …).
+
+    Raises:
+        SpecError: if there is no such component, or its arguments are not those of the search.
+        ConfigError: for a wrong or unknown setting, or suggester.
+
+    Example:
+        >>> tune = search_flow(Search("train.py:digits", [Parameter("lr", "float", 0.01, 1.0, log=True)],
+        ...     Objective("accuracy", minimize=False), trials=12, parallelism=4))  # doctest: +SKIP
+        >>> tune(constants={"epochs": 8})["best"]  # doctest: +SKIP
+    """
+    _check(search)
+    label = name or f"search-{_component_name(search)}"
+    trial_task = app_task(search.component, name=f"{label}-trial", **settings)
+    own_base = tracker_base
+
+    def run(
+        tracker_base: str | None = own_base,
+        trials: int = search.trials,
+        parallelism: int = search.parallelism,
+        scheduler: str | None = search.scheduler,
+        constants: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        given = replace(
+            search,
+            trials=trials,
+            parallelism=parallelism,
+            scheduler=scheduler,
+            constants={**search.constants, **(constants or {})},
+        )
+        return SearchRun(label, given, trial_task, tracker_base or _default_base()).run()
+
+    run.__name__ = run.__qualname__ = label
+    run.__doc__ = f"Search for the best {search.objective.name}: {search.trials} trials, {search.parallelism} at once."
+    wrong = set(flow or {}) & {"fn", "name"}
+    if wrong:
+        raise ConfigError(f"flow={dict(flow or {})!r}: {sorted(wrong)[0]!r} is given by search_flow itself")
+    try:
+        return Flow(run, name=label, **{"task_runner": AppTaskRunner(), **(flow or {})})
+    except TypeError as exc:
+        raise ConfigError(f"flow={dict(flow or {})!r}: must hold arguments of prefect.flow: {exc}") from exc
+
+
+def _check(search: Search) -> None:
+    get_suggester(search)
+    launch = Launch(component=search.component)
+    for argument in [*(each.name for each in search.parameters), *search.constants]:
+        if not launch.declares(argument):
+            raise SpecError(f"search: {launch.name} has no argument {argument!r}")
+
+
+def _component_name(search: Search) -> str:
+    text = search.component if isinstance(search.component, str) else search.component.__name__
+    return text.rpartition("/")[2]
+
+
+def _default_base() -> str:
+    """Return a folder of the search's own, the same one when the flow run, or the one that called it, is run again."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        raise ConfigError("a search runs inside a flow run: call the flow, not its function")
+    # a subflow may be a new flow run then; what called it stays
+    place = context.flow_run.parent_task_run_id or context.flow_run.id
+    return os.path.join(state_home(), "searches", f"prefect-{place}")
+
+
+class SearchRun:
+    """One run of a search's flow: goes on where the ledger says that it was.
+
+    Args:
+        name: of the flow.
+        search: what to run.
+        task: runs one trial.
+        tracker_base: of the ledger.
+    """
+
+    def __init__(self, name: str, search: Search, task: AppTask, tracker_base: str) -> None:
+        base = tracker_base if "://" in tracker_base else os.path.abspath(tracker_base)
+        self._name = name
+        self._task = task
+        self._logger: Any = get_run_logger()
+        self._ledger = SearchLedger(search, base)
+        self._namespace = _namespace(base)
+        context = FlowRunContext.get()
+        self._context = context
+        self._table = TrialTable(name, context.flow_run.id if context is not None and context.flow_run else None)
+
+    def run(self) -> dict[str, Any]:
+        """Run the trials that have not ended, a round at a time, and return the ledger's summary.
+
+        Raises:
+            TransloadError: if no trial has an objective.
+        """
+        self._logger.info("the search is kept in %s", self._ledger.tracker_base)
+        number = 0
+        while trials := self._ledger.suggest(number):
+            self._round([trial for trial in trials if self._ledger.ended(trial.index) is None])
+            number += 1
+        summary = self._ledger.finish()
+        background().post(lambda: self._table.show(summary))
+        best = summary["best"]
+        objective = self._ledger.search.objective.name
+        if best is None:
+            reasons = next((row["reason"] for row in summary["trials"] if row["reason"]), "there were none")
+            raise TransloadError(f"no trial of {self._name} has the objective {objective!r}: {reasons}")
+        self._logger.info("best: trial %s, %s=%s, %s", best["index"], objective, best["value"], best["parameters"])
+        return summary
+
+    def _round(self, trials: list[SearchTrial]) -> None:
+        futures = [(trial, self._submit(trial)) for trial in trials]
+        problems = []
+        for trial, future in futures:
+            future.wait()
+            try:
+                self._observe(trial, future.state)
+            except Exception as exc:  # the others of the round go on, and what they found is written down
+                problems.append(exc)
+        if trials:
+            summary = self._ledger.summary()
+            background().post(lambda: self._table.show(summary))
+        if problems:
+            raise problems[0]
+
+    def _submit(self, trial: SearchTrial) -> Any:
+        task = self._task.of_trial(trial.index, self._namespace, f"{self._name}-{trial.index}")
+        launch = self._ledger.launch(trial)
+        where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}
+        constants = self._ledger.search.constants
+        return task.submit(
+            **{**constants, **trial.parameters},
+            launch={**where, "tracker_base": launch.tracker_base},
+        )
+
+    def _observe(self, trial: SearchTrial, state: State[Any]) -> None:
+        if self._context is not None and watch_of(self._context).cancelled:
+            raise CancelledRun(state.message or "the flow run is being cancelled")
+        if state.is_completed():
+            value = self._ledger.observe(trial.index, state.result())
+        elif state.name == APP_CANCELLED:
+            reason = state.message or "it was cancelled"
+            value = self._ledger.observe(trial.index, None, state=AppState.CANCELLED, reason=reason)
+        else:
+            found = state.result(raise_on_failure=False)
+            if not isinstance(found, _ENDS):
+                raise (
+                    found
+                    if isinstance(found, Exception)
+                    else TransloadError(f"trial {trial.index}: {state.name}: {state.message}")
+                )
+            status = getattr(found, "status", None)
+            value = self._ledger.observe(
+                trial.index,
+                None,
+                state=getattr(status, "state", None) or AppState.FAILED,
+                reason=str(found).splitlines()[0],
+            )
+        objective = self._ledger.search.objective.name
+        shown = value if value is not None else (self._ledger.ended(trial.index) or {}).get("reason")
+        self._logger.info("trial %s: %s=%s, %s", trial.index, objective, shown, trial.parameters)
+
+
+def _namespace(tracker_base: str) -> str:
+    """Return what names the apps of the search that is kept there; made by whoever asks first."""
+    fs, path = fsspec.core.url_to_fs(tracker_base)
+    file = f"{path}/{MARK}"
+    try:
+        known = fs.cat_file(file).decode()
+    except FileNotFoundError:
+        known = ""
+    if len(known) == 32:  # shorter: whoever wrote it was killed, before any app
+        return str(known)
+    made = uuid4().hex
+    fs.makedirs(f"{path}/search", exist_ok=True)
+    fs.pipe_file(file, made.encode())
+    return made

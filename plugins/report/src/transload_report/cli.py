@@ -1,0 +1,131 @@
+"""``transload report``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from transload.cli._options import complete_handles
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+
+_EPILOG = """
+\b
+  transload report HANDLE -o report.html          one app
+  transload report HANDLE HANDLE HANDLE           several, side by side
+  transload report --all -s slurm                 all apps of a scheduler
+  transload report --search NAME                  a search: `transload ax`, a snapshot file, or a tracker base
+  transload report --lineage HANDLE               where a run came from, and what came of it
+
+Without -o the page of one app is kept where hosts find it and show a link to it; the others go to report.html.
+"""
+
+
+@click.command(epilog=_EPILOG, short_help="Write a page about apps, a search or a lineage.")
+@click.argument("handles", nargs=-1, metavar="[HANDLE]...", shell_complete=complete_handles)
+@click.option("-o", "--output", metavar="FILE", help="The file; - for stdout.")
+@click.option("--search", metavar="WHERE", help="A search instead of an app: its name, snapshot file or tracker base.")
+@click.option("--lineage", metavar="RUN", help="The lineage of a run instead of an app.")
+@click.option("--all", "everything", is_flag=True, help="All apps of a scheduler.")
+@click.option("-s", "--scheduler", metavar="NAME", help="With --all: which scheduler; default: the configured one.")
+@click.option("--title", metavar="TEXT", default="", help="Headline of a page about several apps.")
+@click.option(
+    "--lines", type=click.IntRange(0, 1000), default=20, show_default=True, help="Last log lines of each replica."
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    handles: tuple[str, ...],
+    output: str | None,
+    search: str | None,
+    lineage: str | None,
+    everything: bool,
+    scheduler: str | None,
+    title: str,
+    lines: int,
+) -> None:
+    """Write one self-contained page: timeline, states, exit codes, results, last log lines, lineage."""
+    from transload.cli._session import open_runner
+    from transload_report.place import check_settings, write_page
+
+    if sum([bool(handles), search is not None, lineage is not None, everything]) != 1:
+        raise click.UsageError("give one or more handles, or one of --search, --lineage, --all", ctx)
+    if scheduler and not everything:
+        raise click.UsageError("--scheduler goes with --all", ctx)
+    with open_runner() as runner:
+        check_settings(runner.settings)
+        target = _target(runner, handles, output)
+        if search is not None:
+            page = _search_page(search)
+        elif lineage is not None:
+            page = _lineage_page(runner, lineage)
+        elif everything or len(handles) > 1:
+            page = _runs_page(runner, handles, scheduler, title)
+        else:
+            page = _app_page(runner, handles[0], lines)
+    if target is None:
+        sys.stdout.write(page)
+    else:
+        click.echo(str(write_page(page, target, make_folder=output is None)))
+
+
+def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path | None:
+    """Return the file to write; None: stdout."""
+    from transload.cli._session import full_handle
+    from transload_report.place import page_path
+
+    if output == "-":
+        return None
+    if output is not None:
+        return Path(output)
+    return page_path(full_handle(handles[0]), runner.settings) if len(handles) == 1 else Path("report.html")
+
+
+def _app_page(runner: Runner, text: str, lines: int) -> str:
+    from transload.cli._session import description_of, find_target
+    from transload_report.app_page import app_report
+    from transload_report.collect import collect_app
+
+    target = find_target(runner, text)
+    description_of(runner, target.handle)  # its error suggests the nearest app
+    return app_report(collect_app(runner, target.handle, lines=lines))
+
+
+def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, title: str) -> str:
+    from transload.cli._session import description_of, full_handle
+    from transload_report.collect import collect_runs
+    from transload_report.other_pages import runs_report
+
+    found = [full_handle(handle) for handle in handles]
+    for handle in found:
+        description_of(runner, handle)
+    if not found:
+        name = scheduler or runner.settings.scheduler
+        found = [row.app_handle for row in runner.list(name)]
+        title = title or f"All apps of {name}"
+    return runs_report(collect_runs(runner, found, title=title))
+
+
+def _search_page(where: str) -> str:
+    from transload_report.experiments import collect_experiment
+    from transload_report.other_pages import search_report
+
+    return search_report(collect_experiment(where))
+
+
+def _lineage_page(runner: Runner, run_id: str) -> str:
+    from transload.errors import ConfigError
+    from transload_report.collect import collect_lineage
+    from transload_report.other_pages import lineage_report
+
+    if not runner.settings.trackers():
+        raise ConfigError("no tracker is configured: set [tracker.NAME] in transload.toml, or TRANSLOAD_TRACKERS")
+    data = collect_lineage(runner, run_id)
+    if data is None:
+        raise ConfigError(f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of it")
+    return lineage_report(data)

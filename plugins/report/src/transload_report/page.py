@@ -1,0 +1,147 @@
+"""Rendering: a template and its values become one self-contained page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, exit_text, is_terminal, parse_app_handle
+from transload.tracker import Lineage, TrackerArtifact, lineage_svg
+from transload_report.states import SIGNS
+from transload_report.theme import COLORS, colors_css
+from transload_report.words import clean, duration_text, log_text, moment_iso, moment_text, shown, value_text
+
+__all__ = ["graph_of", "render"]
+
+MAX_RUNS: Final = 80
+"""A lineage of more runs is not drawn: the picture would be many screens long."""
+
+
+def render(template: str, kind: str, title: str, sections: Mapping[str, str], written: float, **values: Any) -> str:
+    """Return a page as HTML text.
+
+    Args:
+        template: file name of the template.
+        kind: what the page is about, above its headline.
+        title: the headline.
+        sections: id of a section → its name in the navigation.
+        written: when the data were read, seconds since the epoch.
+        values: what the template shows; ``state`` and ``subtitle`` stand in the head of every page.
+    """
+    from transload_report import __version__
+
+    style, script = _assets()
+    state: AppState | None = values.setdefault("state", None)
+    values.setdefault("subtitle", "")
+    text: str = (
+        _environment()
+        .get_template(template)
+        .render(
+            kind=kind,
+            title=shown(title),
+            sections=list(sections.items()),
+            written=written,
+            version=__version__,
+            style=style,
+            script=script,
+            policy=_policy(style, script),
+            icon=_icon(state),
+            **values,
+        )
+    )
+    return text
+
+
+def graph_of(lineage: Lineage) -> Markup | None:
+    """Return a lineage as a picture; None if it is too large for one."""
+    runs = {run for edge in lineage.edges for run in (edge.run_id, edge.source_run_id)} | {lineage.run_id}
+    if len(runs) > MAX_RUNS:
+        return None
+    artifacts = {
+        run: {name: TrackerArtifact(item.name, shown(item.path), None) for name, item in items.items()}
+        for run, items in lineage.artifacts.items()
+        if run in runs
+    }
+    drawn = Lineage(lineage.run_id, lineage.parents, lineage.descendants, lineage.edges, artifacts)
+    return Markup(lineage_svg(drawn, style=""))  # noqa: S704 - it escapes everything
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("transload_report", "pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_cleaned,
+    )
+    environment.filters.update(
+        app_id=lambda handle: shown(parse_app_handle(handle).app_id),
+        duration=duration_text,
+        exit=_exit,
+        iso=moment_iso,
+        log=log_text,
+        moment=moment_text,
+        replica_count=_replica_count,
+        shown=lambda text: shown(str(text)),
+        took=_took,
+        value=value_text,
+    )
+    environment.globals.update(signs=SIGNS)
+    return environment
+
+
+def _cleaned(value: Any) -> Any:
+    """Spell out what a page cannot hold, in whatever a template writes."""
+    if value is None:
+        return ""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def _assets() -> tuple[Markup, Markup]:
+    folder = files("transload_report") / "pages"
+    css = colors_css() + (folder / "report.css").read_text(encoding="utf-8")
+    script = (folder / "report.js").read_text(encoding="utf-8")
+    return Markup(css), Markup(script)  # noqa: S704 - our own files
+
+
+def _policy(style: str, script: str) -> str:
+    """Return a content security policy: nothing but this very style sheet and script; no network."""
+    return (
+        f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _icon(state: AppState | None) -> str:
+    color = COLORS["accent" if state is None else state.name][0]
+    circle = f'<circle cx="8" cy="8" r="7" fill="{color}"/>'
+    drawn = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">{circle}</svg>'
+    return f"data:image/svg+xml,{quote(drawn)}"
+
+
+def _exit(attempt: ReplicaStatus | ReplicaAttempt) -> str:
+    return "" if attempt.exit_code is None else exit_text(attempt.exit_code).removeprefix("exit code ")
+
+
+def _took(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> str:
+    if attempt.start_time is None or (attempt.end_time is None and is_terminal(attempt.state)):
+        return ""
+    return duration_text((attempt.end_time if attempt.end_time is not None else written) - attempt.start_time)
+
+
+def _replica_count(status: AppStatus) -> int:
+    return sum(len(role.replicas) for role in status.roles)

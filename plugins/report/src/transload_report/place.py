@@ -1,0 +1,108 @@
+"""Where pages are kept, and how they are written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from transload.errors import ConfigError, SpecError
+
+if TYPE_CHECKING:
+    from transload.runner import Settings
+
+__all__ = ["ENV_REPORTS", "ENV_REPORTS_URL", "check_settings", "page_link", "page_path", "reports_folder", "write_page"]
+
+ENV_REPORTS: Final = "TRANSLOAD_REPORTS"
+"""Environment variable: the folder that pages are kept in."""
+
+ENV_REPORTS_URL: Final = "TRANSLOAD_REPORTS_URL"
+"""Environment variable: the URL under which a web server shows that folder."""
+
+_KEYS: Final = {"auto": bool, "dir": str, "url": str}
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_MAX_NAME: Final = 120
+
+
+def check_settings(settings: Settings) -> None:
+    """Check the table ``[report]`` of a configuration.
+
+    Raises:
+        ConfigError: for an unknown key or a wrong type.
+    """
+    from transload.specs._check import nearest
+
+    for item in settings.all():
+        table, _, key = item.key.partition(".")
+        if table != "report":
+            continue
+        if key not in _KEYS:
+            raise ConfigError(f"{item.source}: report: unknown key {key!r}: {nearest(key, list(_KEYS))}")
+        if not isinstance(item.value, _KEYS[key]):
+            raise ConfigError(f"{item.source}: report.{key}={item.value!r}: must be a {_KEYS[key].__name__}")
+
+
+def reports_folder(settings: Settings) -> Path:
+    """Return the folder of the pages: ``TRANSLOAD_REPORTS``, else ``report.dir``, else in the state folder."""
+    from transload.schedulers.local.home import state_home
+
+    given = os.environ.get(ENV_REPORTS) or settings.get("report.dir")
+    return Path(given).expanduser().absolute() if given else Path(state_home()) / "reports"
+
+
+def page_path(handle: str, settings: Settings) -> Path:
+    """Return where the page of an app is kept, whether it is there or not.
+
+    Raises:
+        MalformedAppHandleException: if it is not a handle.
+    """
+    from transload.specs import parse_app_handle
+
+    parsed = parse_app_handle(handle)
+    plain = f"{parsed.scheduler_backend}-{parsed.app_id}"
+    name = _UNSAFE.sub("-", plain)
+    if name != plain or len(name) > _MAX_NAME:
+        name = f"{name[:_MAX_NAME]}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
+    return reports_folder(settings) / f"{name}.html"
+
+
+def page_link(handle: str, settings: Settings) -> str | None:
+    """Return the link to an app's page, a URL or a path; None if there is no page."""
+    path = page_path(handle, settings)
+    if not path.is_file():
+        return None
+    url = os.environ.get(ENV_REPORTS_URL) or settings.get("report.url")
+    return f"{str(url).rstrip('/')}/{quote(path.name)}" if url else str(path)
+
+
+def write_page(html: str, path: Path, *, make_folder: bool = False) -> Path:
+    """Write a page in one step: a reader sees the old one or the new one.
+
+    Args:
+        html: the page.
+        path: the file.
+        make_folder: make its folder, if need be.
+
+    Raises:
+        SpecError: if it cannot be written.
+    """
+    aside = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    try:
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path.is_dir():
+            raise IsADirectoryError(21, "is a folder")
+        if path.exists() and not path.is_file():  # a pipe, a device
+            path.write_text(html, encoding="utf-8")
+            return path
+        try:
+            aside.write_text(html, encoding="utf-8")
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as exc:
+        raise SpecError(f"{str(path)!r}: cannot be written: {exc.strerror or exc}") from exc
+    return path

@@ -1,0 +1,35 @@
+"""The hook implementations; named by the entry point, imports no template."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from transload.hookspecs import Register
+from transload.plugins import hookimpl
+
+if TYPE_CHECKING:
+    from transload.plugins import AppEvent
+
+__all__ = ["transload_app_event", "transload_app_link", "transload_cli_commands"]
+
+
+@hookimpl
+def transload_cli_commands(register: Register) -> None:
+    """Register ``transload report``."""
+    register("report", "transload_report.cli:command")
+
+
+@hookimpl
+def transload_app_link(handle: str) -> str | None:
+    """Return the page of an app, where one was written."""
+    from transload_report.auto import link
+
+    return link(handle)
+
+
+@hookimpl
+def transload_app_event(event: AppEvent) -> None:
+    """Write a page when an app is submitted or ends, where the configuration wants that."""
+    from transload_report.auto import note
+
+    note(event)

@@ -1,0 +1,39 @@
+"""A chain of a job and a search, as users run it: a searched parameter sets the replicas, the lineage is recorded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from transload.pipelines import host_runner
+from transload.tracker import FsspecTracker
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ax" / "replicas.py"
+
+
+def test_a_searched_parameter_sets_the_replicas(transload_home: Path, tmp_path: Path) -> None:
+    """The example finds the best number; each trial had that many replicas, and descends from the first job."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=dict(os.environ),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("best: 3 replicas, cost 8500")
+    tracker = FsspecTracker(None, str(tmp_path / "runs"))
+    first = next(run for run in tracker.run_ids() if run.startswith("local://chain/"))
+    trials = list(tracker.run_ids(parent_run_id=first))
+    assert len(trials) == 4
+    runner = host_runner("ax")
+    for trial in trials:
+        described = runner.describe(trial)
+        assert described is not None
+        assert described.roles[0].num_replicas == tracker.metadata(trial)["replicas"]
+    assert {tracker.metadata(trial)["replicas"] for trial in trials} >= {3}
+    picture = (tmp_path / "lineage.svg").read_text()
+    assert picture.count("local://") >= 5 or all(trial.rpartition("/")[2] in picture for trial in trials)

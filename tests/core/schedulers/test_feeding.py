@@ -1,0 +1,212 @@
+"""Watches that threads feed: nothing is lost, nobody is woken for others, streams that break are opened again."""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from transload.schedulers import FedWatch, Feeder, Watch
+
+
+def readable(watch: FedWatch) -> bool:
+    """Tell whether the watch's descriptor says that there is something."""
+    return bool(select.select([watch.fileno()], [], [], 0)[0])
+
+
+def lives(name: str) -> bool:
+    """Tell whether there is a thread of that name."""
+    return any(thread.name == name for thread in threading.enumerate())
+
+
+def test_it_is_a_watch() -> None:
+    """What hosts ask for is there."""
+    watch = FedWatch()
+    assert isinstance(watch, Watch)
+    watch.close()
+
+
+def test_new_ids_count_as_changed_and_old_ones_are_forgotten() -> None:
+    """An id is reported once when it is added; what is no longer watched is not reported."""
+    watch = FedWatch()
+    watch.update(["a", "b"])
+    assert watch.wait(0) == {"a", "b"}
+    watch.update(["b", "c"])
+    watch.feed("a")
+    watch.feed("b")
+    assert watch.drain() == {"b", "c"}
+    assert watch.wait(0) == set()
+    watch.close()
+
+
+def test_events_name_apps_by_a_key() -> None:
+    """The engine's word for an app leads to its id; a word that nobody knows is passed by."""
+    watch = FedWatch(lambda app_id: app_id.partition(":")[2])
+    watch.update(["team:x", "team:y"])
+    watch.drain()
+    watch.feed("y")
+    watch.feed("z")
+    assert watch.drain() == {"team:y"}
+    watch.feed_all(lambda key: key == "x")
+    assert watch.drain() == {"team:x"}
+    watch.feed_all()
+    assert watch.drain() == {"team:x", "team:y"}
+    watch.close()
+
+
+def test_everything_reports_strangers_too() -> None:
+    """With ``everything`` apps that nobody watches are reported, and kept through an update."""
+    watch = FedWatch(everything=True)
+    watch.feed_ids(["stranger"])
+    watch.update(["a"])
+    assert watch.drain() == {"stranger", "a"}
+    watch.close()
+    other = FedWatch()
+    other.feed_ids(["stranger"])
+    assert other.drain() == set()
+    other.close()
+
+
+def test_the_descriptor_tells_the_truth() -> None:
+    """It is readable from a change to the next drain, also when the change came before anybody asked for it."""
+    watch = FedWatch()
+    watch.update(["a"])
+    assert readable(watch)
+    watch.drain()
+    assert not readable(watch)
+    for _ in range(10_000):  # more than a pipe holds, were each to write
+        watch.feed("a")
+    assert readable(watch)
+    assert watch.drain() == {"a"}
+    assert not readable(watch)
+    watch.wake()
+    assert readable(watch)
+    assert watch.drain() == set()
+    watch.close()
+    with pytest.raises(ValueError, match="closed"):
+        watch.fileno()
+
+
+@pytest.mark.parametrize("how", ["feed", "wake", "close"])
+def test_a_waiting_thread_is_let_go(how: str, eventually: Any) -> None:
+    """A change, a wake and a close end a wait that has no limit."""
+    watch = FedWatch()
+    watch.update(["a"])
+    watch.drain()
+    found: queue.Queue[set[str]] = queue.Queue()
+    thread = threading.Thread(target=lambda: found.put(watch.wait(None)))
+    thread.start()
+    {"feed": lambda: watch.feed("a"), "wake": watch.wake, "close": watch.close}[how]()
+    assert found.get(timeout=30) == ({"a"} if how == "feed" else set())
+    thread.join(30)
+    watch.close()
+
+
+def test_closing_ends_the_feeders_once_and_frees_the_descriptor() -> None:
+    """``end`` is called by the first close alone; later calls of anything do no harm."""
+    ended = []
+
+    class Mine(FedWatch):
+        def end(self) -> None:
+            ended.append(self.fileno if self._pipe is None else os.fstat(self._pipe[0]))
+
+    watch = Mine()
+    descriptor = watch.fileno()
+    watch.close()
+    watch.close()
+    watch.update(["a"])
+    watch.feed_all()
+    assert len(ended) == 1
+    with pytest.raises(OSError):
+        os.fstat(descriptor)
+
+
+def test_a_stream_that_breaks_is_opened_again(eventually: Any) -> None:
+    """However it ends, it is read again; between streams that end at once pauses grow."""
+    times: list[float] = []
+
+    def read(feeder: Feeder) -> None:
+        times.append(time.monotonic())
+        if len(times) % 2:
+            raise RuntimeError("broken")
+
+    feeder = Feeder("test", read, 0.01, 60)
+    try:
+        eventually(lambda: len(times) >= 5, timeout=30)
+    finally:
+        feeder.stop()
+    count = len(times)
+    # a pause may last longer than asked for, never shorter
+    assert times[1] - times[0] >= 0.009 and times[4] - times[3] >= 0.075
+    assert len(times) == count and feeder.stopped
+
+
+def test_what_has_worked_for_a_while_is_opened_again_at_once(eventually: Any) -> None:
+    """After a stream that lasted, pauses begin anew: the next is not as long as the last."""
+    calls: list[float] = []
+
+    def read(feeder: Feeder) -> None:
+        calls.append(time.monotonic())
+        feeder.opened(lambda: None)
+        while time.monotonic() < calls[-1] + 0.002:
+            pass
+
+    feeder = Feeder("test", read, 0.001, 0.002)
+    try:  # with pauses that only grew, without a limit, this would take many years
+        eventually(lambda: len(calls) >= 50, timeout=30)
+    finally:
+        feeder.stop()
+
+
+def test_stopping_cuts_the_stream() -> None:
+    """A thread that is blocked in its stream is freed by cutting it, and has ended when ``stop`` returns."""
+    reading, cut = threading.Event(), threading.Event()
+
+    def read(feeder: Feeder) -> None:
+        assert feeder.opened(cut.set)
+        reading.set()
+        cut.wait(60)
+
+    feeder = Feeder("test-cut", read)
+    assert reading.wait(30)
+    feeder.stop()
+    feeder.stop()
+    assert cut.is_set() and not lives("test-cut")
+
+
+def test_a_stream_opened_too_late_is_cut_at_once() -> None:
+    """Stopped while the stream was being opened: it is cut, and its reader told so."""
+    opening, go_on = threading.Event(), threading.Event()
+    told: queue.Queue[bool] = queue.Queue()
+    cut = threading.Event()
+
+    def read(feeder: Feeder) -> None:
+        opening.set()
+        go_on.wait(60)
+        told.put(feeder.opened(cut.set))
+
+    feeder = Feeder("test", read)
+    assert opening.wait(30)
+    feeder.finish()
+    go_on.set()
+    assert told.get(timeout=30) is False and cut.is_set()
+    feeder.stop()
+
+
+def test_a_reader_that_gives_up_is_left_alone(eventually: Any) -> None:
+    """After ``finish`` it is not called again, and its thread ends."""
+    calls = []
+
+    def read(feeder: Feeder) -> None:
+        calls.append(1)
+        feeder.finish()
+
+    feeder = Feeder("test-finish", read, 0.001)
+    eventually(lambda: not lives("test-finish"), timeout=30)
+    assert calls == [1]
+    feeder.stop()

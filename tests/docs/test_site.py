@@ -1,0 +1,110 @@
+"""The built site: complete, and needing nothing but itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from sphinx.util.inventory import InventoryFile
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "docs" / "_build" / "html"
+PLUGINS = sorted(ROOT.glob("plugins/[!_]*/src/*/__init__.py"))
+
+
+def _script(name: str) -> ModuleType:
+    """Load a script of docs/ by path, its neighbours importable."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[Path]:
+    """Every page of the site, which the session builds before its tests."""
+    found = sorted(SITE.rglob("*.html"))
+    assert found, f"{SITE} is empty: nox -s docs builds it"
+    return found
+
+
+@pytest.fixture(scope="module")
+def names(pages: list[Path]) -> set[str]:
+    """Every name of Python that the site documents, dotted."""
+    with open(SITE / "objects.inv", "rb") as file:
+        inventory = InventoryFile.load(file, "", lambda base, uri: uri)
+    items = getattr(inventory, "data", inventory)
+    return {name for kind in items if kind.startswith("py:") for name in items[kind]}
+
+
+def _exported(init: Path) -> set[str]:
+    """Return what ``__all__`` of a module says, without importing the host that it belongs to."""
+    for node in ast.parse(init.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value)) - {"__version__"}
+    return set()
+
+
+def test_every_public_name_of_the_core_is_in_the_reference(names: set[str]) -> None:
+    """All of ``__all__``, of every module that make_reference.py lists."""
+    reference = _script("make_reference")
+    modules = {name: importlib.import_module(name) for name in reference.MODULES}
+    wanted = {f"{name}.{each}" for name, module in modules.items() for each in reference.public_names(module)}
+    assert wanted - names == set()
+
+
+def test_every_module_with_public_names_is_in_the_reference() -> None:
+    """A package of the core that has ``__all__`` is listed, unless one that is listed shows its names."""
+    reference = _script("make_reference")
+    source = ROOT / "core" / "src"
+    packages = [path for path in source.rglob("__init__.py") if _exported(path) and "/_" not in str(path.parent)]
+    found = {".".join(path.parent.relative_to(source).parts) for path in packages}
+    inner = {"transload.cli", "transload.cli.commands", "transload.testing.scripted", "transload.tracker.backend"}
+    assert found - set(reference.MODULES) - inner - {"transload"} == set()
+
+
+@pytest.mark.parametrize("init", PLUGINS, ids=lambda path: path.parent.name)
+def test_every_public_name_of_a_plugin_is_in_the_reference(init: Path, names: set[str]) -> None:
+    """All of its ``__all__``, though its host is not installed here."""
+    assert {f"{init.parent.name}.{name}" for name in _exported(init)} - names == set()
+
+
+@pytest.mark.parametrize("page", ["states.md", "hooks.md"])
+def test_pages_written_from_the_code_are_fresh(page: str) -> None:
+    """Run ``docs/make_pages.py`` where this fails."""
+    assert (ROOT / "docs" / page).read_text() == _script("make_pages").PAGES[page]()
+
+
+def test_the_picture_of_the_benchmarks_is_fresh() -> None:
+    """Run ``docs/make_plots.py`` where this fails: each figure of benchmarks.json is in the picture, with its value."""
+    picture = (ROOT / "docs" / "images" / "benchmarks.svg").read_text()
+    rows = _script("make_plots").rows()
+    assert len(rows) > 10
+    for row in rows:
+        assert f"{row['figure']} [{row['unit']}]" in picture
+        assert f">{row['share']:.2g}<" in picture, row["figure"]
+
+
+def test_every_page_is_built(pages: list[Path]) -> None:
+    """Each Markdown file of docs/ has its page, below the first one."""
+    wanted = {path.stem for path in ROOT.glob("docs/*.md")}
+    assert wanted - {page.stem for page in pages if page.parent.name == "docs"} == set()
+
+
+def test_it_loads_nothing_from_elsewhere(pages: list[Path]) -> None:
+    """No script, style, font or picture of another machine: the site works offline."""
+    loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["'](?:https?:)?//|<link[^>]+href=["'](?:https?:)?//""")
+    assert [str(page) for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_the_folder_leads_to_the_first_page(pages: list[Path]) -> None:
+    """`index.html` of the site sends the reader on to a page that is there."""
+    target = re.search(r"url=([\w/]*)", (SITE / "index.html").read_text())
+    assert target is not None
+    assert (SITE / target[1] / "index.html").exists()

@@ -1,0 +1,123 @@
+"""KFP's own local runner on a private engine, with an image that the tests build of this very Python."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [path for path in (str(Path(__file__).parent), str(ROOT / "examples" / "kfp")) if path not in sys.path]
+BUSYBOX_APPLETS = "sh mktemp cat sleep env printf true false mkdir rm echo tr"
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"transload_kfp_tests_{name}", ROOT / "tests" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def private_engine() -> Iterator[Any]:
+    """The engine of this test process."""
+    engine = _load("private_engine").PrivateEngine(in_memory=True)
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def image(private_engine: Any) -> str:
+    """Name of an image with this Python, scikit-learn, transload and this adapter, a shell, and the digits example."""
+    import transload
+    import transload_kfp
+
+    site = Path(sysconfig.get_path("purelib"))
+    name: str = private_engine.python_image(
+        "transload-test/kfp:1",
+        packages=("scikit-learn", "fsspec", "pluggy", "click"),
+        folders={
+            str(site / "transload"): Path(transload.__file__).parent,
+            str(site / "transload_kfp"): Path(transload_kfp.__file__).parent,
+            "/app/digits": ROOT / "examples" / "digits",
+            "/app/kfp": ROOT / "examples" / "kfp" / "app",
+        },
+        applets=BUSYBOX_APPLETS,
+    )
+    return name
+
+
+@pytest.fixture
+def engine(private_engine: Any, image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The engine as a test uses it: DOCKER_HOST set, and nothing but images left on it afterwards."""
+    import docker
+
+    monkeypatch.setenv("DOCKER_HOST", private_engine.url)
+    _keep_containers(monkeypatch)
+    yield private_engine
+    client = docker.APIClient(base_url=private_engine.url)
+    try:
+        for row in client.containers(all=True):
+            client.remove_container(row["Id"], force=True, v=True)
+        for row in client.networks():
+            if row["Name"] not in ("bridge", "host", "none"):
+                client.remove_network(row["Id"])
+        for row in client.volumes().get("Volumes") or ():
+            client.remove_volume(row["Name"], force=True)
+    finally:
+        client.close()
+
+
+def _keep_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ended containers stay until the test is over.
+
+    KFP's runner lets the engine remove them at once, asks for the exit code afterwards, and takes a container that is
+    gone already for one that ended well: a failure would now and then be a success.
+    """
+    from docker.models.containers import ContainerCollection
+
+    run = ContainerCollection.run
+
+    def kept(self: Any, *args: Any, **more: Any) -> Any:
+        more.pop("auto_remove", None)
+        return run(self, *args, **more)
+
+    monkeypatch.setattr(ContainerCollection, "run", kept)
+
+
+@pytest.fixture
+def local_kfp(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """``local_kfp(runner, **more)``: run KFP here from now on; returns the folder of its artifacts."""
+    from kfp import local
+    from kfp.local import config
+
+    root = tmp_path / "pipelines"
+
+    def start(runner: Any, **more: Any) -> Path:
+        local.init(runner=runner, pipeline_root=str(root), **more)
+        return root
+
+    yield start
+    config.LocalExecutionConfig.instance = None
+    with contextlib.suppress(OSError):
+        root.rmdir()
+
+
+@pytest.fixture
+def docker_kfp(engine: Any, local_kfp: Callable[..., Path]) -> Path:
+    """KFP's local runner on the engine; the folder of its artifacts."""
+    from kfp import local
+
+    return local_kfp(local.DockerRunner())

@@ -1,0 +1,36 @@
+"""KFP's part in the conformance suite: what a task does around one launcher, in a child process."""
+
+from __future__ import annotations
+
+from transload.errors import TransloadError
+from transload.specs import AppState
+from transload.testing.adapter_driver import ChildJob
+
+
+def run(child: ChildJob) -> None:
+    """Run one launcher as its task would, and report how it ended."""
+    from transload_kfp.launch_spec import LaunchSpec
+    from transload_kfp.launcher import Place, execution_of, exit_code
+    from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
+
+    job = child.job
+    launch = {"app": child.app, "scheduler": "scripted", "cfg": job.cfg}
+    ends = {EXIT_CANCELLED: AppState.CANCELLED, EXIT_UNKNOWN: AppState.UNKNOWN}
+    try:
+        spec = LaunchSpec(launch, dict(job.options))
+        # a person who runs it again makes a new run
+        place = Place(job_id=job.namespace, job_name=job.generation, task_name=job.name)
+        execution = execution_of(
+            LaunchSpec.decode(spec.encode()),
+            {},
+            place,
+            sink=lambda role, k, stream, line: child.log(f"{role}/{k} {line}"),
+        )
+        child.on_kill(execution.kill)
+        results = execution.run()
+    except TransloadError as exc:
+        state = ends.get(exit_code(exc), AppState.FAILED)
+        again = LaunchSpec(launch, dict(job.options)).execution_options().rule.host_may_retry(exc)
+        child.finish(STATES[state], error=exc, retryable=again)
+    else:
+        child.finish(STATES[AppState.SUCCEEDED], results=results.to_dict())

@@ -1,0 +1,76 @@
+"""Components that launchers run; found by their import path."""
+
+from __future__ import annotations
+
+from transload.specs import AppDef, Resource, Role
+
+REPORT = """mkdir -p "$TRANSLOAD_TRACKER_BASE"
+printf '{"schema": 1, "results": {"who": "%s", "size": %s}}' "$1" "$2" > "$TRANSLOAD_TRACKER_BASE/$1.json"
+echo "I am $1"
+"""
+
+
+def group(
+    image: str, replicas: int = 2, cpu: float = 0.1, words: list[str] | None = None, parent_run_id: str = ""
+) -> AppDef:
+    """Run two roles.
+
+    Args:
+        image: where
+        replicas: of each role
+        cpu: cores of each replica
+        words: what they are called
+        parent_run_id: what they come from
+    """
+    names = words or ["left", "right"]
+    size = str(replicas)
+    return AppDef(
+        "group",
+        [
+            Role(
+                name,
+                image,
+                entrypoint="sh",
+                args=["-c", REPORT, "x", f"{name}-${{replica_id}}", size],
+                num_replicas=replicas,
+                resource=Resource(cpu, 0, 64),
+            )
+            for name in names
+        ],
+    )
+
+
+def waiting(folder: str, image: str = "/tmp", seconds: int = 600) -> AppDef:
+    """Say that it has started, and wait to be ended.
+
+    Args:
+        folder: where it says so
+        image: where it runs
+        seconds: how long at most
+    """
+    text = f'echo run >> "{folder}/starts"; echo started; exec sleep {seconds}'
+    return AppDef("waiting", [Role("main", image, entrypoint="sh", args=["-c", text])])
+
+
+def once(folder: str, image: str = "/tmp") -> AppDef:
+    """Count how often it is started; wait for a file, and end well.
+
+    Args:
+        folder: where it counts and looks
+        image: where it runs
+    """
+    text = (
+        f'echo run >> "{folder}/starts"; while [ ! -e "{folder}/go" ]; do sleep 0.1; done; '
+        "mkdir -p $TRANSLOAD_TRACKER_BASE; "
+        """printf '{"schema": 1, "results": {"done": 1}}' > $TRANSLOAD_TRACKER_BASE/all.json"""
+    )
+    return AppDef("once", [Role("main", image, entrypoint="sh", args=["-c", text])])
+
+
+def failing(code: int = 3) -> AppDef:
+    """Fail.
+
+    Args:
+        code: exit code
+    """
+    return AppDef("failing", [Role("main", "/tmp", entrypoint="sh", args=["-c", f"echo last words >&2; exit {code}"])])

@@ -1,0 +1,34 @@
+"""What trials of the tests' searches run."""
+
+from __future__ import annotations
+
+from transload.specs import AppDef, Role
+
+
+def parabola(x: float, trial_idx: int = 0, bad: int = -1, folder: str = "/tmp") -> AppDef:
+    """Report (x - 1)², or fail.
+
+    Args:
+        x: where
+        trial_idx: number of the trial
+        bad: the trial that fails
+        folder: where starts are counted
+    """
+    text = f'echo {trial_idx} >> "{folder}/starts"; '
+    if trial_idx == bad:
+        text += "exit 3"
+    else:
+        body = f'{{"schema": 1, "results": {{"loss": {(x - 1) ** 2!r}}}}}'
+        text += f"mkdir -p $TRANSLOAD_TRACKER_BASE; printf '{body}' > $TRANSLOAD_TRACKER_BASE/{trial_idx}.json"
+    return AppDef("parabola", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])
+
+
+def waiting(x: float, folder: str = "/tmp") -> AppDef:
+    """Say that it has started, and wait to be ended.
+
+    Args:
+        x: where
+        folder: where it says so
+    """
+    text = f'echo {x} >> "{folder}/starts"; exec sleep 600'
+    return AppDef("waiting", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])

@@ -1,0 +1,227 @@
+"""``transload kfp``, the adapter by its uniform door, and what importing costs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import apps
+import pytest
+import yaml
+
+from transload.errors import ConfigError, UnsupportedFeature
+from transload.pipelines import describe_adapters, get_adapter
+
+TRAIN = f"{Path(__file__).with_name('apps.py')}:train"
+
+
+def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "transload", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["", ".plugin", ".cli", ".convert", ".states", ".launcher", ".launcher_component", ".runs", ".search", ".settings"],
+)
+def test_import_is_lazy(module: str) -> None:
+    """None of these imports KFP, which takes seconds."""
+    program = f"import sys, transload_kfp{module}; print('kfp' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_all_public_names_are_there() -> None:
+    """Each public name can be had, and there is no other by mistake."""
+    import transload_kfp
+
+    for name in transload_kfp.__all__:
+        assert getattr(transload_kfp, name) is not None
+    with pytest.raises(AttributeError):
+        _ = transload_kfp.nothing  # type: ignore[attr-defined]
+
+
+def test_compile_a_component(tmp_path: Path, transload_home: Path) -> None:
+    """A component function becomes a pipeline: settled arguments are gone, the others are its parameters."""
+    path = tmp_path / "pipeline.yaml"
+    done = transload("kfp", "compile", TRAIN, "-o", str(path), "--result", "accuracy", "--", "--epochs", "7")
+    assert (done.returncode, done.stdout) == (0, f"{path}\n"), done.stderr
+    spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert spec["pipelineInfo"]["name"] == "train"
+    parameters = spec["root"]["inputDefinitions"]["parameters"]
+    assert set(parameters) == {"lr", "note", "data", "verbose"}
+    assert parameters["lr"]["defaultValue"] == 0.1
+    (component,) = spec["components"].values()
+    assert component["outputDefinitions"]["parameters"]["accuracy"]["parameterType"] == "NUMBER_DOUBLE"
+
+
+def test_compile_an_app(tmp_path: Path, transload_home: Path) -> None:
+    """An AppDef as JSON becomes a pipeline; chosen arguments are its parameters."""
+    app = tmp_path / "app.json"
+    app.write_text(apps.bare(args=["--lr=0.5", "größe"]).to_json(), encoding="utf-8")
+    done = transload("kfp", "compile", str(app), "-o", "-", "--name", "Mine", "--input", "lr=args[--lr]")
+    assert done.returncode == 0, done.stderr
+    (spec,) = yaml.safe_load_all(done.stdout)
+    assert spec["pipelineInfo"]["name"] == "mine"
+    assert spec["root"]["inputDefinitions"]["parameters"]["lr"]["defaultValue"] == "0.5"
+    (executor,) = spec["deploymentSpec"]["executors"].values()
+    assert executor["container"]["args"] == ["--lr={{$.inputs.parameters['lr']}}", "größe"]
+
+
+def test_compile_a_launcher(tmp_path: Path, transload_home: Path) -> None:
+    """An app of several roles goes through the launcher, which a refusal names."""
+    source = f"{Path(__file__).with_name('launched.py')}:group"
+    arguments = ["--image", "/tmp"]
+    done = transload("kfp", "compile", source, "-o", str(tmp_path / "p.yaml"), "--", *arguments)
+    assert done.returncode != 0
+    assert "roles" in done.stderr and "launcher" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "p.yaml").exists()
+    more = ["--launcher", "--scheduler", "local", "--image", "launcher:1"]
+    done = transload("kfp", "compile", source, "-o", str(tmp_path / "p.yaml"), *more, "--", *arguments)
+    assert done.returncode == 0, done.stderr
+    spec = yaml.safe_load((tmp_path / "p.yaml").read_text(encoding="utf-8"))
+    assert "replicas" in spec["root"]["inputDefinitions"]["parameters"]
+    (executor,) = spec["deploymentSpec"]["executors"].values()
+    assert executor["container"]["image"] == "launcher:1"
+    done = transload("kfp", "compile", source, "-o", "x", "--dry-run", *more, "--", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "role left: 2 replica" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing.here"], "nothing"),
+        ([TRAIN, "--result", "x:list"], "--result"),
+        ([TRAIN, "--scheduler", "local"], "--launcher"),
+        ([TRAIN, "--input", "image"], "image"),
+        ([TRAIN, "--", "--nothing", "1"], "nothing"),
+    ],
+)
+def test_mistakes(words: list[str], said: str, transload_home: Path, tmp_path: Path) -> None:
+    """A user's mistake is one line, and nothing is written."""
+    path = tmp_path / "p.yaml"
+    at = words.index("--") if "--" in words else len(words)
+    done = transload("kfp", "compile", *words[:at], "-o", str(path), *words[at:])
+    assert done.returncode != 0
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert not path.exists()
+
+
+def test_adapter(transload_home: Path) -> None:
+    """By its uniform door the adapter converts, launches, shows a dry-run, and refuses."""
+    adapter = get_adapter("kfp")
+    made = adapter.convert(apps.train, results=["accuracy"], retries=1)
+    assert (made.name, made.settings.retries) == ("train", 1)
+    launcher = adapter.convert(apps.train, scheduler="local")
+    assert "replicas" in launcher.component_spec.inputs
+    assert yaml.safe_load(adapter.dry_run(apps.train, retries=1))["name"] == "train"
+    uniform = adapter.convert("utils.echo", launch={"args": {"msg": "hello"}})
+    assert uniform.component_spec.implementation.container.args == ["hello"]
+    launch = {"args": {"msg": "hello"}, "scheduler": "scripted"}
+    launched = adapter.convert("utils.echo", launch=launch, on_kill="detach", retries=2)
+    assert (launched.settings.retries, "msg" in launched.component_spec.inputs) == (2, False)
+    assert "hello" in adapter.dry_run("utils.echo", launch=launch)
+    with pytest.raises(ConfigError, match="on_kill"):
+        adapter.convert("utils.echo", launch=launch, on_kill="pause")
+    with pytest.raises(ConfigError, match="retries"):
+        adapter.convert(apps.train, retry=1)
+    secret = apps.bare()
+    secret.roles[0].env = {"API_TOKEN": "hidden", "LEVEL": "info"}
+    shown = adapter.dry_run(secret)
+    assert "hidden" not in shown and "info" in shown
+    with pytest.raises(UnsupportedFeature, match=r"roles\[0\].num_replicas"):
+        adapter.convert(apps.train, args={"replicas": 2})
+    (row,) = [each for each in describe_adapters() if each.name == "kfp"]
+    assert (row.status, row.states["CANCELLED"]) == ("ready", "CANCELED")
+
+
+# -- the lines around a program
+
+
+def run_inline(tmp_path: Path, text: str, outputs: list[list[Any]], values: tuple[str, ...] = ()) -> Any:
+    """Run the wrapper as a container would."""
+    from transload_kfp.command import inline_source
+
+    spec = {"argv": [["sh"], ["-c"], [text], ["x"], *([k] for k in range(len(values)))], "env": {"A": ["b"]}}
+    word = base64.b64encode(json.dumps({**spec, "outputs": outputs}).encode()).decode()
+    artifacts = {name: {"artifacts": [{"name": name}]} for name in ("results", "metrics")}
+    request = {"outputs": {"outputFile": str(tmp_path / "out" / "o.json"), "artifacts": artifacts}}
+    files = [str(tmp_path / "files" / name) for name, *_ in outputs]
+    command = [sys.executable, "-I", "-c", inline_source(), word, json.dumps(request), str(tmp_path / "base"), *files]
+    return subprocess.run([*command, *values], capture_output=True, text=True, timeout=60, check=False)
+
+
+def say(results: str, key: str = "all") -> str:
+    """Return a shell command that reports results."""
+    body = f'{{"schema": 1, "key": "{key}", "results": {results}}}'
+    return f"""printf '%s' '{body}' > "$TRANSLOAD_TRACKER_BASE/{key}.json";"""
+
+
+def test_inline_outputs(tmp_path: Path) -> None:
+    """Results become files of outputs, numbers become metrics; NaN and infinities survive."""
+    text = say('{"a": 0.5, "n": 3, "t": "größe", "x": NaN}') + say('{"a": 2}', "other")
+    outputs = [["a", "all", "Float"], ["n", None, "Integer"], ["t", None, "String"], ["x", None, "Float"]]
+    done = run_inline(tmp_path, text, outputs)
+    assert done.returncode == 0, done.stderr
+    found = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "files").iterdir()}
+    assert found == {"a": "0.5", "n": "3", "t": "größe", "x": "NaN"}
+    output = json.loads((tmp_path / "out" / "o.json").read_text())
+    metadata = output["artifacts"]["metrics"]["artifacts"][0]["metadata"]
+    assert metadata == {"all.a": 0.5, "other.a": 2, "n": 3, "x": "nan"}
+    assert "results" in output["artifacts"]
+
+
+@pytest.mark.parametrize(
+    ("text", "outputs", "code", "said"),
+    [
+        ("exit 7", [], 7, "exit code 7"),
+        ("kill -9 $$", [], 137, "exit code 137"),
+        ("exit 0", [["a", None, "Float"]], 70, "reported: nothing"),
+        (say('{"b": 1}'), [["a", None, "Float"]], 70, "reported: all: b"),
+        (say('{"a": 1}') + say('{"a": 2}', "k"), [["a", None, "Float"]], 70, "keys all, k"),
+        (say('{"a": "word"}'), [["a", None, "Float"]], 70, "declared as Float"),
+        (say('{"a": 1.5}'), [["a", None, "Integer"]], 70, "declared as Integer"),
+        ("echo nonsense > $TRANSLOAD_TRACKER_BASE/x.json", [["a", None, "Float"]], 70, "ended well, but"),
+    ],
+)
+def test_inline_failures(tmp_path: Path, text: str, outputs: list[list[Any]], code: int, said: str) -> None:
+    """What went wrong is one line, and the exit code is the program's where it failed itself."""
+    done = run_inline(tmp_path, text, outputs)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_inline_signal(tmp_path: Path, eventually: Any) -> None:
+    """A signal to the wrapper reaches the program, whose own end it is."""
+    from transload_kfp.command import inline_source
+
+    text = f"trap 'exit 9' TERM; : > {tmp_path}/up; while :; do sleep 0.1; done"
+    word = base64.b64encode(json.dumps({"argv": [["sh"], ["-c"], [text]], "env": {}, "outputs": []}).encode()).decode()
+    command = [sys.executable, "-I", "-c", inline_source(), word, "{}", str(tmp_path / "base")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    eventually(lambda: (tmp_path / "up").exists(), 60)
+    process.terminate()
+    assert process.wait(60) == 9
+
+
+def test_inline_values_and_variables(tmp_path: Path) -> None:
+    """Values of inputs arrive exactly, variables too."""
+    done = run_inline(tmp_path, 'printf "%s|" "$@" "$A"', [], ("a b", "{{$.x}}", "é\n"))
+    assert done.stdout == "a b|{{$.x}}|é\n|b|"
+
+
+def test_inline_of_a_missing_program(tmp_path: Path) -> None:
+    """A program that is not there is said, with the shell's exit code."""
+    from transload_kfp.command import inline_source
+
+    word = base64.b64encode(json.dumps({"argv": [["/no/such"]], "env": {}, "outputs": []}).encode()).decode()
+    command = [sys.executable, "-I", "-c", inline_source(), word, "{}", str(tmp_path / "base")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "/no/such" in done.stderr) == (127, True)

@@ -1,0 +1,43 @@
+"""The launcher passes the suite that every adapter must pass, as far as a host without a store can."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from transload.testing import AdapterConformance, ChildDriver
+from transload_kfp.states import STATES
+
+
+class KfpDriver(ChildDriver):
+    """Runs one launcher in a child process."""
+
+    entry = "kfp_driver:run"
+    environment: ClassVar[Mapping[str, str]] = {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    }
+
+
+class TestKfp(AdapterConformance):
+    """Every scenario, on the launcher."""
+
+    state_map = STATES
+    unknown_state = "RUNTIME_STATE_UNSPECIFIED"
+    cannot: ClassVar[Mapping[str, str]] = {
+        "test_new_generation_waits_for_the_old_app": "a new run has an app of its own, and knows of no other",
+        "test_app_vanishes_without_a_record_while_the_host_is_down": (
+            "a task keeps nothing of its own between two tries: what left no record never was"
+        ),
+        "test_retry_after_a_loss_is_a_new_attempt": (
+            "only a backend says which try it is (`KFP_RETRY_INDEX`), which the suite does not play"
+        ),
+        "test_restart_while_being_cancelled": "what somebody cancelled stays cancelled when the pod is started again",
+        "test_logs_resume_without_repeats": "each try has a log of its own, which begins at the beginning",
+    }
+
+    def make_driver(self, folder: Path, environment: Mapping[str, str]) -> KfpDriver:
+        """Return a driver of the launcher."""
+        return KfpDriver(folder, environment)

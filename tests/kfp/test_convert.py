@@ -1,0 +1,529 @@
+"""Apps become components: what goes in and out, what is refused, and how it is written down."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import apps  # pipeline functions have no "-> None": as a text, KFP takes it for an artifact
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kfp import compiler, components, dsl
+
+from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount, Workspace
+from transload_kfp import TaskSettings, component_from_app, component_spec_from_app, container_from_app
+from transload_kfp.command import inline_source
+from transload_kfp.inline import text_of
+
+GOLDEN = Path(__file__).with_name("golden")
+GOLDENS: dict[str, dict[str, Any]] = {
+    "bare": {"source": apps.bare(args=["hello wörld", "--x=1", "$HOME"])},
+    "train": {"source": apps.train, "results": {"accuracy": float, "final/steps": int, "note": str}},
+    "train-bare": {"source": apps.train, "args": {"epochs": 5}, "inputs": ["lr"], "artifacts": ["data"]},
+    "identified": {"source": apps.identified},
+    "tracked": {"source": apps.tracked},
+    "full": {"source": apps.full(), "inputs": {"mode": "args[--mode]", "level": "env[LEVEL]"}},
+}
+
+
+def compiled(pipeline: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Compile; return the pipeline spec, checked against its proto, and the platform spec."""
+    from google.protobuf import json_format
+    from kfp.pipeline_spec import pipeline_spec_pb2
+
+    compiler.Compiler().compile(pipeline, str(path))
+    documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    json_format.ParseDict(documents[0], pipeline_spec_pb2.PipelineSpec())  # refuses unknown fields
+    if len(documents) > 1:
+        json_format.ParseDict(documents[1], pipeline_spec_pb2.PlatformSpec())
+    return documents[0], documents[1] if len(documents) > 1 else {}
+
+
+def same_as_golden(name: str, text: str) -> None:
+    """Compare with the file that people have reviewed; ``WRITE_GOLDEN=1`` writes it."""
+    text = text.replace(json.dumps(inline_source())[1:-1], "<inline.py>")
+    text = text.replace(
+        "\n".join("      " + line if line else "" for line in inline_source().split("\n")), "      <inline.py>\n"
+    )
+    path = GOLDEN / f"{name}.yaml"
+    if os.environ.get("WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_component_yaml(name: str) -> None:
+    """The component YAML is the reviewed one, and the same whenever it is made."""
+    text = component_spec_from_app(**GOLDENS[name])
+    assert text == component_spec_from_app(**GOLDENS[name])
+    same_as_golden(name, text)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_function_and_yaml_agree(name: str, tmp_path: Path) -> None:
+    """The component object is what KFP loads from the YAML."""
+    made = component_from_app(**GOLDENS[name])
+    loaded = components.load_component_from_text(component_spec_from_app(**GOLDENS[name]))
+    first, _ = compiled(made, tmp_path / "a.yaml")
+    second, _ = compiled(loaded, tmp_path / "b.yaml")
+    assert first == second
+    assert made.component_spec == loaded.component_spec
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_pipeline_is_valid(name: str, tmp_path: Path) -> None:
+    """A pipeline with the component in it is a valid pipeline spec, and the reviewed one."""
+    made = component_from_app(**GOLDENS[name])
+    needed = {"train-bare": True}
+
+    @dsl.pipeline(name=f"of-{name}")
+    def pipeline():
+        arguments = {}
+        if needed.get(name):
+            arguments["data"] = dsl.importer(artifact_uri="s3://x/y", artifact_class=dsl.Artifact).output
+        made(**arguments)
+
+    spec, platform = compiled(pipeline, tmp_path / "pipeline.yaml")
+    spec.pop("sdkVersion")
+    for executor in spec["deploymentSpec"]["executors"].values():
+        command = executor.get("container", {}).get("command", [])
+        command[:] = ["<inline.py>" if word == inline_source() else word for word in command]
+    same_as_golden(f"{name}-pipeline", yaml.safe_dump_all([spec, platform], sort_keys=True, allow_unicode=True))
+
+
+# -- inputs
+
+
+def test_inputs_have_types_and_defaults() -> None:
+    """Arguments that can wait for run time become inputs, with their defaults; the others keep their values."""
+    spec = component_from_app(apps.train).component_spec
+    assert {name: (each.type, each.default) for name, each in spec.inputs.items()} == {
+        "lr": ("Float", 0.1),
+        "epochs": ("Integer", 3),
+        "note": ("String", "first"),
+        "data": ("String", ""),
+        "verbose": ("Boolean", False),
+    }
+    container = spec.implementation.container
+    assert container.image == "trainer:1"
+    assert "--lr={{$.inputs.parameters['lr']}}" in container.args
+
+
+def test_settled_arguments() -> None:
+    """What is settled now is decoded as always, and is no input."""
+    made = component_from_app(apps.train, args={"epochs": "7", "layers": [3, 4], "image": "i:2"}, inputs=["lr"])
+    container = made.component_spec.implementation.container
+    assert set(made.component_spec.inputs) == {"lr"}
+    assert container.image == "i:2"
+    assert container.args[-2:] == ["--layer=3", "--layer=4"]
+    assert container.args[container.args.index("--epochs") + 1] == "7"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"inputs": ["image"]}, ["'image'", "roles[0].image", "launcher_from_app"]),
+        ({"inputs": ["replicas"]}, ["'replicas'", "roles[0].num_replicas"]),
+        ({"inputs": ["layers"]}, ["'layers'", "list[int]"]),
+        ({"inputs": ["nothing"]}, ["'nothing'", "lr, epochs"]),
+        ({"args": {"nothing": 1}}, ["'nothing'"]),
+        ({"artifacts": ["lr"]}, ["'lr'", "must be a str"]),
+        ({"inputs": {"lr": "args[0]"}}, ["names of arguments"]),
+        ({"results": {"x": list}}, ["results['x']"]),
+        ({"results": {"metrics": float}}, ["results['metrics']", "taken"]),
+        ({"args": {"epochs": "many"}}, ["epochs", "'many'"]),
+    ],
+)
+def test_refused_inputs(more: dict[str, Any], words: list[str]) -> None:
+    """A wrong input, argument or result is one line that names it."""
+    with pytest.raises(SpecError) as caught:
+        component_from_app(apps.train, **more)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def leaky(n: int = 2, x: float = 0.5, s: str = "ab", flag: bool = False, kind: str = "sum") -> AppDef:
+    """Look at values.
+
+    Args:
+        n: a number
+        x: a number
+        s: a text
+        flag: yes or no
+        kind: how it looks
+    """
+    looks = {
+        "sum": lambda: str(n + 1),
+        "compare": lambda: "big" if x > 1 else "small",
+        "truth": lambda: "yes" if flag else "no",
+        "empty": lambda: s or "none",
+        "format": lambda: f"{x:.2f}",
+        "percent": lambda: "%d" % n,  # noqa: UP031
+        "range": lambda: " ".join("x" for _ in range(n)),
+        "upper": lambda: s.upper(),
+        "equal": lambda: "same" if s == "ab" else "other",
+        "length": lambda: str(len(s)),
+        "json": lambda: json.dumps({"n": n}),
+        "text": lambda: json.dumps(s),
+        "flag": lambda: json.dumps({"flag": flag}),
+        "slice": lambda: s[0],
+        "key": lambda: {2: "two"}.get(n, "none"),
+        "bare": lambda: f"{n} {x} {s} {flag}",
+    }
+    return AppDef("leaky", [Role("main", "img:1", entrypoint="run", args=[looks[kind]()])])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("sum", "n"),
+        ("compare", "x"),
+        ("truth", "flag"),
+        ("empty", "s"),
+        ("format", "x"),
+        ("percent", "n"),
+        ("range", "n"),
+        ("upper", "s"),
+        ("equal", "s"),
+        ("length", "s"),
+        ("json", "n"),
+        ("text", "s"),
+        ("slice", "s"),
+        ("key", "n"),
+    ],
+)
+def test_a_value_that_is_looked_at_is_no_input(kind: str, name: str) -> None:
+    """A function that computes with an argument would give the wrong app: by default the argument keeps its value."""
+    with pytest.raises(SpecError, match=f"'{name}' is known only when the pipeline runs"):
+        component_from_app(leaky, args={"kind": kind}, inputs=[name])
+    assert name not in (component_from_app(leaky, args={"kind": kind}).component_spec.inputs or {})
+
+
+def test_a_value_that_other_code_chokes_on_is_no_input() -> None:
+    """Where a library refuses a stand-in, the argument keeps its value too, and the others stay inputs."""
+    made = component_from_app(leaky, args={"kind": "flag"})
+    assert set(made.component_spec.inputs) == {"n", "x", "s"}
+    assert made.component_spec.implementation.container.args == ['{"flag": false}']
+
+
+def test_a_value_that_is_passed_on_is_an_input() -> None:
+    """Texts that are put together from inputs keep every one of them."""
+    made = component_from_app(leaky, args={"kind": "bare"})
+    (arg,) = made.component_spec.implementation.container.args
+    assert arg == " ".join(f"{{{{$.inputs.parameters['{name}']}}}}" for name in ("n", "x", "s", "flag"))
+
+
+def test_inputs_of_an_app() -> None:
+    """Chosen arguments and variables of a given app become inputs, with what stands there as defaults."""
+    app = AppDef("a", [Role("r", "i", entrypoint="run", args=["--lr", "0.5", "--n=3", "last"], env={"A": "true"})])
+    made = component_from_app(
+        app, inputs={"lr": ("args[--lr]", float), "n": ("args[--n]", int), "Last!": "args[3]", "flag": ("env[A]", bool)}
+    )
+    inputs = made.component_spec.inputs
+    assert {name: (each.type, each.default) for name, each in inputs.items()} == {
+        "lr": ("Float", 0.5),
+        "n": ("Integer", 3),
+        "last": ("String", "last"),
+        "flag": ("Boolean", True),
+    }
+    assert app.roles[0].args == ["--lr", "0.5", "--n=3", "last"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"x": "args[9]"}, "no such argument"),
+        ({"x": "env[NO]"}, "no such variable"),
+        ({"x": "image"}, "must be 'args"),
+        ({"x": ("args[0]", int)}, "is no int"),
+        ({"x": ("args[0]", list)}, "is no list"),
+        ({"x": ("args[0]", set)}, "must be str, int, float, bool, list or dict"),
+        ({"x": "args[0]", "y": "args[0]"}, "two inputs"),
+        (["x"], "mapping"),
+    ],
+)
+def test_refused_inputs_of_an_app(inputs: Any, words: str) -> None:
+    """A path that leads nowhere is refused by name."""
+    with pytest.raises(SpecError, match=words.replace("[", r"\[")):
+        component_from_app(apps.bare(args=["word"]), inputs=inputs)
+
+
+# -- names
+
+
+def test_names_do_not_collide() -> None:
+    """KFP drops letters that it does not know: names that differ stay different, and valid ones stay as they are."""
+    names = ["größe", "grüße", "Größe", "gr e", "gr.e", "a b", "a-b", "a_b", "A_B", "_x_", "1st", "class", "東京", "名"]
+    outputs = component_from_app(apps.bare(), results=dict.fromkeys(names, float)).component_spec.outputs
+    assert len(outputs) == len(names) + 2
+    assert "a_b" in outputs
+    made = [component_from_app(apps.bare(), name=name).name for name in ("größe", "grüße", "東京", "京東", "9lives")]
+    assert len(set(made)) == 5
+    assert all(name and name[0].isalpha() for name in made)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=8, unique=True))
+def test_any_names_are_made_valid(names: list[str]) -> None:
+    """Whatever the names, they become as many names that KFP leaves alone."""
+    from kfp.dsl.utils import maybe_rename_for_k8s, sanitize_input_name
+
+    from transload_kfp.names import component_name, port_names
+
+    made = port_names(names)
+    assert len(set(made.values())) == len(names)
+    assert all(sanitize_input_name(name) == name and name.isidentifier() for name in made.values())
+    assert all(maybe_rename_for_k8s(component_name(name)) == component_name(name) != "" for name in names)
+
+
+def test_two_components_of_one_name(tmp_path: Path) -> None:
+    """Apps whose names become the same text keep their own commands in one pipeline."""
+
+    @dsl.pipeline(name="both")
+    def pipeline():
+        component_from_app(apps.bare(args=["one"]), name="a.b")()
+        component_from_app(apps.bare(args=["two"]), name="a-b")()
+
+    spec, _ = compiled(pipeline, tmp_path / "p.yaml")
+    executors = spec["deploymentSpec"]["executors"].values()
+    assert sorted(each["container"]["args"][0] for each in executors) == ["one", "two"]
+
+
+# -- texts
+
+
+@pytest.mark.parametrize("text", apps.PLACEHOLDERS)
+def test_literal_placeholders_are_refused(text: str) -> None:
+    """What KFP would read as something else is refused where it would reach KFP, by field name."""
+    for app, path in (
+        (apps.bare(args=["x", text]), "args[1]"),
+        (apps.bare(program=text), "entrypoint"),
+        (AppDef("a", [Role("r", "i", entrypoint="run", env={"A": text})]), "env['A']"),
+    ):
+        with pytest.raises(UnsupportedFeature) as caught:
+            component_from_app(app)
+        assert path in str(caught.value)
+        assert caught.value.field == f"roles[0].{path}"
+
+
+@pytest.mark.parametrize("text", [*apps.PLACEHOLDERS, *apps.ODD])
+def test_encoded_arguments_survive(text: str) -> None:
+    """With results declared the command travels encoded, so that nothing on the way can read it."""
+    made = component_from_app(apps.bare(args=["x", text]), results={})
+    container = made.component_spec.implementation.container
+    spec = json.loads(base64.b64decode(container.command[3]))
+    assert ["".join(pieces) for pieces in spec["argv"]] == ["echo", "x", text]
+
+
+@pytest.mark.parametrize("text", apps.ODD)
+def test_odd_arguments_are_written_exactly(text: str) -> None:
+    """A text without meaning for KFP stands in the YAML as it is."""
+    loaded = components.load_component_from_text(component_spec_from_app(apps.bare(args=["x", text, "y"])))
+    assert loaded.component_spec.implementation.container.args == ["x", text, "y"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1, max_size=4))
+def test_any_text_survives_or_is_refused(words: list[str]) -> None:
+    """Whatever the arguments: they are passed on exactly, or refused by field name; encoded, always passed on."""
+    app = apps.bare(args=words)
+    spec = json.loads(base64.b64decode(made_args(app, results={})[0][3]))
+    assert [text_of(pieces, []) for pieces in spec["argv"]][1:] == words
+    field = None
+    try:
+        assert made_args(app)[1] == words
+    except UnsupportedFeature as exc:
+        field = exc.field
+    assert field is None or field.startswith("roles[0].args[")
+
+
+def made_args(app: AppDef, **more: Any) -> tuple[list[str], list[str]]:
+    """Return command and arguments of an app's component, as read from its YAML."""
+    loaded = components.load_component_from_text(component_spec_from_app(app, **more))
+    container = loaded.component_spec.implementation.container
+    return container.command, container.args
+
+
+def test_a_cluster_would_expand_its_own_variables() -> None:
+    """``$(NAME)`` of a variable of the role is a value to Kubernetes; of any other name it is text."""
+    role = Role("r", "i", entrypoint="run", args=["$(A) $(B)"], env={"A": "1"})
+    with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
+        component_from_app(AppDef("a", [role]))
+    role.env = {"C": "1"}
+    component_from_app(AppDef("a", [role]))
+
+
+def test_placeholder_in_a_default_is_refused() -> None:
+    """A default that looks like a placeholder would be replaced."""
+    app = apps.bare(args=["{{$.x}}"])
+    with pytest.raises(SpecError, match="default"):
+        component_from_app(app, inputs={"x": "args[0]"})
+
+
+def test_app_id_is_passed_as_whole_inputs(tmp_path: Path) -> None:
+    """What the run knows of itself reaches the command by inputs of their own, and the task is never cached."""
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        container_from_app(apps.identified)
+
+    spec, _ = compiled(pipeline, tmp_path / "p.yaml")
+    task = spec["root"]["dag"]["tasks"]["identified"]
+    constants = {name: each["runtimeValue"]["constant"] for name, each in task["inputs"]["parameters"].items()}
+    assert constants == {
+        "transload_job_id": "{{$.pipeline_job_uuid}}",
+        "transload_job_name": "{{$.pipeline_job_name}}",
+        "transload_task_name": "{{$.pipeline_task_name}}",
+    }
+    assert task["cachingOptions"] == {}
+
+
+# -- what cannot be
+
+
+def app_with(**fields: Any) -> AppDef:
+    """Return an app of one role with these fields."""
+    return AppDef("a", [Role("r", fields.pop("image", "i"), entrypoint="run", **fields)])
+
+
+@pytest.mark.parametrize(
+    ("app", "path"),
+    [
+        (AppDef("a", [Role("r", "i", entrypoint="x"), Role("s", "i", entrypoint="x")]), "roles"),
+        (app_with(num_replicas=2), "roles[0].num_replicas"),
+        (app_with(min_replicas=0), "roles[0].min_replicas"),
+        (app_with(port_map={"http": 80}), "roles[0].port_map"),
+        (app_with(mounts=[BindMount("/a", "/b")]), "roles[0].mounts[0]"),
+        (app_with(mounts=[VolumeMount("a", "/b"), DeviceMount("/dev/x", "/dev/x")]), "roles[0].mounts[1]"),
+        (app_with(mounts=[VolumeMount("a", "/b", read_only=True)]), "roles[0].mounts[0].read_only"),
+        (app_with(workspace=Workspace({"/tmp": ""})), "roles[0].workspace"),
+        (app_with(secrets={"A": "env:B"}), "roles[0].secrets['A']"),
+        (app_with(secrets={"A": "k8s:B"}), "roles[0].secrets['A']"),
+        (app_with(resource=Resource(1, 1, 1, devices={"x/y": 1})), "roles[0].resource.devices"),
+        (AppDef("a", [Role("r", "i", entrypoint="x", max_retries=1)], timeout=5), "timeout"),
+    ],
+)
+def test_refused_by_field(app: AppDef, path: str) -> None:
+    """What one container cannot be is refused by the field's path, and the launcher is named."""
+    with pytest.raises(UnsupportedFeature) as caught:
+        component_from_app(app)
+    assert caught.value.field == path
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "launcher_from_app" in str(caught.value)
+
+
+@pytest.mark.parametrize("image", ["", "/folder", "./folder", "<MISSING>"])
+def test_a_folder_is_no_image(image: str) -> None:
+    """A local folder cannot be run by a cluster."""
+    with pytest.raises(SpecError, match=r"roles\[0\].image"):
+        component_from_app(app_with(image=image))
+
+
+# -- settings
+
+
+def test_settings_reach_the_task(tmp_path: Path) -> None:
+    """Resources, retries, mounts, secrets, labels, placement, caching and the name are the task's."""
+    made = component_from_app(
+        apps.full(), retries=2, backoff=30, caching=False, display_name="Full!", env={"MORE": "1"}, labels={"x": "y"}
+    )
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made()
+
+    spec, platform = compiled(pipeline, tmp_path / "p.yaml")
+    container = spec["deploymentSpec"]["executors"]["exec-full"]["container"]
+    resources = container["resources"]
+    assert (resources["resourceCpuLimit"], resources["resourceMemoryRequest"]) == ("2500m", "4096M")
+    assert resources["accelerator"]["resourceType"] == "nvidia.com/gpu"
+    assert {each["name"]: each["value"] for each in container["env"]} == {"LEVEL": "info", "MORE": "1"}
+    task = spec["root"]["dag"]["tasks"]["full"]
+    assert task["retryPolicy"]["maxRetryCount"] == 2
+    assert task["retryPolicy"]["backoffDuration"] == "30s"
+    assert (task["taskInfo"]["name"], task["cachingOptions"]) == ("Full!", {})
+    pod = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-full"]
+    assert pod["podMetadata"]["labels"] == {"team": "vision", "owner": "me", "x": "y"}
+    assert pod["podMetadata"]["annotations"] == {"note": "any text – at all"}
+    assert pod["nodeSelector"]["labels"] == {"disk": "ssd", "node.kubernetes.io/instance-type": "p4"}
+    assert pod["pvcMount"][0]["mountPath"] == "/data"
+    assert pod["secretAsEnv"][0]["keyToEnv"] == [{"envVar": "TOKEN", "secretKey": "token"}]
+    assert pod["tolerations"][0]["key"] == "gpu"
+
+
+def test_time_limit(tmp_path: Path) -> None:
+    """An app's time limit is the pod's."""
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        container_from_app(AppDef("a", [Role("r", "i", entrypoint="x")], timeout=1.5))
+
+    _, platform = compiled(pipeline, tmp_path / "p.yaml")
+    pod = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-a"]
+    assert int(pod["activeDeadlineSeconds"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "words"),
+    [
+        ({"retry": 1}, "retries"),
+        ({"retries": -1}, "retries=-1"),
+        ({"labels": {"a b": "c"}}, "labels"),
+        ({"labels": {"a": "c d"}}, "labels"),
+        ({"env": {"A": 1}}, "env"),
+    ],
+)
+def test_refused_settings(given_settings: dict[str, Any], words: str) -> None:
+    """A wrong setting is refused by name before anything is compiled."""
+    with pytest.raises(ConfigError, match=words):
+        component_from_app(apps.bare(), **given_settings)
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"kfp.label": {}}, {"kfp.labels": []}, {"kfp.tolerations": {}}, {"kfp.node_selector": "x"}]
+)
+def test_refused_metadata(metadata: dict[str, Any]) -> None:
+    """Metadata that is meant for this adapter and makes no sense is refused by name."""
+    with pytest.raises(SpecError, match=r"roles\[0\].metadata"):
+        component_from_app(app_with(metadata=metadata))
+
+
+def test_settings_of_nothing() -> None:
+    """Settings that are not given change nothing."""
+    assert TaskSettings().updated(cpu=None) == TaskSettings()
+
+
+def test_original_names_in_calls(tmp_path: Path) -> None:
+    """Arguments are given under the component function's own names, also where KFP needs another."""
+
+    def camel(batchSize: int = 1) -> AppDef:
+        """Run.
+
+        Args:
+            batchSize: how many
+        """
+        return AppDef("camel", [Role("r", "i", entrypoint="run", args=[f"--batch={batchSize}"])])
+
+    made = component_from_app(camel)
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made(batchSize=4)
+
+    spec, _ = compiled(pipeline, tmp_path / "p.yaml")
+    assert spec["root"]["dag"]["tasks"]["camel"]["inputs"]["parameters"]["batchsize"]["runtimeValue"]["constant"] == 4
+
+
+def test_nothing_warns(tmp_path: Path) -> None:
+    """Converting and compiling is quiet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(component_from_app(apps.train, results={"accuracy": float}), tmp_path / "c.yaml")

@@ -1,0 +1,25 @@
+"""The page says what the code does: tables of states, exceptions to the suite, exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import test_conformance
+
+from transload_kfp import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "kfp.md").read_text(encoding="utf-8")
+
+
+def test_tables() -> None:
+    """The tables in the page are those of the code."""
+    assert STATES.markdown() in PAGE
+    assert test_conformance.TestKfp.render_exceptions() in PAGE
+
+
+def test_exit_codes() -> None:
+    """The exit codes in the page are the launcher's."""
+    from transload_kfp.launcher import EXIT_DETACHED, EXIT_FAILED, EXIT_NO_RESULT, EXIT_WRONG
+
+    for code in (EXIT_CANCELLED, EXIT_UNKNOWN, EXIT_DETACHED, EXIT_FAILED, EXIT_NO_RESULT, EXIT_WRONG):
+        assert f"| {code}" in PAGE or f"({code}:" in PAGE or f"; {code} " in PAGE or f" {code} says" in PAGE

@@ -1,0 +1,415 @@
+"""The launcher for real: apps of several roles and replicas, submitted by a task, killed, started again."""
+
+# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as types.
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import launched
+import pytest
+from kfp import dsl, local
+from test_convert import compiled
+
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import host_runner
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, Role
+from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
+from transload_kfp.fields import set_field
+from transload_kfp.launch_spec import LaunchSpec
+from transload_kfp.launcher import LaunchFailed, Place, run_launch
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:.*no effect in the current local runner:UserWarning"),
+]
+PYTHON: dict[str, Any] = {"form": "python", "image": "python:3.11"}
+
+
+@pytest.fixture
+def subprocess_kfp(local_kfp: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """KFP's subprocess runner; its tasks find these tests' modules and this environment's programs."""
+    found = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
+    folder: Path = local_kfp(local.SubprocessRunner(use_venv=False))
+    return folder
+
+
+@pytest.fixture
+def in_process(transload_home: Path) -> Iterator[None]:
+    """For tests that run a launcher in this process: its runner is closed afterwards."""
+    yield
+    host_runner("kfp").close()
+
+
+# -- through pipelines
+
+
+def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two roles of two replicas by the local scheduler; logs and results come back, the upstream is its parent."""
+    decide = launcher_from_app(
+        launched.group,
+        name="decide",
+        args={"image": "/tmp", "words": ["one"], "replicas": 1},
+        results={"size": int},
+        **PYTHON,
+    )
+    made = launcher_from_app(
+        launched.group,
+        scheduler="local",
+        args={"image": "/tmp"},
+        results={"left-1/who": str, "right-0/size": int},
+        **PYTHON,
+    )
+
+    @dsl.pipeline(name="p")
+    def pipeline(replicas: int = 2) -> str:
+        first = decide()
+        second = made(replicas=replicas, parent_run_id=first.outputs["handle"])
+        return second.outputs["left_1_who"]
+
+    assert pipeline().outputs["Output"] == "left-1"
+    shown = capfd.readouterr().out
+    for name in ("left", "right"):
+        for k in range(2):
+            assert f"{name}/{k} I am {name}-{k}" in shown
+    (folder,) = subprocess_kfp.iterdir()
+    (task,) = folder.glob("*group*")
+    assert sorted(path.name for path in (task / "results").glob("*.json")) == [
+        "left-0.json",
+        "left-1.json",
+        "right-0.json",
+        "right-1.json",
+    ]
+    output = json.loads((task / "executor_output.json").read_text())
+    assert output["parameterValues"]["right_0_size"] == 2
+
+
+@pytest.mark.engine("docker")
+def test_two_roles_of_two_by_docker(
+    engine: Any, image: str, subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The same app as containers: nothing but the scheduler's name changes, and an upstream's output is its image."""
+    made = launcher_from_app(
+        launched.group, scheduler="docker", results={"left-1/who": str, "right-0/size": int}, inherit_env=True, **PYTHON
+    )
+
+    @dsl.pipeline(name="p")
+    def pipeline(image: str) -> int:
+        return made(image=image).outputs["right_0_size"]
+
+    assert pipeline(image=image).outputs["Output"] == 2
+    shown = capfd.readouterr().out
+    for role in ("left", "right"):
+        for k in range(2):
+            assert f"{role}/{k} I am {role}-{k}" in shown
+    with Runner("kfp") as runner:
+        (row,) = runner.list("docker")
+        status = runner.status(row.app_handle)
+        assert status is not None and status.state is AppState.SUCCEEDED
+        assert sorted((role.role, len(role.replicas)) for role in status.roles) == [("left", 2), ("right", 2)]
+        runner.delete(row.app_handle)
+
+
+@pytest.mark.engine("docker")
+def test_container_form(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """The launcher as a container component, in a container: it submits to the local scheduler that is in there."""
+    app = launched.group("/tmp", replicas=2)
+    made = launcher_from_app(
+        app,
+        scheduler="local",
+        inputs={"replicas": "roles[right].num_replicas", "name": "roles[left].args[3]"},
+        results={"right-2/who": str, "left-0/size": int},
+        image=image,
+    )
+
+    @dsl.pipeline(name="p")
+    def pipeline(replicas: int = 3) -> str:
+        task = made(replicas=replicas)
+        return task.outputs["right_2_who"]
+
+    assert pipeline().outputs["Output"] == "right-2"
+    shown = capfd.readouterr().out
+    assert "right/2 I am right-2" in shown
+    (folder,) = docker_kfp.iterdir()
+    assert len(list((folder / "group" / "results").glob("*.json"))) == 5
+
+
+def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A failed app fails the run; replica, exit code and last lines are in the task's log."""
+    made = launcher_from_app(launched.failing, **PYTHON)
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made(code=5)
+
+    with pytest.raises(RuntimeError, match="FAILURE"):
+        pipeline()
+    shown = capfd.readouterr().out
+    assert "main/0 exit code 5" in shown
+    assert "last words" in shown
+    assert "Traceback" not in shown
+
+
+# -- a launcher's process
+
+
+def start(tmp_path: Path, source: Any, place: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    """Start the container form as a container would, with KFP's executor input."""
+    args = {"folder": str(tmp_path)}
+    results = options.pop("results", None)
+    made = launcher_from_app(source, args=args, scheduler="local", results=results, options=options)
+    command = made.component_spec.implementation.container.command
+    named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0", **(place or {})}
+    request = {
+        "inputs": {"parameterValues": {f"transload_{name}": value for name, value in named.items()}},
+        "outputs": {
+            "outputFile": str(tmp_path / "out" / "executor_output.json"),
+            "artifacts": {name: {"artifacts": [{"name": name, "uri": name}]} for name in ("results", "metrics")},
+        },
+    }
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    return subprocess.Popen(
+        [sys.executable, *command[1:], json.dumps(request), str(tmp_path / "out" / "results")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def starts(tmp_path: Path) -> int:
+    """Return how often the app was started."""
+    path = tmp_path / "starts"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
+    """SIGTERM ends the app and the launcher exits 75; started again it exits 75 again and submits nothing."""
+    process = start(tmp_path, launched.waiting)
+    eventually(lambda: starts(tmp_path) == 1, 60)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == EXIT_CANCELLED, said
+    assert "SIGTERM" in said and "CANCELLED" in said
+    again = start(tmp_path, launched.waiting)
+    _, said = again.communicate(timeout=60)
+    assert again.returncode == EXIT_CANCELLED, said
+    assert starts(tmp_path) == 1
+
+
+def test_cancelled_by_somebody_else(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
+    """An app that somebody cancels ends its launcher with 75, and a restarted one too."""
+    process = start(tmp_path, launched.waiting)
+    eventually(lambda: starts(tmp_path) == 1, 60)
+    with Runner("test") as runner:
+        (row,) = runner.list("local")
+        runner.cancel(row.app_handle)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == EXIT_CANCELLED, said
+    again = start(tmp_path, launched.waiting)
+    assert again.wait(60) == EXIT_CANCELLED
+    again.communicate()
+    assert starts(tmp_path) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_started_again_is_one_job(tmp_path: Path, transload_home: Path, eventually: Any, number: int) -> None:
+    """A launcher that is killed, or evicted with on_kill=detach, finds its app again: one job, one result."""
+    detach = {"on_kill": "detach"} if number == signal.SIGTERM else {}
+    process = start(tmp_path, launched.once, results={"done": int}, **detach)
+    eventually(lambda: starts(tmp_path) == 1, 60)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), said
+    again = start(tmp_path, launched.once, results={"done": int}, **detach)
+    assert again.stderr is not None
+    assert "attached to local://" in again.stderr.readline()
+    (tmp_path / "go").touch()
+    _, said = again.communicate(timeout=60)
+    assert again.returncode == 0, said
+    assert starts(tmp_path) == 1
+    output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
+    assert output["parameterValues"]["done"] == 1
+    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"done": 1}
+    assert (tmp_path / "out" / "results" / "all.json").exists()
+
+
+def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
+    """KFP's own retry of a task whose app has failed is a new attempt; with retries_by=scheduler it is not."""
+    text = f'echo run >> "{tmp_path}/starts"; exit 4'
+    app = AppDef("bad", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
+    for options, count in (({}, 2), ({"retries_by": "scheduler"}, 1)):
+        (tmp_path / "starts").unlink(missing_ok=True)
+        made = launcher_from_app(app, scheduler="local", options=options)
+        spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+        place = Place("1", str(count), "t")
+        for _ in range(2):
+            with pytest.raises(LaunchFailed) as caught:
+                run_launch(spec, {}, place)
+            assert caught.value.code == 1
+        assert starts(tmp_path) == count
+
+
+# -- identity
+
+
+def test_identity() -> None:
+    """The app's id follows from run, task, call, arguments and the user's key; the same for every try."""
+    place = {"job_id": "1", "job_name": "n", "task_name": "train", "path": "p/0", "key": ""}
+    base = Place(**place).identity("app", {"lr": 0.1})
+    assert base == Place(**place).identity("app", {"lr": 0.1})
+    others = [
+        Place(**{**place, name: "other"}).identity("app", {"lr": 0.1}).app_id(0)
+        for name in ("job_id", "job_name", "task_name", "path", "key")
+    ]
+    others.append(Place(**place).identity("app", {"lr": 0.2}).app_id(0))
+    assert len({base.app_id(0), *others}) == 7
+    assert base.app_id(0).startswith("kfp-train-")
+
+
+def test_calls_and_loops_are_told_apart(tmp_path: Path) -> None:
+    """Two calls of one component have different paths; a key is the user's."""
+    made = launcher_from_app(launched.failing)
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made(code=1)
+        made(code=1)
+        with dsl.ParallelFor(["a", "b"]) as item:
+            made(code=1, key=item)
+
+    spec, _ = compiled(pipeline, tmp_path / "p.yaml")
+    tasks = spec["root"]["dag"]["tasks"]
+    paths = [
+        task["inputs"]["parameters"]["transload_path"]["runtimeValue"]["constant"]
+        for task in tasks.values()
+        if "transload_path" in task.get("inputs", {}).get("parameters", {})
+    ]
+    assert len(paths) == len(set(paths)) == 2
+
+
+# -- forms, inputs, dry-run
+
+
+@pytest.mark.parametrize("form", ["python", "container"])
+def test_both_forms_have_one_interface(form: str, tmp_path: Path) -> None:
+    """Inputs and outputs do not depend on the form, and both compile to valid pipelines."""
+    made = launcher_from_app(launched.group, results={"left/who": str}, form=form, image="python:3.11", retries=2)
+    spec = made.component_spec
+    assert {name: (each.type, each.optional) for name, each in spec.inputs.items()} == {
+        "image": ("String", False),
+        "replicas": ("Integer", True),
+        "cpu": ("Float", True),
+        "words": ("List", True),
+        "transload_job_id": ("String", False),
+        "transload_job_name": ("String", False),
+        "transload_task_name": ("String", False),
+        "transload_path": ("String", False),
+        "transload_key": ("String", True),
+        "parent_run_id": ("String", True),
+    }
+    assert set(spec.outputs) == {"handle", "left_who", "results", "metrics"}
+
+    @dsl.pipeline(name="p")
+    def pipeline(image: str = "x"):
+        made(image=image, words=["a"])
+
+    compiled_spec, _ = compiled(pipeline, tmp_path / "p.yaml")
+    (task,) = compiled_spec["root"]["dag"]["tasks"].values()
+    assert task["retryPolicy"]["maxRetryCount"] == 2
+
+
+def test_arguments_reach_the_app() -> None:
+    """Values come as KFP has them: whole numbers as floats, lists of them too; what was not given keeps its default."""
+    made = launcher_from_app(launched.group, args={"cpu": 0.5})
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    app = spec.launch_with({"image": "i", "replicas": 3.0, "words": ["a", "b"]}).build()
+    assert [(role.name, role.num_replicas, role.resource.cpu) for role in app.roles] == [("a", 3, 0.5), ("b", 3, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "got"),
+    [
+        ("roles[b].num_replicas", 3.0, lambda app: app.roles[1].num_replicas == 3),
+        ("roles[0].image", "j", lambda app: app.roles[0].image == "j"),
+        ("roles[a].resource.cpu", 2, lambda app: app.roles[0].resource.cpu == 2),
+        ("roles[a].args[--n]", 7, lambda app: app.roles[0].args == ["--n=7", "x"]),
+        ("roles[a].args[1]", "y", lambda app: app.roles[0].args == ["--n=1", "y"]),
+        ("roles[b].env[A]", "z", lambda app: app.roles[1].env == {"A": "z"}),
+    ],
+)
+def test_fields(path: str, value: Any, got: Any) -> None:
+    """An input sets a field of an app by its path."""
+    app = AppDef(
+        "x",
+        [Role("a", "i", entrypoint="run", args=["--n=1", "x"]), Role("b", "i", entrypoint="run", env={"A": "b"})],
+    )
+    set_field(app, path, value)
+    assert got(app)
+
+
+@pytest.mark.parametrize(
+    "path", ["num_replicas", "roles[c].image", "roles[a].args[9]", "roles[a].env[B]", "roles", "x"]
+)
+def test_refused_fields(path: str) -> None:
+    """A path that leads nowhere is refused when converting, by the input's name."""
+    app = AppDef("x", [Role("a", "i", entrypoint="run"), Role("b", "i", entrypoint="run")])
+    with pytest.raises(SpecError, match="inputs\\['it'\\]"):
+        launcher_from_app(app, inputs={"it": path})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"form": "other"}, ConfigError, "form"),
+        ({"options": {"on_kill": "pause"}}, ConfigError, "on_kill"),
+        ({"args": {"nothing": 1}}, SpecError, "'nothing'"),
+        ({"inputs": []}, SpecError, "missing: image"),
+        ({"results": {"handle": str}}, SpecError, "handle"),
+        ({"retry": 3}, ConfigError, "retries"),
+    ],
+)
+def test_refused_options(options: dict[str, Any], error: type[Exception], words: str) -> None:
+    """A wrong option is one line, before anything is compiled."""
+    with pytest.raises(error, match=words):
+        launcher_from_app(launched.group, **options)
+
+
+def test_a_function_that_cannot_be_found_again() -> None:
+    """A launcher imports its component in another process: a closure is refused."""
+
+    def inner() -> AppDef:
+        """Do nothing."""
+        return AppDef("x", [Role("r", "i", entrypoint="run")])
+
+    with pytest.raises(SpecError, match="function of a module"):
+        launcher_from_app(inner)
+
+
+def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A dry-run shows what would be submitted, from here and from inside a task, and submits nothing."""
+    shown = dry_run_launcher(launched.group, scheduler="local", arguments={"image": "/tmp", "replicas": 3})
+    with pytest.raises(ConfigError, match="retries"):
+        dry_run_launcher(launched.group, retry=1)
+    assert "role left: 3 replica" in shown and "right-2" not in shown.splitlines()[0]
+    made = launcher_from_app(launched.waiting, args={"folder": str(tmp_path)}, scheduler="local", dry_run=True)
+    assert set(made.component_spec.outputs) == {"results", "metrics"}
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    run_launch(spec, {}, Place())
+    assert "role main" in capfd.readouterr().out
+    with Runner("test") as runner:
+        assert runner.list("local") == []
+
+
+def test_the_launcher_needs_no_kfp() -> None:
+    """The container form imports no KFP at run time: its image need not have it."""
+    code = "import sys, transload_kfp.launcher, transload_kfp.search_steps; print('kfp' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"

@@ -1,0 +1,212 @@
+"""Runs on a backend: against a stub of the v2beta1 REST contract, for there is no backend to be had here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apps
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stub_backend import StubBackend, stub_backend, task
+
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadTimeout
+from transload.pipelines import StateUnknown
+from transload.specs import AppState
+from transload_kfp import (
+    FINAL_STATES,
+    STATES,
+    cancel_run,
+    component_from_app,
+    describe_run,
+    pipeline_text,
+    wait_for_run,
+)
+from transload_kfp.pipeline import pipeline_from_component
+
+pytestmark = pytest.mark.filterwarnings("ignore:This client only works with Kubeflow Pipeline:FutureWarning")
+
+
+@pytest.fixture
+def backend() -> Iterator[StubBackend]:
+    """The stub."""
+    with stub_backend() as made:
+        yield made
+
+
+@pytest.fixture
+def client(backend: StubBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """KFP's own client on the stub."""
+    import kfp
+
+    monkeypatch.setenv("HOME", str(tmp_path))  # it keeps settings there
+    made = kfp.Client(host=backend.host)
+    yield made
+    for api in (made._run_api, made._healthz_api):
+        api.api_client.rest_client.pool_manager.clear()
+
+
+# -- tables
+
+
+def test_tables_are_total() -> None:
+    """Every state of both worlds has a value in the other; what ended there has ended here."""
+    from kfp_server_api import V2beta1RuntimeState
+
+    words = V2beta1RuntimeState.allowable_values
+    assert set(STATES) == set(AppState)
+    assert set(STATES.values()) <= set(words)
+    ended = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}
+    for word in words:
+        state = STATES.to_app(word)
+        assert (state in (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)) == (word in ended), word
+    assert STATES.to_app("CANCELED") is AppState.CANCELLED
+    assert STATES.to_app("RUNTIME_STATE_UNSPECIFIED") is AppState.UNKNOWN
+
+
+@given(st.sampled_from(list(AppState)))
+def test_there_and_back(state: AppState) -> None:
+    """What has ended, runs or is not known is the same after a way there and back; what waits, waits."""
+    waiting = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING)
+    assert STATES.to_app(STATES[state]) is (AppState.PENDING if state in waiting else state)
+
+
+def test_final_status_table() -> None:
+    """A task's final status is one of three, each with its AppState."""
+    assert set(FINAL_STATES) == set(AppState)
+    assert {FINAL_STATES.to_app(word) for word in ("SUCCEEDED", "FAILED", "CANCELLED")} == {
+        AppState.SUCCEEDED,
+        AppState.FAILED,
+        AppState.CANCELLED,
+    }
+    assert all(
+        FINAL_STATES.to_app(FINAL_STATES[s]) is s for s in AppState if s.name in ("SUCCEEDED", "FAILED", "CANCELLED")
+    )
+
+
+def test_a_word_of_a_later_version(backend: StubBackend, client: Any) -> None:
+    """A state that this version has not heard of is UNKNOWN, not an error."""
+    backend.put("r", "PONDERING")
+    seen = describe_run(client, "r")
+    assert (seen.state, seen.runtime_state) == (AppState.UNKNOWN, "PONDERING")
+
+
+# -- describe
+
+
+@pytest.mark.parametrize("word", [*STATES._reverse, None])
+def test_describe_every_state(backend: StubBackend, client: Any, word: str | None) -> None:
+    """Every RuntimeState of a run and of a task is read."""
+    backend.put("r", word, [task("a", word or "RUNTIME_STATE_UNSPECIFIED")])
+    seen = describe_run(client, "r")
+    expected = STATES.to_app(word or "RUNTIME_STATE_UNSPECIFIED")
+    assert (seen.state, seen.tasks["a"].state) == (expected, expected)
+    assert seen.status.cancel_requested == (word in ("CANCELING", "CANCELED"))
+    assert seen.is_terminal() == (word in ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"))
+
+
+def test_describe_tasks(backend: StubBackend, client: Any) -> None:
+    """Tasks have paths, messages, times, tries and pods; equal names are numbered."""
+    history = [{"state": state, "update_time": "2026-01-02T03:04:05Z"} for state in ("RUNNING", "FAILED", "RUNNING")]
+    backend.put(
+        "r",
+        "FAILED",
+        [
+            task("loop", "FAILED", task_id="1"),
+            task("train", "FAILED", task_id="2", parent_task_id="1", error={"code": 3, "message": "out of\nmemory"}),
+            task("train", "RUNNING", task_id="3", parent_task_id="1", state_history=history, pod_name="pod-3"),
+        ],
+        error={"code": 3, "message": "a task failed"},
+    )
+    seen = describe_run(client, "r")
+    assert set(seen.tasks) == {"loop", "loop/train", "loop/train#2"}
+    assert (seen.name, seen.msg) == ("a run", "a task failed")
+    assert seen.tasks["loop/train"].msg == "out of memory"
+    (role,) = seen.tasks["loop/train#2"].roles
+    assert (role.replicas[0].restarts, role.replicas[0].hostname, role.replicas[0].end_time) == (1, "pod-3", None)
+    assert len(seen.status.roles) == 3
+
+
+def test_describe_of_nothing(backend: StubBackend, client: Any) -> None:
+    """A run that does not exist is said to."""
+    with pytest.raises(AppNotFound, match="nobody"):
+        describe_run(client, "nobody")
+    backend.failures = [500]
+    with pytest.raises(SchedulerUnavailable, match="500"):
+        describe_run(client, "nobody")
+
+
+# -- wait
+
+
+@pytest.mark.parametrize("word", ["SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"])
+def test_wait_for_every_end(backend: StubBackend, client: Any, word: str) -> None:
+    """A wait ends with the run, cancelled ones too, and tells each change on the way."""
+    backend.put("r", "PENDING")
+    seen: list[str] = []
+
+    def go_on(run: Any) -> None:
+        seen.append(run.runtime_state)
+        if run.runtime_state == "PENDING":
+            backend.put("r", "RUNNING", [task("a", "RUNNING")])
+        elif run.runtime_state == "RUNNING":
+            backend.failures = [503, 500]
+            backend.put("r", word, [task("a", word)])
+
+    end = wait_for_run(client, "r", 60, poll_interval=0.05, on_change=go_on)
+    assert seen == ["PENDING", "RUNNING", word]
+    assert end.state is STATES.to_app(word)
+    assert end.tasks["a"].state is STATES.to_app(word)
+
+
+def test_wait_runs_out(backend: StubBackend, client: Any) -> None:
+    """Time that runs out is said with the state that the run was in; the run goes on."""
+    backend.put("r", "RUNNING")
+    with pytest.raises(TransloadTimeout, match=r"RUNNING.*goes on"):
+        wait_for_run(client, "r", 0.3, poll_interval=0.05)
+    with pytest.raises(ConfigError, match="poll_interval"):
+        wait_for_run(client, "r", poll_interval=0)
+    assert not any("terminate" in path for _, path in backend.calls)
+
+
+def test_patience(backend: StubBackend, client: Any) -> None:
+    """A backend that is out of reach, or does not know, for longer than patience is a failure of its own."""
+    backend.put("r", "RUNTIME_STATE_UNSPECIFIED")
+    with pytest.raises(StateUnknown, match="unknown"):
+        wait_for_run(client, "r", 60, poll_interval=0.05, patience=0.2)
+    backend.failures = [503] * 10_000
+    with pytest.raises(StateUnknown, match="503"):
+        wait_for_run(client, "r", 60, poll_interval=0.05, patience=0.2)
+
+
+def test_cancel(backend: StubBackend, client: Any) -> None:
+    """A run is asked to end; one that has ended is left alone."""
+    backend.put("r", "RUNNING")
+    cancel_run(client, "r")
+    assert describe_run(client, "r").runtime_state == "CANCELING"
+    waiter: list[Any] = []
+    thread = threading.Thread(target=lambda: waiter.append(wait_for_run(client, "r", 60, poll_interval=0.05)))
+    thread.start()
+    backend.put("r", "CANCELED")
+    thread.join(60)
+    assert waiter[0].state is AppState.CANCELLED
+    before = len(backend.calls)
+    cancel_run(client, "r")
+    assert not any("terminate" in path for _, path in backend.calls[before:])
+    with pytest.raises(AppNotFound):
+        cancel_run(client, "nobody")
+
+
+def test_from_app_to_run(backend: StubBackend, client: Any, tmp_path: Path) -> None:
+    """KFP's own client submits what was compiled; the run is found, listed and waited for."""
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(pipeline_text(pipeline_from_component(component_from_app(apps.train))))
+    made = client.create_run_from_pipeline_package(str(path), arguments={"lr": 0.5}, experiment_id="e", run_name="mine")
+    assert [run.run_id for run in client.list_runs().runs] == [made.run_id]
+    assert describe_run(client, made.run_id).state is AppState.PENDING
+    assert backend.runs[made.run_id]["runtime_config"]["parameters"] == {"lr": 0.5}
+    backend.runs[made.run_id]["state"] = "SUCCEEDED"
+    assert wait_for_run(client, made.run_id, 60).state is AppState.SUCCEEDED

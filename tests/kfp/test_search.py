@@ -1,0 +1,170 @@
+"""Searches as pipelines and as one task, run for real by KFP's local runner."""
+
+# No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as types.
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import search_jobs
+from kfp import dsl, local
+from test_convert import compiled
+
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import Objective, Parameter, Search, SearchLedger, get_adapter, host_runner
+from transload.runner import Runner
+from transload.runtime.tracking import FsspecResultTracker
+from transload.specs import AppState
+from transload_kfp import EXIT_CANCELLED, search_component, search_pipeline
+from transload_kfp.search_steps import Steps, encode_search
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:.*no effect in the current local runner:UserWarning"),
+]
+IMAGE = "python:3.11"
+
+
+@pytest.fixture
+def run_kfp(local_kfp: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """KFP's subprocess runner, whose tasks find these tests' modules."""
+    found = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
+    folder: Path = local_kfp(local.SubprocessRunner(use_venv=False))
+    return folder
+
+
+def search(folder: Path, trials: int = 4, parallelism: int = 2, bad: int = -1) -> Search:
+    """Return a search for the parabola's lowest point."""
+    return Search(
+        search_jobs.parabola,
+        [Parameter("x", "float", -2, 4)],
+        Objective("loss"),
+        trials=trials,
+        parallelism=parallelism,
+        seed=3,
+        constants={"bad": bad, "folder": str(folder)},
+        scheduler="local",
+    )
+
+
+def starts(folder: Path) -> list[int]:
+    """Return the numbers of the trials that were started."""
+    return sorted(int(line) for line in (folder / "starts").read_text().split())
+
+
+def test_rounds_as_a_pipeline(run_kfp: Path, tmp_path: Path) -> None:
+    """Each trial is a task; a failed one is no failure of the search; the best is the pipeline's output."""
+    base = tmp_path / "base"
+    found = json.loads(search_pipeline(search(tmp_path, bad=1), str(base), image=IMAGE)().outputs["Output"])
+    assert starts(tmp_path) == [0, 1, 2, 3]
+    (own,) = base.iterdir()
+    ledger = SearchLedger(search(tmp_path, bad=1), str(own))
+    summary = ledger.summary()
+    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "FAILED", "SUCCEEDED", "SUCCEEDED"]
+    values = {row["index"]: row["value"] for row in summary["trials"] if row["value"] is not None}
+    assert found["value"] == min(values.values())
+    assert found["value"] == pytest.approx((found["parameters"]["x"] - 1) ** 2)
+    assert FsspecResultTracker(str(own))["best"]["trial"] == found["index"]
+    tasks = list(run_kfp.glob("*/for-loop-*-iteration-*/run-trial*"))
+    assert len(tasks) == 4
+
+
+def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
+    """The launcher form runs all rounds in one task; going on with a search runs what is new only."""
+    base = tmp_path / "base"
+    short = search_component(search(tmp_path, trials=3), str(base), own=False, image=IMAGE)
+    longer = search_component(search(tmp_path, trials=5), str(base), own=False, image=IMAGE)
+
+    @dsl.pipeline(name="p")
+    def pipeline() -> str:
+        first = short()
+        return longer().after(first).outputs["best"]
+
+    found = json.loads(pipeline().outputs["Output"])
+    assert starts(tmp_path) == [0, 1, 2, 3, 4]
+    best = SearchLedger(search(tmp_path, trials=5), str(base)).best()
+    assert best is not None
+    assert (best[0].index, best[1]) == (found["index"], found["value"])
+
+
+def test_steps_run_again(tmp_path: Path, transload_home: Path) -> None:
+    """A trial whose task is run again, after its end or its pod's, is not started a second time."""
+    text = encode_search(search(tmp_path, trials=2), {})
+    try:
+        items = Steps(text, str(tmp_path / "base")).suggest(0)
+        first = Steps(text, str(tmp_path / "base")).run_trial(0, items[0])
+        assert Steps(text, str(tmp_path / "base")).suggest(0) == items
+        again = Steps(text, str(tmp_path / "base")).run_trial(0, items[0])
+        assert first == again
+        assert starts(tmp_path) == [0]
+        assert Steps(text, str(tmp_path / "base")).suggest(1) == [f"none@{tmp_path / 'base'}"]
+        assert Steps(text, str(tmp_path / "base")).run_trial(1, f"none@{tmp_path / 'base'}") == {
+            "base": str(tmp_path / "base")
+        }
+    finally:
+        host_runner("kfp").close()
+
+
+@pytest.mark.parametrize(
+    "step", ["lambda s: s.run_all()", "lambda s: s.run_trial(0, s.suggest(0)[0])"], ids=["all", "trial"]
+)
+def test_sigterm_ends_the_trials(step: str, tmp_path: Path, transload_home: Path, eventually: Any) -> None:
+    """SIGTERM to a search's task, or to a trial's, cancels what runs; nothing is written down as failed."""
+    wanted = Search(
+        search_jobs.waiting,
+        [Parameter("x", "float", 0, 1)],
+        Objective("loss"),
+        trials=1,
+        constants={"folder": str(tmp_path)},
+    )
+    text, base = encode_search(wanted, {}), str(tmp_path / "base")
+    code = f"from transload_kfp.search_steps import *\nending({step}, Steps({text!r}, {base!r}))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
+    eventually(lambda: (tmp_path / "starts").exists(), 60)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == EXIT_CANCELLED, said
+    with Runner("kfp") as runner:
+        (row,) = runner.list("local")
+        ended = runner.wait(row.app_handle, timeout=60)
+    assert ended is not None and ended.state is AppState.CANCELLED
+    assert SearchLedger(wanted, base).ended(0) is None
+
+
+def test_compiled(tmp_path: Path) -> None:
+    """The rounds are laid out when compiling: a suggestion, a loop of at most so many, a sum; the next after it."""
+    made = search_pipeline(search(tmp_path, trials=5), "s3://bucket/searches", image=IMAGE, retries=2)
+    spec, _ = compiled(made, tmp_path / "p.yaml")
+    tasks = spec["root"]["dag"]["tasks"]
+    loops = [each for each in tasks.values() if "parameterIterator" in each]
+    assert len(loops) == 3
+    assert all(each["iteratorPolicy"]["parallelismLimit"] == 2 for each in loops)
+    assert tasks["suggest-trials-2"]["dependentTasks"] == ["observe-trials"]
+    assert tasks["suggest-trials"]["retryPolicy"]["maxRetryCount"] == 2
+    assert spec["root"]["inputDefinitions"]["parameters"]["tracker_base"]["defaultValue"] == "s3://bucket/searches"
+
+
+def test_through_the_uniform_door(tmp_path: Path) -> None:
+    """The adapter converts a search, and shows its pipeline as a dry-run."""
+    adapter = get_adapter("kfp")
+    made = adapter.convert(search(tmp_path), tracker_base="s3://bucket/x", name="tune")
+    assert made.name == "tune"
+    assert "observe-trials" in adapter.dry_run(search(tmp_path), tracker_base="s3://bucket/x")
+
+
+def test_refusals(tmp_path: Path) -> None:
+    """What cannot be found again, and wrong options, are refused when converting."""
+    closure = Search(lambda x: None, [Parameter("x", "float", 0, 1)], Objective("loss"))  # type: ignore[arg-type,return-value]
+    with pytest.raises(SpecError, match="function of a module"):
+        search_pipeline(closure, "base")
+    with pytest.raises(ConfigError, match="on_kill"):
+        search_pipeline(search(tmp_path), "base", options={"on_kill": "pause"})
+    with pytest.raises(ConfigError, match="retries"):
+        search_component(search(tmp_path), "base", retry=2)

@@ -1,0 +1,324 @@
+"""Option ``jobset``: one JobSet for each app, on the fake cluster's imitation of its controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from transload.errors import SubmitError, UnsupportedFeature
+from transload.schedulers.api import Submission
+from transload.specs import AppDef, AppState, CfgVal, RetryPolicy, Role
+from transload_kubernetes.convert import KubernetesRequest, convert, format_request
+from transload_kubernetes.options import run_opts
+
+RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
+
+# What jobset.x-k8s.io/v1alpha2 allows of the fields that are used here, after its reference documentation.
+_NAME = {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+_RULE = {
+    "type": "object",
+    "required": ["name", "action"],
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string", "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "maxLength": 128},
+        "action": {"enum": ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]},
+        "onJobFailureReasons": {
+            "type": "array",
+            "uniqueItems": True,
+            "items": {
+                "enum": [
+                    "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded",
+                    "PodFailurePolicy",
+                ]
+            },
+        },
+        "targetReplicatedJobs": {"type": "array", "items": _NAME},
+    },
+}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+    "properties": {
+        "apiVersion": {"const": "jobset.x-k8s.io/v1alpha2"},
+        "kind": {"const": "JobSet"},
+        "metadata": {"type": "object", "required": ["name"], "properties": {"name": _NAME}},
+        "spec": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["replicatedJobs"],
+            "properties": {
+                "suspend": {"type": "boolean"},
+                "network": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "enableDNSHostnames": {"type": "boolean"},
+                        "subdomain": _NAME,
+                        "publishNotReadyAddresses": {"type": "boolean"},
+                    },
+                },
+                "successPolicy": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["operator"],
+                    "properties": {"operator": {"enum": ["All", "Any"]}},
+                },
+                "failurePolicy": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "maxRestarts": {"type": "integer", "minimum": 0},
+                        "restartStrategy": {"enum": ["Recreate", "BlockingRecreate"]},
+                        "rules": {"type": "array", "items": _RULE},
+                    },
+                },
+                "replicatedJobs": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "required": ["name", "template"],
+                        "properties": {
+                            "name": _NAME,
+                            "replicas": {"type": "integer", "minimum": 0},
+                            "template": {"type": "object", "required": ["spec"]},
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+def request_for(app: AppDef, app_id: str = "digits-1", **cfg: CfgVal) -> KubernetesRequest:
+    """Return the request for an app as a JobSet."""
+    return convert(app, run_opts().resolve({"jobset": True, **cfg}), "kubernetes", app_id)
+
+
+def role(name: str, **fields: Any) -> Role:
+    """Return a role with these fields."""
+    return Role(name, "registry.example/a:1", entrypoint="python3", **fields)
+
+
+def start(scheduler: Any, app: AppDef, app_id: str = "set", **cfg: Any) -> str:
+    """Submit an app as a JobSet; return its id."""
+    options = scheduler.run_opts().resolve({"jobset": True, **cfg})
+    request = scheduler.convert(app, options)
+    scheduler.submit(request, app_id, Submission(app, app.digest(), "tests", options, id_given=True))
+    return app_id
+
+
+def status(scheduler: Any, app_id: str = "set") -> Any:
+    """Return the status of an app that is there."""
+    found = scheduler.describe(app_id)
+    assert found is not None
+    return found.status
+
+
+def reaches(scheduler: Any, eventually: Any, state: AppState, app_id: str = "set") -> Any:
+    """Wait until an app is in a state; return its status."""
+
+    def look() -> Any:
+        found = status(scheduler, app_id)
+        assert found.state is state or not found.is_terminal(), found
+        return found if found.state is state else None
+
+    return eventually(look, 60)
+
+
+def kinds(fake: Any) -> list[str]:
+    """Return the kinds of the objects on the cluster, records aside."""
+    return sorted({item["kind"] for item in fake.snapshot()} - {"ConfigMap", "Event"})
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
+@pytest.mark.parametrize(
+    "cfg", [{}, {"queue": "gpus", "labels": {"cost": "me"}}], ids=["plain", "queue"]
+)  # fmt: skip
+def test_the_manifest_is_valid(version: str, cfg: Mapping[str, CfgVal]) -> None:
+    """It keeps to the documented schema, and each template is a Job that several versions of Kubernetes take."""
+    roles = [
+        role("lead", num_replicas=1, max_retries=2, retry_policy=RetryPolicy.APPLICATION, env={"A_TOKEN": "x"}),
+        role("Work_er.s", num_replicas=3, max_retries=1, retry_policy=RetryPolicy.REPLICA),
+    ]
+    secret, made = yaml.safe_load_all(format_request(request_for(AppDef("a", roles, timeout=90.5), **cfg)))
+    assert secret["kind"] == "Secret"
+    jsonschema.validate(made, SCHEMA)
+    for each in made["spec"]["replicatedJobs"]:
+        job = {"apiVersion": "batch/v1", "kind": "Job", **each["template"]}
+        job["metadata"] = {**job["metadata"], "name": f"{made['metadata']['name']}-{each['name']}-0"}
+        kubernetes_validate.validate(job, version, strict=True)
+        # the longest name that the controller makes of it is a host name
+        assert len(f"{job['metadata']['name']}-99999-abcde") <= 63
+
+
+def test_one_replicated_job_for_each_role() -> None:
+    """Roles are replicated jobs; the policy says what is started again, and what never is."""
+    retried = role("lead", num_replicas=2, max_retries=3, retry_policy=RetryPolicy.APPLICATION)
+    request = request_for(AppDef("a", [retried, role("reader")]), app_id="team:x", namespace="team", queue="gpus")
+    assert (request.services, request.jobs) == ([], [])
+    made = request.jobset
+    assert made is not None
+    assert (made["metadata"]["name"], made["spec"]["suspend"]) == ("x", True)
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert [each["name"] for each in made["spec"]["replicatedJobs"]] == ["lead", "reader"]
+    assert made["spec"]["failurePolicy"] == {
+        "maxRestarts": 3,
+        "restartStrategy": "BlockingRecreate",
+        "rules": [
+            {"name": "tookTooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+            {"name": "notRetried", "action": "FailJobSet", "targetReplicatedJobs": ["reader"]},
+        ],
+    }
+    template = made["spec"]["replicatedJobs"][0]["template"]
+    assert "name" not in template["metadata"] and "suspend" not in template["spec"]
+    assert "kueue.x-k8s.io/queue-name" not in template["metadata"]["labels"]
+    env = {each["name"]: each for each in template["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["TRANSLOAD_RANK0_HOST"]["value"] == "x-lead-0-0.x"
+    assert RESTARTS in env["TRANSLOAD_RETRY"]["valueFrom"]["fieldRef"]["fieldPath"]
+    alone = request_for(AppDef("a", [role("main")])).jobset
+    assert alone is not None and alone["spec"]["network"]["enableDNSHostnames"] is False
+    assert alone["spec"]["failurePolicy"] == {"maxRestarts": 0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"num_replicas": 2, "min_replicas": 1}, "roles[1].min_replicas"),
+        ({"num_replicas": 2, "max_retries": 1, "retry_policy": RetryPolicy.ROLE}, "roles[1].retry_policy"),
+        ({"max_retries": 1, "retry_policy": RetryPolicy.APPLICATION}, "roles[1].max_retries"),
+    ],
+)
+def test_what_a_jobset_cannot_say_is_refused(fields: dict[str, Any], field: str) -> None:
+    """What its policies have no words for is refused by name."""
+    first = role("one", max_retries=2, retry_policy=RetryPolicy.APPLICATION)
+    with pytest.raises(UnsupportedFeature, match="jobset") as caught:
+        request_for(AppDef("a", [first, role("two", **fields)]))
+    assert caught.value.field == field and field in str(caught.value)
+
+
+def test_roles_run_and_end(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Every replica has its number, its logs and the host name of rank 0; deleting leaves the record alone."""
+    command = 'echo "$TRANSLOAD_ROLE $TRANSLOAD_REPLICA_ID $TRANSLOAD_RANK0_HOST $TRANSLOAD_RETRY"'
+    start(scheduler, shell({"lead": command, "work": command}, replicas=2))
+    found = reaches(scheduler, eventually, AppState.SUCCEEDED)
+    assert [replica.exit_code for each in found.roles for replica in each.replicas] == [0] * 4
+    assert list(scheduler.log_iter("set", "work", 1)) == ["work 1 set-lead-0-0.set 0\n"]
+    hosts = {f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}" for pod in fake.cluster.items("pods")}
+    assert "set-lead-0-0.set" in hosts
+    assert kinds(fake) == ["Job", "JobSet", "Pod", "Service"]
+    scheduler.delete("set")
+    eventually(lambda: kinds(fake) == [], 30)
+    assert scheduler.existed("set")
+
+
+def test_a_failure_starts_all_roles_again(scheduler: Any, shell: Any, eventually: Any, tmp_path: Any) -> None:
+    """APPLICATION: the controller ends the others and makes all Jobs again, whether anybody looks or not."""
+    mark = tmp_path / "failed"
+    bad = f"test -e {mark} && exit 0; touch {mark}; exit 3"
+    good = 'test "$TRANSLOAD_RETRY" = 1 && echo again && exit 0; sleep 300'
+    app = shell({"bad": bad, "good": good}, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    start(scheduler, app)
+    found = reaches(scheduler, eventually, AppState.SUCCEEDED)
+    assert found.num_restarts == 1
+    assert list(scheduler.log_iter("set", "good")) == ["again\n"]
+
+
+def test_the_last_failure_ends_all_roles(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Without retries left the app has FAILED with the exit code of who failed; the others are CANCELLED."""
+    app = shell({"bad": "exit 3", "good": "sleep 300"}, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    start(scheduler, app)
+    found = reaches(scheduler, eventually, AppState.FAILED)
+    bad, good = (each.replicas[0] for each in found.roles)
+    assert (bad.exit_code, good.state, found.num_restarts) == (3, AppState.CANCELLED, 1)
+    assert "bad/0" in found.msg
+    assert not [pod for pod in fake.cluster.items("pods") if pod["status"]["phase"] == "Running"]
+
+
+def test_a_watch_tells_of_the_end(scheduler: Any, shell: Any, eventually: Any) -> None:
+    """The last change may be one of the JobSet alone: it is pushed too."""
+    app = shell({"bad": "sleep 1; exit 3"}, replicas=2)
+    watch = scheduler.watch()
+    try:
+        start(scheduler, app)
+        watch.update(["set"])
+        changed = watch.wait(30)
+        while changed and not status(scheduler).is_terminal():
+            changed = watch.wait(30)  # sooner than the minute after which everything is asked again
+        assert status(scheduler).state is AppState.FAILED
+    finally:
+        watch.close()
+
+
+def test_cancel_leaves_nothing_running(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """The JobSet is deleted, so that it makes nothing again; the app is CANCELLED when its pods are gone."""
+    start(scheduler, shell({"one": "sleep 300", "two": "sleep 300"}, replicas=2))
+    reaches(scheduler, eventually, AppState.RUNNING)
+    scheduler.cancel("set")
+    found = reaches(scheduler, eventually, AppState.CANCELLED)
+    assert found.cancel_requested
+    assert kinds(fake) == []
+
+
+def test_a_timeout_is_final(scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A Job that took too long is not started again, though there are retries."""
+    app = shell("sleep 300", replicas=2, timeout=1.0, max_retries=3, retry_policy=RetryPolicy.APPLICATION)
+    start(scheduler, app)
+    found = reaches(scheduler, eventually, AppState.FAILED)
+    assert "timeout" in found.msg and found.num_restarts == 0
+
+
+def test_a_queue_holds_all_of_it(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Suspended as a whole: PENDING with the reason until it is admitted; where to is passed on to the pods."""
+    start(scheduler, shell({"one": "true", "two": "true"}), queue="gpus")
+    eventually(lambda: "suspended" in status(scheduler).msg, 30)
+    assert status(scheduler).state is AppState.PENDING and not fake.cluster.items("pods")
+    with fake.cluster.lock:
+        admitted = fake.cluster.get("jobsets", "default", "set")
+        for each in admitted["spec"]["replicatedJobs"]:
+            each["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"flavour": "spot"}
+        admitted["spec"]["suspend"] = False
+        fake.cluster.save("jobsets", admitted)
+    reaches(scheduler, eventually, AppState.SUCCEEDED)
+    assert all(pod["spec"]["nodeSelector"] == {"flavour": "spot"} for pod in fake.cluster.items("pods"))
+
+
+def test_deleted_by_somebody_is_lost(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A JobSet that somebody deletes is a failure, and not made again."""
+    start(scheduler, shell("sleep 300", replicas=2))
+    reaches(scheduler, eventually, AppState.RUNNING)
+    with fake.cluster.lock:
+        fake.cluster.delete("jobsets", "default", "set")
+    assert "lost" in reaches(scheduler, eventually, AppState.FAILED).msg
+    assert "JobSet" not in kinds(fake)
+
+
+def test_no_controller(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """JobSets that nobody looks after: a failure that says so after ``startup_timeout``."""
+    fake.cluster.jobsets.reconcile = lambda item: None
+    start(scheduler, shell("true"), startup_timeout=1.0)
+    assert "controller" in reaches(scheduler, eventually, AppState.FAILED).msg
+
+
+def test_a_cluster_without_jobsets(fake: Any, scheduler: Any, shell: Any) -> None:
+    """The submit is refused with what is missing, nothing is left, and doctor says it beforehand."""
+    fake.cluster.jobsets = None
+    with pytest.raises(SubmitError, match="needs JobSet installed"):
+        start(scheduler, shell("true", replicas=2, env={"A_TOKEN": "x"}))
+    assert fake.snapshot() == []
+    assert "not installed" in {name: text for name, _, text in scheduler.diagnose()}["jobset"]
+
+
+def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any) -> None:
+    """JobSets cost one more query for all apps together."""
+    ids = [start(scheduler, shell("sleep 300"), f"many-{number}") for number in range(5)]
+    before = len(fake.cluster.requests)
+    assert set(scheduler.describe_many(ids)) == set(ids)
+    assert len(fake.cluster.requests) - before == 4

@@ -1,0 +1,70 @@
+"""The example flows run, and leave behind what they promise."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transload.pipelines import host_runner
+from transload.tracker import FsspecTracker
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "prefect"
+
+
+def _flow_run(host: Any, name: str) -> dict[str, Any]:
+    runs = host.post("/flow_runs/filter", flows={"name": {"any_": [name]}}, sort="START_TIME_DESC", limit=1)
+    found: dict[str, Any] = runs[0]
+    return found
+
+
+def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
+    """Upstream decides the replicas; the tracker knows which run came from which, and the chain is drawn."""
+    process = (made := script("")).start(sys.executable, str(EXAMPLES / "chain.py"), str(tmp_path / "place"))
+    eventually(lambda: process.poll() is not None, 100)
+    assert process.returncode == 0, made.log.read_text()[-3000:]
+    run = _flow_run(host, "chain")
+    assert run["state_type"] == "COMPLETED"
+    eventually(lambda: Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 3}, 30)
+    tracker = FsspecTracker(None, str(tmp_path / "place" / "runs"))
+    data, lines, final = (
+        next(each.app_handle for each in host_runner("prefect").list("local") if f"-{name}-" in each.app_handle)
+        for name in ("prepare", "fit", "check")
+    )
+    assert list(tracker.run_ids(parent_run_id=data)) == [lines]
+    assert list(tracker.run_ids(parent_run_id=lines)) == [final]
+    assert {f"slope_{k}" for k in range(3)} == set(tracker.metadata(lines))
+    drawing = (tmp_path / "place" / "lineage.svg").read_text()
+    assert "<svg" in drawing and all(each.rpartition("/")[2][:12] in drawing for each in (data, lines, final))
+    points = f"file://{tmp_path}/place/points.csv"
+    found = eventually(lambda: host.events(points), 30)
+    assert found[0]["event"] == "prefect.asset.materialization.succeeded"
+    assert found[0]["payload"]["rows"] == 300
+
+
+def test_digits(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
+    """Two learning rates side by side, the better one again with more replicas; three apps, three task runs."""
+    body = f"""
+import sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+from flow import digits
+print("ACCURACY", digits([0.1, 0.5], epochs=2, replicas=2))
+"""
+    process = (made := script(body)).start()
+    eventually(lambda: process.poll() is not None, 110)
+    assert process.returncode == 0, made.log.read_text()[-3000:]
+    run = _flow_run(host, "digits")
+    eventually(lambda: Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 3}, 30)
+    names = {each["name"] for each in host.task_runs(run["id"])}
+    assert names == {"train-lr-0.1", "train-lr-0.5", "train-best"}
+    last = next(line for line in made.log.read_text().splitlines() if line.startswith("ACCURACY"))
+    assert 0.5 < float(last.split()[1]) <= 1.0
+    replicas = [len(each.roles[0].replicas) if each.roles else 0 for each in _statuses()]
+    assert sorted(replicas) == [1, 1, 2]
+
+
+def _statuses() -> list[Any]:
+    runner = host_runner("prefect")
+    return [runner.status(each.app_handle) for each in runner.list("local")]

@@ -1,0 +1,174 @@
+"""``transload report`` as a process, and its hooks: where pages are kept, links, pages that write themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from report_samples import EXPERIMENT, Page, shell
+
+import transload_report
+from transload.errors import ConfigError
+from transload.plugins import get_plugins
+from transload.runner import Runner, load_settings
+from transload.specs import AppDef
+from transload_report import plugin
+from transload_report.place import check_settings, page_link, page_path
+
+Parse = Callable[[str], Page]
+WAIT = 120.0
+
+
+def transload(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "transload", *args]
+    environ = {**os.environ, **env}
+    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def handle(runner: Runner) -> str:
+    """An app that has ended well."""
+    made = runner.run(AppDef("hello", [shell("echo hello")]), "local")
+    runner.wait(made, timeout=WAIT)
+    return made
+
+
+def test_writes_a_page(handle: str, tmp_path: Path, parse: Parse) -> None:
+    """To a file, which it names; to stdout; for several apps; for all of a scheduler."""
+    done = transload("report", handle, "-o", "report.html", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "report.html\n", "")
+    page = parse((tmp_path / "report.html").read_text())
+    assert "hello" in page.text(".//pre")
+    shown = transload("report", handle, "-o", "-", cwd=tmp_path)
+    assert shown.returncode == 0 and parse(shown.stdout).text(".//h1") == page.text(".//h1")
+    assert transload("report", handle, handle, "--title", "Both & more", "-o", "two.html", cwd=tmp_path).returncode == 0
+    assert parse((tmp_path / "two.html").read_text()).text(".//h1") == "Both & more"
+    assert transload("report", "--all", cwd=tmp_path).stdout == "report.html\n"
+    assert "All apps of local" in parse((tmp_path / "report.html").read_text()).text(".//h1")
+    assert transload("report", "--search", str(EXPERIMENT), "-o", "search.html", cwd=tmp_path).returncode == 0
+    assert [file.name for file in tmp_path.iterdir() if "tmp" in file.name] == []
+
+
+def test_the_page_is_where_hosts_look_for_it(handle: str, tmp_path: Path, transload_home: Path) -> None:
+    """Without -o the page goes to the reports folder; from then on ``describe``, as any host, shows the link."""
+    assert "reports" not in transload("describe", handle, cwd=tmp_path).stdout
+    done = transload("report", handle, cwd=tmp_path)
+    path = done.stdout.strip()
+    assert done.returncode == 0 and Path(path).parent == transload_home / "reports"
+    assert f"page\t{path}\n" in transload("describe", handle, cwd=tmp_path).stdout
+    elsewhere = tmp_path / "pages"
+    env = {"TRANSLOAD_REPORTS": str(elsewhere), "TRANSLOAD_REPORTS_URL": "https://pages.example/jobs/"}
+    path = transload("report", handle, cwd=tmp_path, **env).stdout.strip()
+    assert Path(path).parent == elsewhere
+    link = f"https://pages.example/jobs/{Path(path).name}"
+    assert f"page\t{link}\n" in transload("describe", handle, cwd=tmp_path, **env).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["local://transload/nothing"], "no such app: local://transload/nothing"),
+        (["nothing", "more"], "no such app: local://transload/nothing"),
+        (["://"], "://"),
+        ([], "give one or more handles"),
+        (["x", "--all"], "give one or more handles, or one of"),
+        (["x", "-s", "local"], "--scheduler goes with --all"),
+        (["--all", "-s", "lokal"], "did you mean 'local'"),
+        (["--search", "nothing"], "no search 'nothing'"),
+        (["--lineage", "run"], "no tracker is configured"),
+        (["x", "--lines", "-1"], "--lines"),
+        (["--search", str(EXPERIMENT), "-o", "/no/such/folder/x.html"], "/no/such/folder/x.html': cannot be written"),
+        (["--search", str(EXPERIMENT), "-o", "/"], "'/': cannot be written"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_clear_line(args: list[str], says: str, tmp_path: Path, transload_home: Path) -> None:
+    """Exit code 2, one line that says what was wrong, and no file."""
+    done = transload("report", *args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lineage_that_is_not_known(tmp_path: Path, transload_home: Path) -> None:
+    """With a tracker, a run that it knows nothing of."""
+    env = {"TRANSLOAD_TRACKERS": "fsspec", "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path / "runs")}
+    done = transload("report", "--lineage", "nothing", cwd=tmp_path, **env)
+    assert done.returncode == 2 and "run 'nothing' has no lineage" in done.stderr
+
+
+def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Parse) -> None:
+    """With ``report.auto`` the page is there once an app is submitted, and again when it has ended."""
+    (tmp_path / "transload.toml").write_text(f'[report]\nauto = true\ndir = "{tmp_path}/pages"\n')
+    done = transload("run", "utils.sh", "sleep", "0", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "pages").iterdir()
+    assert "✓ SUCCEEDED" in parse(file.read_text()).text(".//header")
+    (tmp_path / "transload.toml").write_text(f'[report]\ndir = "{tmp_path}/none"\n')
+    assert transload("run", "utils.sh", "true", cwd=tmp_path).returncode == 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_page_that_cannot_be_written_harms_no_app(transload_home: Path, tmp_path: Path) -> None:
+    """What goes wrong while a page writes itself is logged; the app ends as it would."""
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "transload.toml").write_text(f'[report]\nauto = true\ndir = "{tmp_path}/file"\n')
+    done = transload("run", "utils.sh", "true", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "cannot be written" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[report]\nauot = true\n", "report: unknown key 'auot': did you mean 'auto'"),
+        ('[report]\nauto = "yes"\n', "report.auto='yes': must be a bool"),
+        ("[report]\ndir = 3\n", "report.dir=3: must be a str"),
+    ],
+)
+def test_wrong_settings_are_refused(text: str, says: str, tmp_path: Path, transload_home: Path) -> None:
+    """A wrong key or type names the file and what is allowed."""
+    (tmp_path / "transload.toml").write_text(text)
+    with pytest.raises(ConfigError, match="transload.toml") as caught:
+        check_settings(load_settings(str(tmp_path)))
+    assert says in str(caught.value)
+    done = transload("report", "x", cwd=tmp_path)
+    assert done.returncode == 2 and says in done.stderr
+
+
+def test_names_of_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every app has a file of its own, inside the folder, whatever its id is; sessions make no difference."""
+    monkeypatch.setenv("TRANSLOAD_REPORTS", str(tmp_path))
+    settings = load_settings(str(tmp_path))
+    ids = ["a", "A", "default:app", "default-app", "..%2F..%2Fetc", "x" * 200, "x" * 201, "%C3%BC"]
+    paths = [page_path(f"local://transload/{each}", settings) for each in ids]
+    assert len(set(paths)) == len(ids)
+    assert {path.parent for path in paths} == {tmp_path}
+    assert all(len(path.name.encode()) < 200 for path in paths)
+    assert page_path("local://other/a", settings) == paths[0] != page_path("slurm://transload/a", settings)
+    assert page_link("local://transload/a", settings) is None
+
+
+def test_the_plugin_is_installed() -> None:
+    """The command and the hooks are found through the entry point."""
+    plugins = get_plugins()
+    assert "report" in plugins.names("cli_commands")
+    info = next(each for each in plugins.infos() if each.name == "report")
+    assert (info.status, info.value, info.dist) == ("loaded", plugin.__name__, "transload-report")
+
+
+def test_the_plugin_costs_next_to_nothing() -> None:
+    """Every command of transload loads the plugin: that loads no templates; each public name comes when it is used."""
+    code = (
+        "import sys, transload_report.plugin, transload_report as package\n"
+        "heavy = [name for name in ('jinja2', 'fsspec', 'transload.runner') if name in sys.modules]\n"
+        "print(heavy, all(getattr(package, name) is not None for name in package.__all__))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[] True\n"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        transload_report.nothing  # noqa: B018

@@ -1,0 +1,349 @@
+"""Pages from data alone: valid, escaped, complete, and not large."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from report_samples import HOSTILE, NOW, Page, app_data, replica, rich_data, search_data
+
+from transload.runner import AppResults
+from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, RoleStatus, is_terminal
+from transload.tracker import Lineage, LineageEdge
+from transload_report import (
+    AppData,
+    LineageData,
+    RunsData,
+    SearchData,
+    TrialData,
+    app_report,
+    lineage_report,
+    runs_report,
+    search_report,
+)
+from transload_report.axes import duration_ticks, log_ticks, tick_text, ticks
+from transload_report.convert import last_values, replica_rows, series_of, single_results, thinned
+from transload_report.states import SIGNS
+from transload_report.theme import COLORS
+from transload_report.timeline import timeline
+from transload_report.words import clean, log_text
+
+Parse = Callable[[str], Page]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_page_of_an_app_has_everything(parse: Parse) -> None:
+    """State, exit codes, attempts, results, log lines, lineage and definition are all there."""
+    page = parse(app_report(rich_data()))
+    assert page.lines(".//nav//a") == ["Overview", "Timeline", "Replicas", "Results", "Logs", "Lineage", "Definition"]
+    assert page.text(".//h1") == "app-1"
+    row = next(line for line in page.lines(".//section[@id='replicas']//tbody/tr") if line.startswith("trainer/4"))
+    assert "FAILED 3" in row and "3 (5.0 s) , killed by SIGTERM (1.0 s)" in row
+    titles = page.lines(f".//{SVG}rect/{SVG}title")
+    assert "trainer/4, attempt 1 of 3: FAILED, exit code 3, 5.0 s" in titles
+    assert "trainer/4, attempt 3 of 3: FAILED, exit code 3, 32 s" in titles
+    assert {"loss by key", "accuracy by key"} <= set(page.lines(f".//{SVG}svg/{SVG}title"))
+    assert any("é 中文 \\x00\\x07" in text for text in page.lines(".//pre"))
+    assert "model: s3://******@bucket/m" in page.lines(f".//{SVG}title")
+
+
+def test_hostile_text_stays_text(parse: Parse) -> None:
+    """Whatever a log, a result, an argument or a run id holds: nothing of it becomes an element."""
+    for html in (
+        app_report(rich_data()),
+        search_report(search_data()),
+        runs_report(RunsData(HOSTILE, [rich_data()], NOW, ["local://x/" + HOSTILE])),
+        lineage_report(LineageData(Lineage(HOSTILE, [], ["x"], [LineageEdge("x", HOSTILE, HOSTILE)]), NOW)),
+    ):
+        page = parse(html)
+        assert not page.all(".//img") and not page.all(".//iframe")
+        assert "alert(1)" in page.text()
+        assert "<script>alert" not in html and "<img" not in html
+
+
+def test_secrets_are_masked(parse: Parse) -> None:
+    """Values of secret-looking variables, and passwords in URLs, are on no page."""
+    html = app_report(rich_data())
+    assert "hunter2" not in html
+    assert "API_TOKEN=******" in parse(html).text()
+    assert "EPOCHS=3" in parse(html).text()
+
+
+@pytest.mark.parametrize("state", list(AppState))
+def test_every_state_has_a_page(state: AppState, parse: Parse) -> None:
+    """An app, a run and a trial in any state are drawn, each with its name and its sign."""
+    ended = is_terminal(state)
+    one = replica(0, state, end_time=NOW - 50 if ended else None, exit_code=None)
+    data = app_data(one, state=state)
+    for html in (app_report(data), runs_report(RunsData("", [data], NOW))):
+        page = parse(html)
+        assert f"{SIGNS[state]} {state.name}" in page.text()
+
+
+def test_what_is_not_known_is_left_out(parse: Parse) -> None:
+    """No times, no results, no definition, no replicas: the page says so, and is whole."""
+    bare = replace(app_data(replica(0, AppState.PENDING, start_time=None, end_time=None)), created=None)
+    page = parse(app_report(bare))
+    assert "tells no times" in page.text(".//section[@id='timeline']")
+    assert "does not keep it" in page.text(".//section[@id='definition']")
+    none = replace(bare, status=replace(bare.status, roles=[]), results=AppResults(bare.handle, AppState.PENDING))
+    assert "nothing was reported" in parse(app_report(none)).text()
+    parse(runs_report(RunsData("none", [], NOW, ["local://x/gone"])))
+    parse(search_report(SearchData("none", "loss", False, [], NOW)))
+
+
+def test_many_replicas_make_a_small_page(parse: Parse) -> None:
+    """With 200 replicas the page is compact; with 5000 it is hardly larger, and what failed is still in it."""
+    small = app_report(rich_data(200))
+    assert len(small) < 250_000
+    page = parse(small)
+    assert len(page.all(f".//{SVG}svg[@class='plot timeline compact']")) == 1
+    assert len(page.all(".//section[@id='replicas']//tbody/tr")) == 200
+    large = app_report(rich_data(5000))
+    assert len(large) < 600_000
+    assert "trainer/5000" in parse(large).text(".//section[@id='replicas']")
+    assert "500 of 5000 replicas are drawn" in large
+
+
+def test_timeline_keeps_what_matters() -> None:
+    """Thinned out, a timeline has all that failed or was started again, in the old order."""
+    replicas = [replica(k, AppState.FAILED if k % 100 == 7 else AppState.SUCCEEDED) for k in range(3000)]
+    rows = thinned(replica_rows(app_data(*replicas).status, None, NOW))
+    assert len(rows) == 500
+    assert [row.label for row in rows if row.state is AppState.FAILED] == [f"main/{k}" for k in range(7, 3000, 100)]
+    numbers = [int(row.label.partition("/")[2]) for row in rows]
+    assert numbers == sorted(numbers)
+    assert timeline([], "replicas") is None
+
+
+def test_an_attempt_that_waits_for_the_next_is_drawn_once() -> None:
+    """Between two attempts a replica is PENDING with the times of the last one, which is among the earlier ones."""
+    earlier = [ReplicaAttempt(AppState.FAILED, 3, NOW - 60, NOW - 50)]
+    waiting = replica(0, AppState.PENDING, earlier=earlier, restarts=1)
+    (row,) = replica_rows(app_data(waiting).status, None, NOW)
+    assert [(bar.start, bar.end, bar.state) for bar in row.bars] == [(NOW - 60, NOW - 50, AppState.FAILED)]
+
+
+def test_restarts_without_times_are_marked(parse: Parse) -> None:
+    """A scheduler that only counts restarts gets a mark with their number."""
+    page = parse(app_report(app_data(replica(0, restarts=3))))
+    assert "✓ ↻ 3" in page.lines(f".//{SVG}text")
+
+
+def results(values: dict[str, dict[str, int | float | str]]) -> AppResults:
+    """Return results."""
+    return AppResults("local://transload/x", AppState.SUCCEEDED, values)
+
+
+def test_series_are_found() -> None:
+    """Keys 0, 1, 2 and epoch-0, epoch-1 make series, by number; single keys and texts do not."""
+    found = results(
+        {
+            "10": {"loss": 1}, "9": {"loss": 2.5, "note": "x"}, "-1": {"loss": 3},
+            "epoch-2": {"acc": 0.5}, "epoch-10": {"acc": 0.7}, "final": {"acc": 0.9}, "best7": {"acc": 1.0},
+        }
+    )  # fmt: skip
+    series = series_of(found)
+    assert [(each.group, each.name, each.points) for each in series] == [
+        ("", "loss", [(-1, 3.0), (9, 2.5), (10, 1.0)]),
+        ("epoch-", "acc", [(2, 0.5), (10, 0.7)]),
+    ]
+    assert single_results(found, series) == [("9", "note", "x"), ("final", "acc", 0.9), ("best7", "acc", 1.0)]
+    assert last_values(found) == {"loss": 1.0, "acc": 1.0, "note": "x"}
+
+
+def test_values_that_are_no_numbers_leave_gaps(parse: Parse) -> None:
+    """NaN, infinities and numbers beyond a float break the line and are named in the table; nothing fails."""
+    odd = [1.0, math.nan, 2.0, math.inf, 3.0, -math.inf, 10**400, 4.0, 1e308, -1e308]
+    page = parse(app_report(app_data(results=results({str(k): {"loss": value} for k, value in enumerate(odd)}))))
+    assert "6 not drawn" in page.text(".//figcaption")
+    assert "nan" in page.text(".//section[@id='results']//table")
+    constant = results({str(k): {"same": 5, "tiny": 1e-300, "zero": 0} for k in range(3)})
+    parse(app_report(app_data(results=constant)))
+
+
+def test_long_series_are_thinned(parse: Parse) -> None:
+    """A hundred thousand points are drawn in a few hundred, least and greatest among them."""
+    values: dict[str, dict[str, int | float | str]] = {str(k): {"loss": math.sin(k / 1000)} for k in range(100_000)}
+    values["54321"] = {"loss": 99.0}
+    html = app_report(app_data(results=results(values)))
+    assert len(html) < 120_000
+    assert "greatest 99 at 54321" in parse(html).text(".//figcaption")
+    path = next(each.get("d") or "" for each in parse(html).all(f".//{SVG}path[@class='line']"))
+    tops = [float(pair.split()[1]) for pair in path.removeprefix("M").split("L")]
+    assert min(tops) < 40 and len(tops) <= 400
+
+
+def test_search_page(parse: Parse) -> None:
+    """The best trial, the trials without a value, one plot for each parameter that differs."""
+    data = search_data()
+    page = parse(search_report(data))
+    best = min((trial for trial in data.trials if trial.value is not None), key=lambda trial: trial.value or 0)
+    assert f"trial {best.index}" in page.text(".//section[@id='overview']")
+    drawn = page.lines(f".//{SVG}svg/{SVG}title")
+    assert {"loss of each trial, and the best so far", "loss against lr", "loss against layers"} <= set(drawn)
+    assert len(page.all(".//section[@id='trials']//tbody/tr")) == len(data.trials)
+    crosses = [each for each in page.all(f".//{SVG}path") if (each.get("class") or "").startswith("cross")]
+    assert len(crosses) == sum(trial.value is None for trial in data.trials)
+    greatest = parse(search_report(replace(data, minimize=False)))
+    assert "Greatest loss" in greatest.text(".//section[@id='overview']")
+
+
+def test_runs_page_compares_results(parse: Parse) -> None:
+    """Each run is a row with its results: of a series the last value; numbers of two runs or more are drawn."""
+    first = app_data(results=results({"0": {"loss": 3}, "1": {"loss": 2}, "note": {"text": "x"}}))
+    runs = [first, replace(first, handle="slurm://s/other", results=results({"0": {"loss": 1}}))]
+    page = parse(runs_report(RunsData("Two", runs, NOW)))
+    rows = page.lines(".//section[@id='runs']//tbody/tr")
+    assert rows[0].endswith("2") and rows[1].endswith("1") and "slurm://s/other" in rows[1]
+    assert "loss of each run" in page.lines(f".//{SVG}svg/{SVG}title")
+
+
+def test_large_lineage_is_a_table(parse: Parse) -> None:
+    """A lineage of a thousand runs is not drawn, its links are listed."""
+    edges = [LineageEdge(f"run-{k}", "root", None) for k in range(1000)]
+    page = parse(lineage_report(LineageData(Lineage("root", [], [f"run-{k}" for k in range(1000)], edges), NOW)))
+    assert not page.all(f".//main//{SVG}svg")
+    assert "500 more links are not shown" in page.text(".//caption")
+
+
+# ------------------------------------------------------------------------------------------------------- the pieces
+
+
+def _luminance(color: str) -> float:
+    parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_colours_have_contrast(theme: int) -> None:
+    """Texts reach 4.5 on every ground that they stand on, lines of plots 3 (WCAG 2.2, AA)."""
+    colors = {name: pair[theme] for name, pair in COLORS.items()}
+    texts = ["ink", "quiet", "accent", *(state.name for state in AppState)]
+    for ground in ("paper", "card", "sunk"):
+        assert {
+            name: _contrast(colors[name], colors[ground])
+            for name in texts
+            if _contrast(colors[name], colors[ground]) < 4.5
+        } == {}
+    assert min(_contrast(colors[name], colors["card"]) for name in ("series", "second", "focus")) >= 3
+
+
+def test_every_state_has_a_sign_and_a_colour() -> None:
+    """Both tables are total, and no two states share a sign."""
+    assert set(SIGNS) == set(AppState) and len(set(SIGNS.values())) == len(SIGNS)
+    assert {state.name for state in AppState} <= set(COLORS)
+
+
+@given(st.text())
+def test_clean_text_is_fit_for_a_page(text: str) -> None:
+    """What is cleaned has no control characters, no surrogates, and stays as it is when cleaned again."""
+    done = clean(text)
+    done.encode()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", done)
+    assert clean(done) == done
+    if text.isascii() and text.isprintable():
+        assert done == text
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("plain\n", "plain"),
+        ("\x1b[1;31mred\x1b[0m é\n", "red é"),
+        ("10%\r50%\r100%\n", "100%"),
+        ("50%\r\n", "50%"),
+        ("a\tb\x00c\n", "a\tb\\x00c"),
+        ("\x1b]0;title\x07text", "text"),
+        ("postgres://me:pw@db/x", "postgres://******@db/x"),
+        ("x" * 1500, "x" * 1000 + " … (500 more characters)"),
+    ],
+)  # fmt: skip
+def test_log_lines(line: str, shown: str) -> None:
+    """Colours go, a progress bar shows its last state, passwords are masked, endless lines are cut."""
+    assert log_text(line) == shown
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
+def test_marks_of_an_axis(low: float, width: float) -> None:
+    """Marks are few, within the axis, in order, and can be told apart."""
+    high = low + width
+    marks = ticks(low, high)
+    assert len(marks) <= 12
+    assert marks == sorted(marks)
+    if high > low:
+        assert all(low - width * 1e-6 <= mark <= high + width * 1e-6 for mark in marks)
+    if width > abs(low) * 1e-3:
+        texts = [tick_text(mark, marks) for mark in marks]
+        assert len(set(texts)) == len(texts)
+
+
+@given(st.floats(1e-4, 1e9))
+def test_marks_of_a_duration(seconds: float) -> None:
+    """Marks of a timeline begin at 0, are few, and no two say the same."""
+    marks = duration_ticks(seconds)
+    assert marks[0] == (0.0, "0")
+    assert len(marks) <= 9 and all(at <= seconds * (1 + 1e-6) for at, _ in marks)
+    assert len({text for _, text in marks}) == len(marks)
+
+
+def test_marks_of_a_logarithmic_axis() -> None:
+    """Powers of ten; where there are few, what is between as well."""
+    assert log_ticks(0.5, 2000) == [1.0, 10.0, 100.0, 1000.0]
+    assert log_ticks(0.015, 0.9) == [0.02, 0.05, 0.1, 0.2, 0.5]
+    assert len(log_ticks(1e-300, 1e300)) <= 9
+    assert [duration for _, duration in duration_ticks(90)] == ["0", "15 s", "30 s", "45 s", "60 s", "75 s", "90 s"]
+
+
+# ----------------------------------------------------------------------------------------------- whatever there may be
+
+NUMBERS = st.one_of(st.floats(), st.integers(), st.text(max_size=20), st.floats(1e-3, 1e3))
+KEYS = st.one_of(st.integers(-5, 40).map(str), st.text(max_size=8), st.integers(0, 5).map(lambda k: f"e-{k}"))
+REPORTED = st.dictionaries(
+    KEYS, st.dictionaries(st.sampled_from(["a", "b\x00", "<c>"]), NUMBERS, max_size=3), max_size=9
+)
+MOMENTS = st.none() | st.floats(NOW - 1e6, NOW + 1e6)
+STATES = st.sampled_from(list(AppState))
+CODES = st.none() | st.integers(-70, 255)
+ATTEMPTS = st.lists(st.builds(ReplicaAttempt, STATES, CODES, MOMENTS, MOMENTS), max_size=2)
+REPLICAS = st.builds(
+    ReplicaStatus, st.integers(0, 9), STATES, st.sampled_from(["a", "b<"]), st.text(max_size=5), st.text(max_size=5),
+    CODES, MOMENTS, MOMENTS, st.integers(0, 3), ATTEMPTS,
+)  # fmt: skip
+VALUES = st.one_of(st.floats(), st.integers(), st.booleans(), st.text(max_size=5))
+TRIALS = st.builds(
+    TrialData, st.integers(0, 50), st.dictionaries(st.sampled_from(["p", "q"]), VALUES, max_size=2),
+    st.text(max_size=5), STATES, st.none() | st.floats(), st.text(max_size=5),
+)  # fmt: skip
+few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@few
+@given(REPORTED, st.lists(REPLICAS, max_size=6), STATES, MOMENTS)
+def test_any_app_has_a_valid_page(
+    reported: dict[str, dict[str, int | float | str]], replicas: list[ReplicaStatus], state: AppState, created: float
+) -> None:
+    """Times in any order, any exit code, any number: the pages are valid HTML."""
+    roles = {name: [each for each in replicas if each.role == name] for name in ("a", "b<")}
+    status = AppStatus(state, roles=[RoleStatus(name, listed) for name, listed in roles.items()])
+    data = AppData("local://s/x", status, NOW, created=created, results=results(reported))
+    Page(app_report(data)).check()
+    Page(runs_report(RunsData("two", [data, data], NOW))).check()
+
+
+@few
+@given(st.lists(TRIALS, max_size=8), st.booleans())
+def test_any_search_has_a_valid_page(trials: list[TrialData], minimize: bool) -> None:
+    """Objectives and parameters of any kind: the page is valid HTML."""
+    Page(search_report(SearchData("any", "loss", minimize, trials, NOW))).check()

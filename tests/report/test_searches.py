@@ -1,0 +1,94 @@
+"""Pages of searches: a stored Ax experiment, read without Ax, and the tracker base of a search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_samples import EXPERIMENT, NOW, Page
+
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import Objective, Parameter, Search, SearchLedger
+from transload.runner import AppResults
+from transload.specs import AppState
+from transload_report import collect_experiment, experiment_data, ledger_data, search_report
+
+Parse = Callable[[str], Page]
+
+
+def test_a_stored_experiment(parse: Parse) -> None:
+    """The snapshot that ``transload ax`` wrote: name, objective, trials with their states, values and apps."""
+    data = collect_experiment(str(EXPERIMENT))
+    assert (data.name, data.objective, data.minimize) == ("search", "loss", True)
+    assert "".join(trial.state[0] for trial in data.trials) == "CCCCFFCFSS"
+    assert [trial.value is not None for trial in data.trials] == [trial.state == "COMPLETED" for trial in data.trials]
+    first = data.trials[0]
+    assert first.value == 0.69 and first.handle.startswith("local://ax/ax-0-")
+    assert first.parameters == {"lr": pytest.approx(10**-2.5), "layers": 3, "solver": "sgd"}
+    page = parse(search_report(data))
+    assert "0.530585 trial 6" in page.text(".//section[@id='overview']")
+    assert "6 ★ ✓ COMPLETED 0.530585" in page.lines(".//section[@id='trials']//tbody/tr")[6]
+
+
+def test_a_search_of_the_command_line_by_name(transload_home: Path) -> None:
+    """The name that ``transload ax`` keeps a search under is enough."""
+    kept = transload_home / "ax" / "mine" / "experiment.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(EXPERIMENT.read_bytes())
+    assert collect_experiment("mine").name == "search"
+
+
+def test_the_base_of_a_search(tmp_path: Path, parse: Parse) -> None:
+    """A search's own ledger: what was suggested, what was seen, what is still open."""
+    space = [Parameter("x1", "float", -5, 5), Parameter("x2", "choice", values=("a", "b"))]
+    search = Search("utils.booth", space, Objective("booth", minimize=False), trials=6, parallelism=4)
+    ledger = SearchLedger(search, str(tmp_path / "tuning"))
+    ledger.suggest(0)
+    for index, value in enumerate((1.5, 2.5)):
+        ledger.observe(index, AppResults(f"local://t/{index}", AppState.SUCCEEDED, {"0": {"booth": value}}))
+    ledger.observe(2, None, state=AppState.CANCELLED, handle="local://t/2")
+    data = collect_experiment(str(tmp_path / "tuning"))
+    assert (data.name, data.planned, data.minimize) == ("tuning", 6, False)
+    assert [trial.state for trial in data.trials] == ["SUCCEEDED", "SUCCEEDED", "CANCELLED", "OPEN"]
+    assert [trial.value for trial in data.trials] == [1.5, 2.5, None, None]
+    page = parse(search_report(ledger_data(ledger.summary(), NOW)))
+    assert "Greatest booth 2.5 trial 1" in page.text(".//section[@id='overview']")
+    assert "4 of 6" in page.text(".//section[@id='overview']")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("{", "not a snapshot of an experiment"),
+        ("[]", "not a snapshot of an experiment"),
+        ('{"schema": 1}', "not a snapshot of an experiment: KeyError"),
+        ('{"schema": 2, "experiment": {}}', "schema 2 is newer than this version reads"),
+        ('{"schema": 1, "experiment": {"trials": {}}}', "no single objective"),
+    ],
+)
+def test_wrong_snapshots_are_refused(tmp_path: Path, body: str, says: str) -> None:
+    """What is no snapshot is refused with the file's name and the reason."""
+    file = tmp_path / "it.json"
+    file.write_text(body)
+    with pytest.raises(SpecError, match=says) as caught:
+        collect_experiment(str(file))
+    assert str(file) in str(caught.value)
+
+
+def test_no_such_search(transload_home: Path) -> None:
+    """A name that leads nowhere says where was looked."""
+    for name in ("nothing", str(transload_home), "memory://nothing/here", "\x00"):
+        with pytest.raises((ConfigError, SpecError), match="search"):
+            collect_experiment(name)
+
+
+def test_objectives_of_other_forms() -> None:
+    """An objective that is to be large, and one in the form of older releases of Ax."""
+    body: dict[str, Any] = json.loads(EXPERIMENT.read_text())
+    body["experiment"]["optimization_config"]["objective"] = {"expression": "loss"}
+    assert not experiment_data(body, "x").minimize
+    body["experiment"]["optimization_config"]["objective"] = {"metric": {"name": "loss"}, "minimize": True}
+    assert experiment_data(body, "x").minimize

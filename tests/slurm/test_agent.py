@@ -1,0 +1,106 @@
+"""What starts a replica on its node: the form in which it is told what to run, and the start itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import transload_slurm.job
+from transload_slurm.job import agent
+
+_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+_TASKS = st.fixed_dictionaries(
+    {
+        "app_id": _TEXT,
+        "grace": st.floats(0, 1e6),
+        "name": _TEXT,
+        "num_replicas": st.integers(1, 10**6),
+        "cwd": _TEXT,
+        "entrypoint": _TEXT,
+        "args": st.lists(_TEXT, max_size=5),
+        "env": st.dictionaries(_TEXT, _TEXT, max_size=5),
+        "secrets": st.lists(_TEXT, max_size=3),
+    }
+)
+
+
+@given(_TASKS)
+def test_what_is_packed_is_unpacked(task: dict[str, Any]) -> None:
+    """Newlines, quotes, empty words, any script: all arrive as they were."""
+    assert agent.unpack(agent.pack(task)) == task
+
+
+def _output(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def test_spawn_gives_a_clean_start(tmp_path: Path) -> None:
+    """A session of its own, its folder and environment, standard input empty, nothing else open."""
+    out = _output(tmp_path / "out")
+    inherited = os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    code = (
+        "import os, sys; "
+        "print(os.getcwd(), dict(os.environ).get('A'), os.getsid(0) == os.getpid(), sys.stdin.read() == '', "
+        "os.path.exists('/proc/self/fd/%s'), flush=True); os._exit(7)"
+    )
+    try:
+        pid = agent.spawn([sys.executable, "-I", "-S", "-c", code % inherited], str(tmp_path), {"A": "b c"}, [out, out])
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    finally:
+        os.close(out)
+        os.close(inherited)
+    assert (tmp_path / "out").read_text().split("\n")[0] == f"{tmp_path.resolve()} b c True True False"
+
+
+def test_program_found_by_the_path_of_its_own_environment(tmp_path: Path) -> None:
+    """PATH of the replica counts, not that of the agent."""
+    (tmp_path / "mine").write_text("#!/bin/sh\nexit 5\n")
+    (tmp_path / "mine").chmod(0o755)
+    out = _output(tmp_path / "out")
+    try:
+        pid = agent.spawn(["mine"], str(tmp_path), {"PATH": str(tmp_path)}, [out, out])
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+    finally:
+        os.close(out)
+
+
+@pytest.mark.parametrize(
+    ("program", "folder", "number", "missing"),
+    [
+        ("/no/such/program", "", errno.ENOENT, "/no/such/program"),
+        ("sh", "nowhere", errno.ENOENT, "nowhere"),
+        ("./text", "", errno.EACCES, "./text"),
+        ("no-such-word", "", errno.ENOENT, "no-such-word"),
+    ],
+)
+def test_what_cannot_be_started(tmp_path: Path, program: str, folder: str, number: int, missing: str) -> None:
+    """The error says why, and what is missing; no process is left."""
+    (tmp_path / "text").write_text("not a program")
+    out = _output(tmp_path / "out")
+    try:
+        with pytest.raises(OSError) as caught:
+            agent.spawn([program], str(tmp_path / folder) if folder else str(tmp_path), dict(os.environ), [out, out])
+    finally:
+        os.close(out)
+    assert caught.value.errno == number
+    assert str(caught.value.filename).endswith(missing)
+
+
+def test_the_agent_imports_next_to_nothing() -> None:
+    """One starts per replica: what is heavy stays out, or the nodes pay for it with every replica."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import job.agent; "
+        "print(*sorted({'ctypes', 'json', 're', 'subprocess', 'contextlib', 'enum', 'typing'} & set(sys.modules)))"
+    )
+    place = str(Path(transload_slurm.job.__file__).parents[1])
+    command = [sys.executable, "-I", "-S", "-c", code, place]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split() == []

@@ -1,0 +1,249 @@
+"""Runs what the documentation shows: the code blocks of a page, one after the other, as a reader would.
+
+A page is run in a folder of its own, in which there is a copy of ``examples``. Its blocks share one namespace and one
+shell environment, in the order of the page:
+
+- ``python`` is executed; a first line ``# some/name.py`` also saves it under that name, and it is run as if imported.
+- ``console``: lines that begin with ``$ `` are commands (continued by a backslash, or by lines that begin with ``> ``);
+  any other line is output that must appear, in this order, where ``…`` stands for anything.
+- ``sh`` is a script, ``toml`` and ``json`` are read.
+- Blocks of no language are pictures, not code.
+
+A comment just before a block changes that:
+
+- ``<!-- not run: reason -->`` leaves it out;
+- ``<!-- only in: suite -->`` names the one suite that runs it;
+- ``<!-- fails: 1 -->`` expects that exit code of the last command;
+- ``<!-- setup: …Python… -->``, which may stand anywhere, runs Python that readers do not see.
+
+Each suite runs the pages that `PAGES` gives it, in its own environment, from ``tests/<suite>/test_docs.py``. A test in
+tests/docs sees to it that no page and no block is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+SECONDS: Final = 110  # for all commands of one block
+
+HOSTS: Final = ("airflow", "ax", "docker", "kfp", "kubernetes", "mlflow", "prefect", "report", "slurm")
+PAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    **{name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md") for name in HOSTS},
+    "airflow": ("docs/airflow.md", "docs/adapters.md", "plugins/airflow/README.md", "examples/airflow/README.md"),
+    "torch": ("examples/ddp/README.md",),
+    "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", "docs/tutorial.md"),
+    "template": ("docs/writing-an-adapter.md", "plugins/_template/README.md"),
+}
+"""Suite → the pages that are run in its environment. All other pages are run in that of tests/docs, and `BOTH` too."""
+BOTH: Final = ("docs/tutorial.md",)
+
+LANGUAGES: Final = ("", "console", "json", "python", "sh", "toml")
+_FENCE: Final = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_COMMENT: Final = re.compile(r"<!-- (not run|only in|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL)
+_NAME: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """One block of code, or one hidden setup, of a page."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    not_run: str = ""
+    only_in: str = ""
+    fails: int = 0
+
+    @property
+    def place(self) -> str:
+        """Where it is: ``docs/page.md:12``."""
+        return f"{self.page}:{self.line}"
+
+
+def pages() -> list[str]:
+    """Return every page whose code is looked at, as paths from the root of the repository."""
+    patterns = (
+        "*.md",
+        "docs/*.md",
+        "core/README.md",
+        "plugins/*/README.md",
+        "examples/README.md",
+        "examples/*/README.md",
+    )
+    return sorted(str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def pages_of(suite: str) -> list[str]:
+    """Return the pages with code that a suite runs; those that no other suite has are run by ``docs``."""
+    taken = {page for name, some in PAGES.items() if name != suite for page in some} - set(BOTH)
+    mine = PAGES.get(suite) or [page for page in pages() if page not in taken]
+    return [page for page in mine if (ROOT / page).exists() and snippets(page)]
+
+
+def snippets(page: str) -> list[Snippet]:
+    """Return the blocks of a page in its order, each with what the comment before it says."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    fences = list(_FENCE.finditer(text))
+    inside = [range(*fence.span()) for fence in fences]
+    comments = [found for found in _COMMENT.finditer(text) if not any(found.start() in span for span in inside)]
+    said = {found.end(): found for found in comments}
+    found = [(fence.start(), _block(page, text, fence, said.get(fence.start()))) for fence in fences]
+    found += [
+        (each.start(), Snippet(page, _line(text, each.start()), "python", each[2]))
+        for each in comments
+        if each[1] == "setup"
+    ]
+    return [snippet for _, snippet in sorted(found, key=lambda pair: pair[0])]
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+def _block(page: str, text: str, fence: re.Match[str], comment: re.Match[str] | None) -> Snippet:
+    indent, language, body = fence.groups()
+    body = re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) if indent else body
+    kind, value = (comment[1], comment[2]) if comment else ("", "")
+    return Snippet(
+        page,
+        _line(text, fence.start()),
+        language,
+        body,
+        not_run=value if kind == "not run" else "",
+        only_in=value if kind == "only in" else "",
+        fails=int(value) if kind == "fails" else 0,
+    )
+
+
+class Reader:
+    """Somebody who does what a page shows, in the current folder.
+
+    Args:
+        suite: the suite whose environment this is.
+        namespace: names that the Python of the page finds, besides ROOT, the folder of the repository, and SHELL, the
+            variables of the shell; `__name__` is `__main__`.
+    """
+
+    def __init__(self, suite: str, namespace: Mapping[str, Any] | None = None) -> None:
+        self._suite = suite
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+        self._environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
+        self._folder = os.getcwd()
+        self.namespace: dict[str, Any] = {"__name__": "__main__", "ROOT": ROOT, "SHELL": self._environment}
+        self.namespace.update(namespace or {})
+
+    def read(self, page: str) -> None:
+        """Run all blocks of a page.
+
+        Raises:
+            AssertionError: a block went wrong; the message begins with page and line.
+        """
+        for snippet in snippets(page):
+            elsewhere = snippet.only_in not in ("", self._suite)
+            if snippet.not_run or elsewhere or not snippet.language:
+                continue
+            try:
+                getattr(self, f"_{snippet.language}")(snippet)
+            except Exception as error:
+                raise AssertionError(f"{snippet.place}: {type(error).__name__}: {error}") from error
+
+    def _save(self, snippet: Snippet) -> str:
+        """Save a block whose first line names a file; return that file's stem."""
+        name = _NAME.match(snippet.text)
+        if name:
+            path = Path(self._folder, name[1])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(snippet.text, encoding="utf-8")
+        return Path(name[1]).stem if name else ""
+
+    def _python(self, snippet: Snippet) -> None:
+        name = self._save(snippet)
+        code = "\n" * snippet.line + snippet.text  # so that tracebacks show the line of the page
+        self.namespace["__name__"] = name or "__main__"
+        with contextlib.chdir(self._folder):
+            exec(compile(code, str(ROOT / snippet.page), "exec", dont_inherit=True), self.namespace)
+
+    def _toml(self, snippet: Snippet) -> None:
+        self._save(snippet)
+        self.namespace["toml"] = tomllib.loads(snippet.text)
+
+    def _json(self, snippet: Snippet) -> None:
+        self.namespace["json"] = json.loads(snippet.text)
+
+    def _sh(self, snippet: Snippet) -> None:
+        self._shell(snippet, snippet.text, [])
+
+    def _console(self, snippet: Snippet) -> None:
+        script, shown = _commands(snippet.text)
+        assert script, "no line begins with '$ '"
+        self._shell(snippet, script, shown)
+
+    def _shell(self, snippet: Snippet, script: str, shown: list[str]) -> None:
+        """Run commands in one bash, which begins with the folder and the variables that the last one ended with."""
+        state = Path(self._folder, ".shell-state")
+        body = f"set -eu\ntrap 'code=$?; {{ pwd; env -0; }} > {shlex.quote(str(state))}; exit $code' EXIT\n{script}"
+        with subprocess.Popen(
+            ["bash", "-c", body],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as bash:
+            try:
+                said, _ = bash.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                bash.kill()
+                raise AssertionError(f"not done after {SECONDS} s:\n{script}") from None
+        assert bash.returncode == snippet.fails, f"exit code {bash.returncode}:\n{script}\n{said}"
+        self._remember(state)
+        _check_output(said, shown)
+
+    def _remember(self, state: Path) -> None:
+        folder, _, variables = state.read_text(encoding="utf-8").partition("\n")
+        state.unlink()
+        self._folder = folder
+        pairs = (pair.partition("=") for pair in variables.split("\0") if pair)
+        self._environment.clear()
+        self._environment.update((name, value) for name, _, value in pairs)
+
+
+def _commands(text: str) -> tuple[str, list[str]]:
+    """Return the script of a console block, and the lines of output that it shows."""
+    commands: list[str] = []
+    shown: list[str] = []
+    continued = False
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            commands.append(line[2:])
+        elif continued or line.startswith("> "):
+            commands.append(line.removeprefix("> "))
+        elif line.strip():
+            shown.append(line)
+            continue
+        continued = line.endswith("\\")
+    return "\n".join(commands) + "\n" if commands else "", shown
+
+
+def _check_output(said: str, shown: list[str]) -> None:
+    """Compare output with what a page shows of it: these lines, in this order; ``…`` is anything, more is allowed."""
+    position = 0
+    for line in shown:
+        pattern = r"\s+".join(".*".join(re.escape(part) for part in word.split("…")) for word in line.split())
+        found = re.search(pattern, said[position:])
+        assert found, f"the page shows {line.strip()!r}, which is not in the rest of:\n{said}"
+        position += found.end()

@@ -1,0 +1,30 @@
+"""What a user's type checker must see: read by mypy against the installed wheel, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from transload.runner import Runner
+from transload_report import (
+    AppData,
+    LineageData,
+    RunsData,
+    SearchData,
+    app_report,
+    collect_app,
+    collect_experiment,
+    collect_lineage,
+    collect_runs,
+    runs_report,
+    search_report,
+)
+
+
+def pages(runner: Runner) -> None:
+    """Return types of what reads and what renders."""
+    assert_type(collect_app(runner, "local://session/app", lines=5), AppData)
+    assert_type(app_report(collect_app(runner, "local://session/app")), str)
+    assert_type(collect_runs(runner, ["local://session/app"], title="Runs"), RunsData)
+    assert_type(collect_lineage(runner, "run"), LineageData | None)
+    assert_type(collect_experiment("name"), SearchData)
+    assert_type(search_report(collect_experiment("name")) + runs_report(collect_runs(runner, [])), str)
