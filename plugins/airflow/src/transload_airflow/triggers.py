@@ -101,11 +101,12 @@ class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
 
 
 async def _task_state(ti: Any) -> str | None:
-    """Ask Airflow (3.0 to 3.2) for the state of a task instance, from within a trigger."""
+    """Ask Airflow (3.0 to 3.2) for the state of a task instance, from within a trigger; None: it cannot say."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+    from asgiref.sync import sync_to_async
 
-    found: Mapping[str, Any] = await asyncio.to_thread(
-        RuntimeTaskInstance.get_task_states,
+    # not in a thread of our own: Airflow's line to its supervisor belongs to this event loop, and breaks elsewhere
+    found: Mapping[str, Any] = await sync_to_async(RuntimeTaskInstance.get_task_states)(
         dag_id=ti.dag_id,
         task_ids=[ti.task_id],
         run_ids=[ti.run_id],
@@ -113,5 +114,5 @@ async def _task_state(ti: Any) -> str | None:
     )
     states = found.get(ti.run_id, {})
     index = getattr(ti, "map_index", -1)
-    state = states.get(ti.task_id if index in (None, -1) else f"{ti.task_id}_{index}")
-    return None if state is None else str(state)
+    name = ti.task_id if index in (None, -1) else f"{ti.task_id}_{index}"
+    return str(states[name] or "cleared") if name in states else None
