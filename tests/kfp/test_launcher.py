@@ -238,6 +238,8 @@ def test_started_again_is_one_job(tmp_path: Path, transload_home: Path, eventual
     output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
     assert output["parameterValues"]["done"] == 1
     assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"done": 1}
+    handle = output["parameterValues"]["handle"]
+    assert output["artifacts"]["results"]["artifacts"][0]["metadata"] == {"transload_handle": handle}
     assert (tmp_path / "out" / "results" / "all.json").exists()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transload_kfp.settings import TaskSettings
     from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, FINAL_STATES, STATES
 
-__version__: Final = "0.1.0.dev0"
+__version__: Final = "0.1.0"
 
 _HOMES: Final = {
     "component": ("AppComponent",),

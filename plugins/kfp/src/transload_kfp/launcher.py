@@ -89,6 +89,16 @@ class Outcome:
                     made[name if alone else f"{key}.{name}"] = value if math.isfinite(value) else str(value)
         return made
 
+    @property
+    def notes(self) -> dict[str, str]:
+        """What the results artifact says of the app: its handle, and the page about it where there is one."""
+        from transload.plugins import get_plugins
+
+        if not self.handle:
+            return {}
+        link = get_plugins().app_link(self.handle)
+        return {"transload_handle": self.handle, **({"transload_link": link} if link else {})}
+
 
 class LaunchFailed(SystemExit):
     """Ends the process; what happened has been said."""
@@ -228,6 +238,7 @@ def launch_in_component(
     """
     outcome = run_launch(LaunchSpec.decode(spec), arguments, Place(**place))
     write_results(results.path, outcome)
+    results.metadata.update(outcome.notes)
     for name, value in outcome.metrics.items():
         metrics.log_metric(name, value)
     return {"handle": outcome.handle, **outcome.values}
@@ -249,6 +260,7 @@ def main(words: list[str]) -> int:
     declared = request["outputs"]["artifacts"]
     artifacts = {name: dict(each["artifacts"][0]) for name, each in declared.items()}
     artifacts["metrics"]["metadata"] = outcome.metrics
+    artifacts["results"]["metadata"] = outcome.notes
     reported = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
     output = {
         "parameterValues": reported,

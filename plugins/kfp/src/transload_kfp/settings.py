@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
-from transload.specs import AppDef, VolumeMount
-from transload.specs._check import nearest
+from transload.specs import AppDef, VolumeMount, nearest
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask

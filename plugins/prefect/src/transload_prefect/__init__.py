@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transload_prefect.task_runner import AppTaskRunner
     from transload_prefect.worker import TransloadWorker
 
-__version__: Final = "0.1.0.dev0"
+__version__: Final = "0.1.0"
 
 __all__ = [
     "STATES",

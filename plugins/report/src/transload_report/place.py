@@ -33,7 +33,7 @@ def check_settings(settings: Settings) -> None:
     Raises:
         ConfigError: for an unknown key or a wrong type.
     """
-    from transload.specs._check import nearest
+    from transload.specs import nearest
 
     for item in settings.all():
         table, _, key = item.key.partition(".")
