@@ -159,6 +159,19 @@ def airflow_2(session: nox.Session) -> None:
     suite(session, "airflow-2", "plugins/airflow")
 
 
+@nox.session
+@nox.parametrize("name", ["airflow", "kfp", "prefect"], ids=["airflow", "kfp", "prefect"])
+def suggested(session: nox.Session, name: str) -> None:
+    """Run a host's searches with Ax's suggester, which is left out of the host's own environment for its size."""
+    find_cpu_torch(session)
+    folders = [f"plugins/{each}" for each in (name, "ax", *(also.rpartition("/")[2] for also in ALSO.get(name, ())))]
+    pins = (*files_of(name), "-c", "tests/ax/constraints.txt")
+    session.install(*TOOLS, *pins, "./core[testing]", *(f"./{folder}" for folder in folders))
+    install_own(session, "core", *folders)
+    chosen = ("-m", "slow", "-k", "test_ax or test_searches and test_example", "-q", "--timeout=900")
+    session.run("pytest", f"tests/{name}", *chosen, "-W", "ignore::DeprecationWarning")
+
+
 @nox.session(venv_backend="none")
 def slow(session: nox.Session) -> None:
     """Run every suite's slow tests, then the lowest versions and the wheels of everything."""
@@ -167,6 +180,8 @@ def slow(session: nox.Session) -> None:
     session.notify("airflow-2", ("-q",))
     for name in ("core", *TESTED):
         session.notify(f"lowest({name})")
+    for name in ("airflow", "kfp", "prefect"):
+        session.notify(f"suggested({name})")
     session.notify("wheels")
 
 

@@ -328,7 +328,9 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         shutil.copytree(dags, folder, ignore=shutil.ignore_patterns("__pycache__"))
         for example in (EXAMPLES / "airflow").glob("*.py"):
             shutil.copy(example, folder)
-        shutil.copytree(EXAMPLES / "digits", home / "digits", ignore=shutil.ignore_patterns("__pycache__"))
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(EXAMPLES / "chain", folder / "chain", ignore=without)
+        shutil.copytree(EXAMPLES / "digits", home / "digits", ignore=without)
     values = {
         "CORE__DAGS_FOLDER": str(folder),
         "CORE__LOAD_EXAMPLES": "False",

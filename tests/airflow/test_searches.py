@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def test_example(airflow: AirflowServer) -> None:
     values = [row["value"] for row in summary["trials"]]
     assert len(values) == 4 and summary["best"]["value"] == max(values)
     assert run.xcom(task_id="train")["results"]["final"]["accuracy"] > 0.8
+    assert summary["search"]["suggester"] == ("ax" if find_spec("transload_ax") else "random")
 
 
 def test_unknown_suggester_is_one_clear_line(airflow: AirflowServer) -> None:

@@ -19,19 +19,19 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "kfp"
 def test_chain(transload_home: Path, tmp_path: Path) -> None:
     """The first job decides the second one's replicas; the tracker knows which came from which, and draws it."""
     place = tmp_path / "place"
-    command = [sys.executable, str(EXAMPLES / "chain.py"), str(place)]
+    command = [sys.executable, str(EXAMPLES.parent / "chain" / "kfp_pipeline.py"), str(place)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     with Runner("kfp") as runner:
         handles = {row.name: row.app_handle for row in runner.list("local")}
-        status = runner.status(handles["estimate"])
+        status = runner.status(handles["count"])
     assert status is not None
     assert len(status.roles[0].replicas) == 3
-    assert done.stdout.splitlines()[-1] == handles["estimate"]
+    assert done.stdout.splitlines()[-1] == handles["count"]
     tracker = FsspecTracker(None, str(place / "runs"))
-    assert list(tracker.run_ids(parent_run_id=handles["plan"])) == [handles["estimate"]]
-    assert tracker.metadata(handles["plan"]) == {"replicas": 3}
-    assert set(tracker.metadata(handles["estimate"])) == {"inside_0", "inside_1", "inside_2"}
+    assert list(tracker.run_ids(parent_run_id=handles["plan"])) == [handles["count"]]
+    assert tracker.metadata(handles["count"]) == {"replicas": 3}
+    assert [each.name for each in tracker.artifacts(handles["plan"]).values()] == ["numbers"]
     assert "<svg" in (place / "lineage.svg").read_text()
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,20 @@ def test_rounds_as_a_pipeline(run_kfp: Path, tmp_path: Path) -> None:
     assert FsspecResultTracker(str(own))["best"]["trial"] == found["index"]
     tasks = list(run_kfp.glob("*/for-loop-*-iteration-*/run-trial*"))
     assert len(tasks) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ax_suggests_between_rounds(run_kfp: Path, tmp_path: Path) -> None:
+    """With Ax's suggester, each round's task asks Ax; where it is not installed there is nothing to test."""
+    pytest.importorskip("transload_ax")
+    base = tmp_path / "base"
+    wanted = replace(search(tmp_path, trials=8), suggester="ax")
+    found = json.loads(search_pipeline(wanted, str(base), image=IMAGE)().outputs["Output"])
+    assert starts(tmp_path) == list(range(8))
+    assert found["value"] < 1.0
+    record = json.loads(next(base.rglob("rounds/*.json")).read_text())
+    assert record["state"]["suggester"] == "ax"
 
 
 def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:

@@ -22,26 +22,29 @@ def _flow_run(host: Any, name: str) -> dict[str, Any]:
 
 def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
     """Upstream decides the replicas; the tracker knows which run came from which, and the chain is drawn."""
-    process = (made := script("")).start(sys.executable, str(EXAMPLES / "chain.py"), str(tmp_path / "place"))
+    process = (made := script("")).start(
+        sys.executable, str(EXAMPLES.parent / "chain" / "prefect_flow.py"), str(tmp_path / "place")
+    )
     eventually(lambda: process.poll() is not None, 100)
     assert process.returncode == 0, made.log.read_text()[-3000:]
     run = _flow_run(host, "chain")
     assert run["state_type"] == "COMPLETED"
-    eventually(lambda: Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 3}, 30)
+    eventually(lambda: Counter(each["state_type"] for each in host.task_runs(run["id"])) == {"COMPLETED": 2}, 30)
     tracker = FsspecTracker(None, str(tmp_path / "place" / "runs"))
-    data, lines, final = (
+    first, second = (
         next(each.app_handle for each in host_runner("prefect").list("local") if f"-{name}-" in each.app_handle)
-        for name in ("prepare", "fit", "check")
+        for name in ("plan", "count")
     )
-    assert list(tracker.run_ids(parent_run_id=data)) == [lines]
-    assert list(tracker.run_ids(parent_run_id=lines)) == [final]
-    assert {f"slope_{k}" for k in range(3)} == set(tracker.metadata(lines))
+    assert list(tracker.run_ids(parent_run_id=first)) == [second]
+    assert tracker.metadata(second) == {"replicas": 3}
+    results = host_runner("prefect").results(second).results
+    assert sum(float(each["sum"]) for each in results.values()) == sum(range(3000))
     drawing = (tmp_path / "place" / "lineage.svg").read_text()
-    assert "<svg" in drawing and all(each.rpartition("/")[2][:12] in drawing for each in (data, lines, final))
-    points = f"file://{tmp_path}/place/points.csv"
-    found = eventually(lambda: host.events(points), 30)
+    assert "<svg" in drawing and all(each.rpartition("/")[2][:12] in drawing for each in (first, second))
+    numbers = f"file://{tmp_path}/place/numbers.txt"
+    found = eventually(lambda: host.events(numbers), 30)
     assert found[0]["event"] == "prefect.asset.materialization.succeeded"
-    assert found[0]["payload"]["rows"] == 300
+    assert found[0]["payload"]["rows"] == 3000
 
 
 def test_digits(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:

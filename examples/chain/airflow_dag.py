@@ -11,7 +11,7 @@ from airflow.sdk import DAG, Param
 
 from transload_airflow import TransloadOperator
 
-JOBS = f"{Path(__file__).resolve().parent}/chain_jobs.py"
+JOBS = f"{Path(__file__).resolve().parent}/jobs.py"
 PARAMS = {"folder": Param("/tmp/transload-chain", type="string"), "rows": Param(3000, type="integer")}
 
 with DAG(

@@ -1,7 +1,9 @@
-"""Two jobs of a chain, components and program in one: *plan* decides how large *count* is.
+"""Two jobs of a chain, components and program in one: *plan* decides how large *count* is. No host is known here.
 
 ``plan`` writes numbers to a file and says how many replicas are worth their while; each replica of ``count`` adds up
-its share. Both are recorded as runs: the file as an artifact of the one, the one as the source of the other.
+its share. Both are recorded as runs: the file as an artifact of the one, the one as the source of the other. That
+takes no line here: whoever launches *count* says what it comes from (``parent_run_id``), and its run has that as its
+source.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Two jobs, the second as large as the first says; the tracker knows which came from which, and the lineage is drawn.
+"""The chain as a pipeline of Kubeflow Pipelines: two launchers, the second as large as the first says.
 
-``python examples/kfp/chain.py place`` runs the pipeline here, without a cluster.
+``python examples/chain/kfp_pipeline.py place`` runs it here, without a cluster, and draws the lineage.
 """
 
 import os
@@ -13,7 +13,7 @@ from kfp import dsl, local
 from transload.tracker import FsspecTracker, lineage_svg
 from transload_kfp import launcher_from_app
 
-JOBS = str(Path(__file__).with_name("chain_jobs.py"))
+JOBS = str(Path(__file__).with_name("jobs.py"))
 
 
 def make_chain(scheduler: str = "local", **launcher: Any) -> Any:
@@ -24,16 +24,18 @@ def make_chain(scheduler: str = "local", **launcher: Any) -> Any:
         launcher: form and image of the launchers.
     """
     planning = launcher_from_app(
-        f"{JOBS}:plan", name="plan", scheduler=scheduler, results={"replicas": int, "share": int}, **launcher
+        f"{JOBS}:plan", name="plan", scheduler=scheduler, results={"numbers": str, "replicas": int}, **launcher
     )
-    estimating = launcher_from_app(f"{JOBS}:estimate", name="estimate", scheduler=scheduler, **launcher)
+    counting = launcher_from_app(f"{JOBS}:count", name="count", scheduler=scheduler, **launcher)
 
     @dsl.pipeline(name="chain")
-    def chain(samples: int = 300) -> str:
-        first = planning(samples=samples)
-        # launch parameters from upstream, and the run that this one comes from
-        second = estimating(
-            samples=first.outputs["share"], replicas=first.outputs["replicas"], parent_run_id=first.outputs["handle"]
+    def chain(folder: str, rows: int = 3000) -> str:
+        first = planning(folder=folder, rows=rows)
+        # an argument and a launch parameter from upstream, and the run that this one comes from
+        second = counting(
+            numbers=first.outputs["numbers"],
+            replicas=first.outputs["replicas"],
+            parent_run_id=first.outputs["handle"],
         )
         return second.outputs["handle"]
 
@@ -48,7 +50,7 @@ def main(place: str) -> None:
     os.environ.setdefault("TRANSLOAD_TRACKERS", "fsspec")
     os.environ.setdefault("TRANSLOAD_TRACKER_FSSPEC_CONFIG", str(runs))
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "pipelines"))
-    handle = make_chain(form="python", image="python:3.11")().outputs["Output"]
+    handle = make_chain(form="python", image="python:3.11")(folder=str(folder)).outputs["Output"]
     (folder / "lineage.svg").write_text(lineage_svg(FsspecTracker(None, str(runs)).lineage(handle)), encoding="utf-8")
     print(handle)
 
