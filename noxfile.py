@@ -232,10 +232,8 @@ def wheels(session: nox.Session) -> None:
         session.run(
             str(python), "-P", "tests/wheels.py", *(("core",) if name == "core" else ("core", folder)), external=True
         )
-        typed = Path("tests", "typed", f"{name}.py")
-        if typed.exists():
-            lenient = ("--strict", "--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
-            session.run("mypy", *lenient, "--python-executable", str(python), str(typed))
+        lenient = ("--strict", "--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
+        session.run("mypy", *lenient, "--python-executable", str(python), f"tests/typed/{name}.py")
         shutil.rmtree(python.parents[1])
 
 

@@ -333,3 +333,14 @@ def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_pat
     settings = type("Settings", (), {"trackers": staticmethod(lambda: trackers)})
     monkeypatch.setattr(run, "runner_for_tasks", lambda: type("R", (), {"settings": settings}))
     assert lineage.sources_of("local://airflow/x") == ["local://airflow/parent"]
+
+
+def test_link_leads_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plugin knows as the page about an app, such as its report, comes before the scheduler's own."""
+    from transload.pipelines import host_runner
+    from transload.plugins import get_plugins
+    from transload_airflow.run import link_of
+
+    monkeypatch.setattr(get_plugins(), "app_link", lambda handle: f"/reports/{handle[-1]}.html")
+    with host_runner("test") as runner:
+        assert link_of("local://s/a", runner) == "/reports/a.html"

@@ -23,7 +23,7 @@ from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.fields import set_field
 from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.launcher import LaunchFailed, Place, run_launch
+from transload_kfp.launcher import LaunchFailed, Outcome, Place, run_launch
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -415,3 +415,12 @@ def test_the_launcher_needs_no_kfp() -> None:
     code = "import sys, transload_kfp.launcher, transload_kfp.search_steps; print('kfp' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
+
+
+def test_results_lead_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plugin knows as the page about an app, such as its report, is in the results artifact's metadata."""
+    from transload.plugins import get_plugins
+
+    monkeypatch.setattr(get_plugins(), "app_link", lambda handle: f"/reports/{handle[-1]}.html")
+    assert Outcome("local://s/a").notes == {"transload_handle": "local://s/a", "transload_link": "/reports/a.html"}
+    assert Outcome().notes == {}

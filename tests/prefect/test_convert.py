@@ -32,6 +32,24 @@ def test_state_table() -> None:
     assert all(STATES[state] in StateType.__members__ for state in AppState)
 
 
+@pytest.mark.parametrize(
+    ("link", "line"),
+    [
+        ("https://reports/a.html", "Its page: [https://reports/a.html](https://reports/a.html)"),
+        ("/reports/a.html", "Its page: `/reports/a.html`"),
+        ("/logs/a", "Its folder: `/logs/a`"),
+        (None, "All of its logs: `transload log local://s/a`"),
+    ],
+)
+def test_note_leads_to_the_page(monkeypatch: pytest.MonkeyPatch, link: str | None, line: str) -> None:
+    """What a plugin knows as the page about an app, such as its report, is in the note about its logs."""
+    from transload.plugins import get_plugins
+    from transload_prefect.artifacts import log_note
+
+    monkeypatch.setattr(get_plugins(), "app_link", lambda handle: link)
+    assert log_note("local://s/a").splitlines()[-1] == line
+
+
 def test_adapter_is_registered() -> None:
     """``get_adapter("prefect")`` converts, and shows what it would submit."""
     adapter = get_adapter("prefect")

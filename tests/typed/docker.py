@@ -1,0 +1,15 @@
+"""What a user's type checker must see: read by mypy against the installed wheel, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from transload.runner import Runner
+from transload.schedulers.api import Capabilities, Scheduler
+from transload_docker.scheduler import DockerScheduler, create_docker
+
+made = create_docker("session")
+assert_type(made, DockerScheduler)
+scheduler: Scheduler = made
+assert_type(made.capabilities, Capabilities)
+runner = Runner("session", {"docker": create_docker})

@@ -1,0 +1,16 @@
+"""What a user's type checker must see: read by mypy against the installed wheel, never run."""
+
+from __future__ import annotations
+
+from transload.specs import AppDef
+from transload_kfp import AppComponent, component_from_app, component_spec_from_app, launcher_from_app
+
+
+def component(lr: float = 0.1) -> AppDef:
+    """Return nothing of interest."""
+    raise NotImplementedError
+
+
+one: AppComponent = component_from_app(component, results={"accuracy": float})
+many: AppComponent = launcher_from_app(component, scheduler="kubernetes", image="launcher:1")
+text: str = component_spec_from_app(component)

@@ -1,0 +1,12 @@
+"""What a user's type checker must see: read by mypy against the installed wheel, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from transload.schedulers.api import Capabilities
+from transload_kubernetes.scheduler import KubernetesScheduler, create_scheduler
+
+made = create_scheduler("session")
+assert_type(made, KubernetesScheduler)
+assert_type(made.capabilities, Capabilities)

@@ -1,0 +1,15 @@
+"""What a user's type checker must see: read by mypy against the installed wheel, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from transload.runner import Runner
+from transload.schedulers.api import Capabilities, Scheduler
+from transload_slurm.scheduler import SlurmScheduler, create_slurm
+
+made = create_slurm("session")
+assert_type(made, SlurmScheduler)
+scheduler: Scheduler = made
+assert_type(made.capabilities, Capabilities)
+runner = Runner("session", {"slurm": create_slurm})
