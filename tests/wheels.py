@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
+import os
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -47,12 +50,24 @@ def check(folder: str) -> str:
 
 
 def main(folders: list[str]) -> None:
-    """Check all, then run the installed command."""
+    """Check all, then run the installed command, and an app with it."""
     for folder in folders:
         print(check(folder))
     command = str(Path(sys.executable).parent / "transload")
     answer = subprocess.run([command, "--version"], capture_output=True, text=True, check=True, timeout=60)
     print(answer.stdout.strip())
+    with tempfile.TemporaryDirectory(prefix="tl-") as home:
+        environment = {**os.environ, "TRANSLOAD_HOME": home}
+        words = [command, "run", "-s", "local", "utils.echo", "--msg", "from a wheel"]
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
+        if answer.returncode or "from a wheel" not in answer.stdout:
+            raise SystemExit(f"{' '.join(words)}: exit {answer.returncode}\n{answer.stdout}{answer.stderr}")
+        words = [command, "schedulers", "--json"]
+        answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, env=environment)
+    found = {row["name"]: row["error"] for row in json.loads(answer.stdout)["schedulers"]}
+    if any(found.values()):
+        raise SystemExit(f"schedulers that do not load: {found}")
+    print(f"schedulers: {', '.join(found)}")
 
 
 if __name__ == "__main__":
