@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import nox
@@ -124,14 +125,15 @@ def everywhere(session: nox.Session) -> None:
     Each runs in the environment of its own session, which is made if it is not there yet.
     """
     find_cpu_torch(session)
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
     rows = []
     for name in EVERYWHERE:
         home, folders = ("core", []) if name == "local" else (name, [f"plugins/{name}"])
         python = ROOT / ".nox" / home / "bin" / "python"
         own = ["./core", *(f"./{folder}" for folder in folders)]
         if not python.exists():
-            session.run("uv", "venv", "--quiet", str(python.parents[1]), external=True)
-        install = ("uv", "pip", "install", "--quiet", "--python", str(python))
+            session.run(uv, "venv", "--quiet", str(python.parents[1]), external=True)
+        install = (uv, "pip", "install", "--quiet", "--python", str(python))
         wanted = [*TOOLS, *files_of(home), "-r", "examples/digits/requirements.txt", "./core[testing]", *own[1:]]
         session.run(*install, *wanted, external=True)
         session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
