@@ -235,3 +235,18 @@ def test_doctor(scheduler: Any) -> None:
     assert checks["user"] == (True, "as tester")
     assert checks["jobset"] == (True, "installed")
     assert checks["rights"] == (True, "all needed")
+
+
+def test_secrets_with_the_replicas_number_arrive(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A secret-looking value with macros is whole in each replica, and in no object but the Secret."""
+    values = {
+        "API_TOKEN": "hunter2-${replica_id}/${replica_id}-$(HOME)$$",
+        "api_token": "${replica_id}",
+        "OTHER_TOKEN": "hunter2$$ ${rank0_env}",
+    }
+    start(scheduler, shell('echo "$API_TOKEN" "$api_token" "$OTHER_TOKEN"', replicas=2, env=values))
+    assert ended(scheduler, eventually).state is AppState.SUCCEEDED
+    for number in (0, 1):
+        expected = f"hunter2-{number}/{number}-$(HOME)$$ {number} hunter2$$ TRANSLOAD_RANK0_HOST\n"
+        assert list(scheduler.log_iter("trouble", "main", number)) == [expected]
+    assert "hunter2" not in str([item for item in fake.snapshot() if item["kind"] != "Secret"])

@@ -180,7 +180,7 @@ class Apps:
                 raise taken(found, item["kind"]) from exc
 
     def _check_free(self, request: KubernetesRequest) -> None:
-        """Refuse a JobSet whose controller could not make its Jobs or Service: it would wait for them without a word."""
+        """Refuse a JobSet whose controller could not make its Jobs or Service: it would wait without a word."""
         if request.jobset is None:
             return
         for kind, name in jobset.children(request.jobset):
