@@ -228,15 +228,6 @@ def test_kueue_holds_the_job(fake: Any, scheduler: Any, shell: Any, eventually: 
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
 
 
-def test_doctor(scheduler: Any) -> None:
-    """Doctor names the server, its version and the user's rights."""
-    checks = {name: (ok, details) for name, ok, details in scheduler.diagnose()}
-    assert checks["cluster"][0] and "1.33" in checks["cluster"][1]
-    assert checks["user"] == (True, "as tester")
-    assert checks["jobset"] == (True, "installed")
-    assert checks["rights"] == (True, "all needed")
-
-
 def test_secrets_with_the_replicas_number_arrive(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
     """A secret-looking value with macros is whole in each replica, and in no object but the Secret."""
     values = {
