@@ -61,6 +61,30 @@ def test_events_explain(scheduler: Any, shell: Any, eventually: Any) -> None:
     assert status(scheduler).state is AppState.PENDING
 
 
+def test_the_last_warning_explains(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A cluster lists events by name; the last one is that with the latest time, whatever field that stands in."""
+    start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
+    pod = eventually(lambda: fake.cluster.items("pods"), 60)[0]
+    eventually(lambda: fake.cluster.items("events"), 60)
+    late = {"eventTime": "2999-01-01T00:00:02.000001Z", "lastTimestamp": None}
+    with fake.cluster.lock:
+        for name, times in (
+            ("zzz", {"lastTimestamp": "2999-01-01T00:00:01Z"}),
+            ("aaa", late),
+            ("mmm", {"eventTime": "2999-01-01T00:00:02Z"}),
+        ):
+            about = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+            event = {"metadata": {"name": name}, "involvedObject": about, "type": "Warning", "reason": name, **times}
+            fake.cluster.create("events", "default", event)
+    assert [event["metadata"]["name"] for event in fake.cluster.items("events")][::3] == ["aaa", "zzz"]
+    eventually(lambda: status(scheduler).msg.startswith("aaa"), 60)
+    with fake.cluster.lock:
+        seen = fake.cluster.get("events", "default", "zzz")
+        seen["series"] = {"lastObservedTime": "2999-01-01T00:00:03.5Z"}
+        fake.cluster.save("events", seen)
+    eventually(lambda: status(scheduler).msg.startswith("zzz"), 60)
+
+
 def test_preemption_is_no_failure(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
     """A pre-empted replica is started again though there are no retries, and that is counted as a restart."""
     start(scheduler, shell("sleep 300", replicas=2))

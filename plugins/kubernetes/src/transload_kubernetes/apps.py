@@ -189,13 +189,14 @@ class Apps:
                 raise taken(found, kind)
 
     def _events(self, namespace: str, facts: Facts) -> list[str]:
-        """Return the warnings about what an app waits for."""
+        """Return the last warning about what an app waits for, if there is one."""
         stuck = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or facts.jobs
         for item in stuck[:1]:
             field = f"involvedObject.name={item['metadata']['name']}"
             with contextlib.suppress(ClusterError, SchedulerUnavailable):
                 events = self._cluster.list("Event", namespace, field_selector=field).get("items") or ()
                 warnings = [event for event in events if event.get("type") == "Warning"]
+                warnings.sort(key=states.event_time)  # the cluster lists them by name
                 return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in warnings[-1:]]
         return []
 
