@@ -66,7 +66,7 @@ def test_the_last_warning_explains(fake: Any, scheduler: Any, shell: Any, eventu
     start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
     pod = eventually(lambda: fake.cluster.items("pods"), 60)[0]
     eventually(lambda: fake.cluster.items("events"), 60)
-    late = {"eventTime": "2999-01-01T00:00:02.000001Z", "lastTimestamp": None}
+    late = {"eventTime": "2999-01-01T00:00:02.500000Z", "lastTimestamp": None}
     with fake.cluster.lock:
         for name, times in (
             ("zzz", {"lastTimestamp": "2999-01-01T00:00:01Z"}),
