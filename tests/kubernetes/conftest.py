@@ -16,11 +16,16 @@ FOLDER = str(Path(__file__).parent)
 
 @pytest.fixture
 def fake(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A fake cluster, named by KUBECONFIG."""
+    """A fake cluster, named by KUBECONFIG; its user has the rights that are asked for, and no others."""
     monkeypatch.syspath_prepend(FOLDER)
     from fake_server import FakeServer
 
+    from transload_kubernetes.diagnose import JOBSET_RIGHTS, RIGHTS
+
     server = FakeServer(tmp_path_factory.mktemp("kube"))
+    server.cluster.rights = {
+        (*what, verb) for rights in (RIGHTS, JOBSET_RIGHTS) for what, verbs in rights.items() for verb in verbs
+    }
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
     try:
         yield server

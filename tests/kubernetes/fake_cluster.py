@@ -50,12 +50,17 @@ class Cluster:
         self.logs: dict[str, Process] = {}
         self.requests: list[str] = []
         self.fail: dict[tuple[str, str], ApiError] = {}
+        self.rights: set[tuple[str, str, str]] | None = None  # group, resource, verb; None: everything
         self.namespaces = namespaces
         self.open = True
         self.jobsets: JobSets | None = JobSets(self)  # None: not installed
         self._dirty = threading.Event()
         self._thread = threading.Thread(target=self._control, daemon=True)
         self._thread.start()
+
+    def may(self, group: str, resource: str, verb: str) -> bool:
+        """Tell whether the user may do something, in every namespace."""
+        return self.rights is None or (group, resource, verb) in self.rights
 
     # -- storage
 

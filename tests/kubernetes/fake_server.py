@@ -51,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             if not self.cluster.open:
                 raise ApiError(503, "ServiceUnavailable", "the server is shutting down")
-            if not self._discovery(parts.path):
+            if not self._discovery(parts.path, body):
                 self._resource(parts.path, query, body)
         except ApiError as exc:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": str(exc)}
@@ -61,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
 
-    def _discovery(self, path: str) -> bool:
+    def _discovery(self, path: str, body: dict[str, Any]) -> bool:
         path = path.rstrip("/")
         if path == "/version":
             self._answer({"major": "1", "minor": "33", "gitVersion": "v1.33.0-fake"})
@@ -86,7 +86,9 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":
             self._answer({"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "tester"}}}, 201)
         elif path.endswith("/selfsubjectaccessreviews"):
-            self._answer({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}, 201)
+            asked = body["spec"]["resourceAttributes"]
+            allowed = self.cluster.may(asked["group"], asked["resource"], asked["verb"])
+            self._answer({"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, 201)
         else:
             return False
         return True
@@ -111,6 +113,7 @@ class Handler(BaseHTTPRequestHandler):
             raise planned
         if plural not in KINDS or KINDS[plural][1] != version:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        self._check_right(version, "/".join([plural, *steps[2:]]), name, query)
         if steps[2:] == ["log"]:
             self._log(namespace or "", name, query)
         elif self.command == "GET" and not name:
@@ -120,6 +123,15 @@ class Handler(BaseHTTPRequestHandler):
                 self._list(plural, namespace, query)
         else:
             self._one(plural, namespace or "", name, query, body)
+
+    def _check_right(self, version: str, resource: str, name: str, query: dict[str, str]) -> None:
+        verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
+        verb = verbs[self.command]
+        if verb == "get" and not name:
+            verb = "watch" if query.get("watch", "").lower() in ("true", "1") else "list"
+        group = version.rpartition("/")[0]
+        if not self.cluster.may(group, resource, verb):
+            raise ApiError(403, "Forbidden", f'{resource} is forbidden: User "tester" cannot {verb} resource')
 
     def _list(self, plural: str, namespace: str | None, query: dict[str, str]) -> None:
         with self.cluster.lock:

@@ -181,6 +181,36 @@ def test_no_secret_is_shown_or_in_a_job() -> None:
     assert list(request.hidden.values()) == ["hunter2-value"]
 
 
+@pytest.mark.parametrize("jobset", [False, True])
+@pytest.mark.parametrize(
+    "value", ["hunter2-${replica_id}", "${replica_id}:hunter2-$$(x)", "${app_id}hunter2-", "hunter2-${rank0_env}${x}"]
+)
+def test_a_secret_with_a_macro_is_not_shown_either(value: str, jobset: bool) -> None:
+    """A macro in a value whose name looks secret leaves no word of it in the Job and its text; schemas take it."""
+    request = request_for(AppDef("a", [role(env={"API_TOKEN": value}, num_replicas=2)]), {"jobset": jobset})
+    for text in (format_request(request), repr(request), str(request.objects())):
+        assert "hunter2" not in text
+    assert any("hunter2-" in each for each in request.hidden.values())
+    for item in yaml.safe_load_all(format_request(request)):
+        if item["kind"] != "JobSet":
+            kubernetes_validate.validate(item, VERSIONS[-1], strict=True)
+
+
+def test_variables_that_differ_in_case_alone_have_keys_of_their_own() -> None:
+    """``API_KEY`` and ``api_key`` are two variables, and so are a role's and another's."""
+    first = role(
+        env={"API_KEY": "1", "api_key": "2", "Api.Key_token": "3"}, secrets={"password": "env:X", "PASSWORD": "env:Y"}
+    )
+    request = request_for(AppDef("a", [first, role(name="MAIN", env={"API_KEY": "4"})]))
+    assert sorted(request.hidden.values()) == ["1", "2", "3", "4"]
+    assert len(set(request.references.values()) - set(request.hidden)) == 2
+    main = request.jobs[0]["spec"]["template"]["spec"]["containers"][0]
+    keys = {
+        each["name"]: each["valueFrom"]["secretKeyRef"]["key"] for each in main["env"] if "KEY" in each["name"].upper()
+    }
+    assert {name: request.hidden[key] for name, key in keys.items()} == first.env
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [

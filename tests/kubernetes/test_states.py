@@ -46,3 +46,13 @@ def test_memory_is_named() -> None:
 def test_times_never_raise(text: str) -> None:
     """What is not a time is None."""
     states.seconds(text)
+
+
+def test_times_of_events() -> None:
+    """The latest of the fields that are there; that of its making where there is no other."""
+    made = {"metadata": {"creationTimestamp": "1970-01-01T00:00:09Z"}}
+    assert states.event_time(made) == 9
+    assert states.event_time({**made, "lastTimestamp": "1970-01-01T00:00:05Z", "eventTime": None}) == 5
+    series = {"lastObservedTime": "1970-01-01T00:00:07.5Z"}
+    assert states.event_time({**made, "eventTime": "1970-01-01T00:00:02.000001Z", "series": series}) == 7.5
+    assert states.event_time({}) == 0

@@ -61,6 +61,30 @@ def test_events_explain(scheduler: Any, shell: Any, eventually: Any) -> None:
     assert status(scheduler).state is AppState.PENDING
 
 
+def test_the_last_warning_explains(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A cluster lists events by name; the last one is that with the latest time, whatever field that stands in."""
+    start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
+    pod = eventually(lambda: fake.cluster.items("pods"), 60)[0]
+    eventually(lambda: fake.cluster.items("events"), 60)
+    late = {"eventTime": "2999-01-01T00:00:02.500000Z", "lastTimestamp": None}
+    with fake.cluster.lock:
+        for name, times in (
+            ("zzz", {"lastTimestamp": "2999-01-01T00:00:01Z"}),
+            ("aaa", late),
+            ("mmm", {"eventTime": "2999-01-01T00:00:02Z"}),
+        ):
+            about = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+            event = {"metadata": {"name": name}, "involvedObject": about, "type": "Warning", "reason": name, **times}
+            fake.cluster.create("events", "default", event)
+    assert [event["metadata"]["name"] for event in fake.cluster.items("events")][::3] == ["aaa", "zzz"]
+    eventually(lambda: status(scheduler).msg.startswith("aaa"), 60)
+    with fake.cluster.lock:
+        seen = fake.cluster.get("events", "default", "zzz")
+        seen["series"] = {"lastObservedTime": "2999-01-01T00:00:03.5Z"}
+        fake.cluster.save("events", seen)
+    eventually(lambda: status(scheduler).msg.startswith("zzz"), 60)
+
+
 def test_preemption_is_no_failure(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
     """A pre-empted replica is started again though there are no retries, and that is counted as a restart."""
     start(scheduler, shell("sleep 300", replicas=2))
@@ -228,10 +252,16 @@ def test_kueue_holds_the_job(fake: Any, scheduler: Any, shell: Any, eventually: 
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
 
 
-def test_doctor(scheduler: Any) -> None:
-    """Doctor names the server, its version and the user's rights."""
-    checks = {name: (ok, details) for name, ok, details in scheduler.diagnose()}
-    assert checks["cluster"][0] and "1.33" in checks["cluster"][1]
-    assert checks["user"] == (True, "as tester")
-    assert checks["jobset"] == (True, "installed")
-    assert checks["rights"] == (True, "all needed")
+def test_secrets_with_the_replicas_number_arrive(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A secret-looking value with macros is whole in each replica, and in no object but the Secret."""
+    values = {
+        "API_TOKEN": "hunter2-${replica_id}/${replica_id}-$(HOME)$$",
+        "api_token": "${replica_id}",
+        "OTHER_TOKEN": "hunter2$$ ${rank0_env}",
+    }
+    start(scheduler, shell('echo "$API_TOKEN" "$api_token" "$OTHER_TOKEN"', replicas=2, env=values))
+    assert ended(scheduler, eventually).state is AppState.SUCCEEDED
+    for number in (0, 1):
+        expected = f"hunter2-{number}/{number}-$(HOME)$$ {number} hunter2$$ TRANSLOAD_RANK0_HOST\n"
+        assert list(scheduler.log_iter("trouble", "main", number)) == [expected]
+    assert "hunter2" not in str([item for item in fake.snapshot() if item["kind"] != "Secret"])

@@ -13,10 +13,11 @@ from typing import Any, Final
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, AppStatus, masked_env
-from transload_kubernetes import convert, names, plan, states
+from transload_kubernetes import convert, jobset, names, plan, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.judge import Verdict, judge
+from transload_kubernetes.ownership import is_of, owned, owned_by_same, taken
 from transload_kubernetes.plan import Facts, Plan, Stop
 
 _ROUNDS: Final = 4
@@ -47,7 +48,8 @@ class Apps:
             selector = f"{names.LABEL_APP}={base}"
             # from the outside in: of a JobSet that has ended all Jobs are final, of a Job all pods
             if facts.as_jobset():
-                facts.jobset = self._ask(lambda: self._cluster.get("JobSet", namespace, base))
+                found = self._ask(lambda: self._cluster.get("JobSet", namespace, base))
+                facts.jobset = found if found and is_of(found, base) else None
             facts.jobs = self._items("Job", namespace, selector)
             facts.pods = self._items("Pod", namespace, selector)
         return facts
@@ -125,7 +127,11 @@ class Apps:
         if verdict.end_set and facts.jobset is not None:
             self._cluster.delete("JobSet", namespace, facts.jobset["metadata"]["name"], "Foreground")
         for role, attempt in verdict.restart:
-            self._make_job(namespace, facts, role, attempt)
+            try:
+                self._make_job(namespace, facts, role, attempt)
+            except SubmitError as exc:  # its name is another app's: it will never be there
+                self.note_stop(namespace, facts, Stop("failed", f"role {role} could not be started again: {exc}"))
+                return
             self._note(namespace, facts, f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}", "yes")
         if verdict.note:
             self._note(namespace, facts, "ended", verdict.status.to_json())
@@ -161,23 +167,36 @@ class Apps:
             began = min((start for start in starts if start is not None), default=time.time())
             left = made.timeout - (time.time() - began)
         job = convert.later_attempt(first, base, role, attempt, left)
-        self._create(_owned(job, facts.record), namespace)
+        self._create(owned(job, facts.record), namespace)
 
     def _create(self, item: dict[str, Any], namespace: str) -> None:
         try:
             self._cluster.create(item, namespace)
         except ClusterError as exc:
-            if exc.status != 409:  # made by somebody else meanwhile: names follow from the app
+            found = self._cluster.get(item["kind"], namespace, item["metadata"]["name"]) if exc.status == 409 else None
+            if found is None:
                 raise
+            if not owned_by_same(found, item):  # else made by another observer of the same app: names follow from it
+                raise taken(found, item["kind"]) from exc
+
+    def _check_free(self, request: KubernetesRequest) -> None:
+        """Refuse a JobSet whose controller could not make its Jobs or Service: it would wait without a word."""
+        if request.jobset is None:
+            return
+        for kind, name in jobset.children(request.jobset):
+            found = self._cluster.get(kind, request.namespace, name)
+            if found is not None and not jobset.made_by(found, request.base):
+                raise taken(found, kind)
 
     def _events(self, namespace: str, facts: Facts) -> list[str]:
-        """Return the warnings about what an app waits for."""
+        """Return the last warning about what an app waits for, if there is one."""
         stuck = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or facts.jobs
         for item in stuck[:1]:
             field = f"involvedObject.name={item['metadata']['name']}"
             with contextlib.suppress(ClusterError, SchedulerUnavailable):
                 events = self._cluster.list("Event", namespace, field_selector=field).get("items") or ()
                 warnings = [event for event in events if event.get("type") == "Warning"]
+                warnings.sort(key=states.event_time)  # the cluster lists them by name
                 return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in warnings[-1:]]
         return []
 
@@ -200,7 +219,7 @@ class Apps:
             raise _refused(app_id, exc) from exc
         try:
             self._make_all(request, record, submission)
-        except (ClusterError, SchedulerUnavailable) as exc:
+        except (ClusterError, SchedulerUnavailable, SubmitError) as exc:
             with contextlib.suppress(ClusterError, SchedulerUnavailable):
                 self._remove(namespace, base, request.jobset is not None)
             raise _refused(app_id, exc) from exc
@@ -219,19 +238,20 @@ class Apps:
         if not facts.submitted() and facts.stop() is None and facts.ended() is None:
             try:  # its submitter may have died in the middle
                 self._make_all(request, facts.record, submission)
-            except ClusterError as exc:
+            except (ClusterError, SubmitError) as exc:
                 raise _refused(app_id, exc) from exc
         return False
 
     def _make_all(self, request: KubernetesRequest, record: dict[str, Any], submission: Submission) -> None:
         namespace = request.namespace
+        self._check_free(request)
         values = dict(request.hidden)
         for (role, variable), key in request.references.items():
             values[key] = submission.secrets.get(role, {}).get(variable, "")
         if values:
-            self._create(_owned(convert.secret(request, values), record), namespace)
+            self._create(owned(convert.secret(request, values), record), namespace)
         for item in request.objects():
-            self._create(_owned(item, record), namespace)
+            self._create(owned(item, record), namespace)
         self._cluster.patch("ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}})
         facts = self.facts(request.app_id)
         if facts.stop() is not None or facts.ended() is not None:  # cancelled while it was being made
@@ -264,9 +284,11 @@ class Apps:
         except ClusterError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
 
-    def _remove(self, namespace: str, base: str, jobset: bool, *, keep_record: bool = False) -> None:
-        if jobset:  # before its Jobs, which it would make again
-            self._cluster.delete("JobSet", namespace, base)
+    def _remove(self, namespace: str, base: str, as_jobset: bool, *, keep_record: bool = False) -> None:
+        if as_jobset:  # before its Jobs, which it would make again; one of that name may be somebody else's
+            found = self._cluster.get("JobSet", namespace, base)
+            if found is not None and is_of(found, base):
+                self._cluster.delete("JobSet", namespace, base)
         for job in self._items("Job", namespace, f"{names.LABEL_APP}={base}"):
             self._cluster.delete("Job", namespace, job["metadata"]["name"])
         for kind in ("Secret", "Service"):
@@ -287,16 +309,6 @@ def _shown(app: AppDef) -> AppDef:
     return app
 
 
-def _owned(item: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """Return an object that goes when the record of its app goes."""
-    item = copy.deepcopy(item)
-    metadata = record["metadata"]
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
-    item["metadata"]["ownerReferences"] = [owner]
-    item["metadata"]["namespace"] = metadata["namespace"]
-    return item
-
-
 def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:
     if isinstance(exc, SchedulerUnavailable):
         return exc
@@ -304,4 +316,6 @@ def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:
     hint = "; the user may not do it" if status in _FORBIDDEN else ""
     if status == 404 and "requested resource" in str(exc):
         hint = "; run option jobset needs JobSet installed on the cluster (jobset.x-k8s.io/v1alpha2)"
-    return SubmitError(f"app {app_id} was not started: {exc}{hint}", transient=status == 429 or status >= 500)
+    # a conflict that is not about the name, such as that of a quota's count, passes
+    transient = status == 429 or status >= 500 or (isinstance(exc, ClusterError) and exc.reason == "Conflict")
+    return SubmitError(f"app {app_id} was not started: {exc}{hint}", transient=transient)

@@ -111,7 +111,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value))
-        for name, value in stored_secrets(role).items():
+        for name, value in stored_secrets(role, context).items():
             request.hidden[names.secret_key(role.name, name)] = value
         for name, source in role.secrets.items():
             if not source.startswith("k8s:"):

@@ -78,6 +78,19 @@ def jobset(
     return {"apiVersion": "/".join(names.JOBSET_API), "kind": "JobSet", "metadata": metadata, "spec": spec}
 
 
+def children(made: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return kind and name of what the controller makes of a JobSet."""
+    name, spec = made["metadata"]["name"], made["spec"]
+    found = [("Service", spec["network"]["subdomain"])] if spec["network"]["enableDNSHostnames"] else []
+    return found + [("Job", f"{name}-{each['name']}-0") for each in spec["replicatedJobs"]]
+
+
+def made_by(item: Mapping[str, Any], base: str) -> bool:
+    """Tell whether an object was made by the controller for the JobSet of an app."""
+    owners = item["metadata"].get("ownerReferences") or ()
+    return any(owner.get("kind") == "JobSet" and owner.get("name") == base for owner in owners)
+
+
 def _template(job: dict[str, Any]) -> dict[str, Any]:
     """Return a Job as a template: the JobSet names it."""
     return {

@@ -29,6 +29,7 @@ INDEX_IGNORED: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
 _BASE: Final = 36
 _ROLE: Final = 12
 _PLAIN: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?\Z")
+_KEY: Final = re.compile(r"[A-Za-z0-9_]{1,200}\Z")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
@@ -118,4 +119,5 @@ def secret_name(base: str) -> str:
 
 def secret_key(role: str, variable: str) -> str:
     """Return the key of a variable in the app's Secret."""
-    return f"{role_label(role)}.{label(variable.lower(), 40)}"
+    # keys, unlike names, may have capital letters and "_"; the first "." ends the role
+    return f"{role_label(role)}.{variable if _KEY.match(variable) else label(variable, 40)}"

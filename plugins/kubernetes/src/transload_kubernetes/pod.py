@@ -20,6 +20,7 @@ WORKSPACE: Final = "/workspace"
 WORKSPACE_KEY: Final = "kubernetes.workspace"
 """Key of a role's metadata under which ``prepare`` notes where its workspace was uploaded."""
 _TOKEN: Final = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
+_REPLICA: Final = "${replica_id}"
 _SECRET_SOURCE: Final = re.compile(r"k8s:([^/]+)/([^/]+)\Z")
 _FETCH: Final = """
 import io, sys, zipfile
@@ -74,15 +75,55 @@ def macro_values(context: Context) -> dict[str, str]:
     }
 
 
-def stored_secrets(role: Role) -> dict[str, str]:
-    """Return variables of a role's env whose name looks secret and whose value goes into the app's Secret instead."""
-    return {name: value for name, value in role.env.items() if looks_secret(name) and not _TOKEN.search(value)}
+def _hidden(role: Role, context: Context) -> dict[str, list[str]]:
+    """Return the variables of a role's env whose name looks secret → their value, split at the replica's number."""
+    known = {"img_root": "", "app_id": context.app_id, "rank0_env": RANK0_ENV}
+    return {
+        name: [_TOKEN.sub(lambda match: known[match[1]], piece) for piece in value.split(_REPLICA)]
+        for name, value in role.env.items()
+        if looks_secret(name)
+    }
+
+
+def _parts(name: str, pieces: list[str]) -> dict[str, str]:
+    """Return the variables that are stored for a variable: itself, or a part for each piece around the number."""
+    if len(pieces) == 1:
+        return {name: pieces[0]}
+    return {_part(number, name): piece for number, piece in enumerate(pieces) if piece}
+
+
+def _part(number: int, name: str) -> str:
+    return f"TRANSLOAD_PART{number}_{name}"
+
+
+def stored_secrets(role: Role, context: Context) -> dict[str, str]:
+    """Return what of a role's env goes into the app's Secret instead of the Job: variable → value.
+
+    That are the variables whose name looks secret. What differs between the replicas of a Job no Secret can hold: of
+    such a value only the rest is stored, in variables of its own.
+    """
+    found: dict[str, str] = {}
+    for name, pieces in _hidden(role, context).items():
+        found.update(_parts(name, pieces))
+    return found
+
+
+def _secret_environment(role: Role, context: Context) -> list[dict[str, Any]]:
+    """Return the secret-looking variables; one with the replica's number is put together by the kubelet."""
+    own = names.secret_name(context.base)
+    made: list[dict[str, Any]] = []
+    for name, pieces in _hidden(role, context).items():
+        parts = _parts(name, pieces)
+        made += [_reference(part, own, names.secret_key(role.name, part)) for part in parts]
+        if len(pieces) > 1:
+            references = [f"$({_part(number, name)})" if piece else "" for number, piece in enumerate(pieces)]
+            made.append({"name": name, "value": "$(TRANSLOAD_REPLICA_ID)".join(references)})
+    return made
 
 
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
     """Return the variables of a container; the replica's number first, since others may refer to it."""
     values = macro_values(context)
-    hidden = stored_secrets(role)
     retry: dict[str, Any] = {"name": "TRANSLOAD_RETRY", "value": "0"}
     if native_retries(role):
         field = {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}
@@ -101,10 +142,10 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
     ]
     taken = {each["name"] for each in made}
     for name, value in role.env.items():
-        if name not in taken and name not in hidden:
+        if name not in taken and not looks_secret(name):
             made.append({"name": name, "value": escaped(value, values)})
     own = names.secret_name(context.base)
-    made += [_reference(name, own, names.secret_key(role.name, name)) for name in hidden]
+    made += _secret_environment(role, context)
     for name, source in role.secrets.items():
         if source.startswith("k8s:"):
             match = _SECRET_SOURCE.match(source)

@@ -260,7 +260,10 @@ class KubernetesScheduler:
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""
-        return diagnose(self._cluster)
+        from transload.runner import load_settings
+
+        cfg = load_settings().cfg(self.name, self.run_opts())
+        return diagnose(self._cluster, str(cfg.get("namespace") or names.DEFAULT_NAMESPACE))
 
     def close(self) -> None:
         """Close connections; apps go on. May be called more than once."""

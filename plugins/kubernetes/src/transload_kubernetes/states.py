@@ -95,6 +95,17 @@ def seconds(text: str | None) -> float | None:
         return None
 
 
+def event_time(event: dict[str, Any]) -> float:
+    """Return when an event was last seen, seconds since the epoch; 0 where it does not say.
+
+    Which fields it has depends on the API through which it was reported: a series of the newer one counts in its own.
+    """
+    series, metadata = event.get("series") or {}, event.get("metadata") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    found = [moment for moment in map(seconds, times) if moment is not None]
+    return max(found, default=seconds(metadata.get("creationTimestamp")) or 0.0)
+
+
 def stuck(pod: dict[str, Any]) -> str:
     """Return why a pending pod does not start, as the cluster says; ``""`` if nothing is wrong."""
     status = pod.get("status") or {}
