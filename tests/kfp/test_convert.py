@@ -363,9 +363,45 @@ def test_a_cluster_would_expand_its_own_variables() -> None:
 
 def test_placeholder_in_a_default_is_refused() -> None:
     """A default that looks like a placeholder would be replaced."""
-    app = apps.bare(args=["{{$.x}}"])
-    with pytest.raises(SpecError, match="default"):
-        component_from_app(app, inputs={"x": "args[0]"})
+    for text in ("{{$.x}}", '{"Concat": ["a", "b"]}'):
+        with pytest.raises(SpecError, match="default"):
+            component_from_app(apps.bare(args=[text]), inputs={"x": "args[0]"})
+
+
+SAID = [each for each in apps.PLACEHOLDERS if not each.startswith("/")]  # a folder is one to a command only
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_placeholder_in_a_call_is_refused(text: str) -> None:
+    """A constant that looks like a placeholder is refused by the argument's name, in lists and mappings too."""
+    made = component_from_app(apps.train)
+    listed = component_from_app(apps.bare(args=["[]", "{}"]), inputs={"l": ("args[0]", list), "d": ("args[1]", dict)})
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        (made, {"note": text}),
+        (listed, {"l": ["x", text]}),
+        (listed, {"d": {"x": {"y": text}}}),
+        (listed, {"d": {text: 1}}),
+    ]
+    for component, arguments in calls:
+        (name,) = arguments
+        with pytest.raises(SpecError, match=f"^{name}=.*placeholder"):
+            component(**arguments)
+
+
+def test_outputs_in_a_text_are_no_constants(tmp_path: Path) -> None:
+    """An output that is formatted into the text of an argument is passed on as KFP does it."""
+    made = component_from_app(apps.train, results={"accuracy": float})
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        first = made(note="first")
+        made(note=f"after {first.outputs['accuracy']}")
+
+    spec, _ = compiled(pipeline, tmp_path / "p.yaml")
+    tasks = spec["root"]["dag"]["tasks"]
+    inputs = tasks["train-2"]["inputs"]["parameters"]
+    assert inputs["note"]["runtimeValue"]["constant"].startswith("after {{$.inputs.parameters[")
+    assert any("taskOutputParameter" in each for each in inputs.values())
 
 
 def test_app_id_is_passed_as_whole_inputs(tmp_path: Path) -> None:
@@ -479,6 +515,8 @@ def test_time_limit(tmp_path: Path) -> None:
         ({"labels": {"a b": "c"}}, "labels"),
         ({"labels": {"a": "c d"}}, "labels"),
         ({"env": {"A": 1}}, "env"),
+        ({"env": {"A": "x {{$.pipeline_job_name}}"}}, r"env\['A'\].*placeholder"),
+        ({"env": {"A": '{"Concat": ["a", "b"]}'}}, r"env\['A'\].*placeholder"),
     ],
 )
 def test_refused_settings(given_settings: dict[str, Any], words: str) -> None:

@@ -8,10 +8,9 @@ from typing import Final, NoReturn
 from transload.errors import SpecError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, DeviceMount, Role
 from transload_kfp.late import has_mark, pieces
-from transload_kfp.ports import TEMPLATE
+from transload_kfp.ports import STRUCT, TEMPLATE
 
 LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
-_STRUCT: Final = re.compile(r'\s*\{\s*"(Concat|IfPresent)"\s*:')
 _WORKSPACE: Final = "/kfp-workspace"
 _K8S_VARIABLE: Final = re.compile(r"\$\(([^()\s]+)\)")
 
@@ -86,7 +85,7 @@ def _check_text(path: str, text: str, role: Role) -> None:
     found = TEMPLATE.search(literal)
     if found:
         _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found.group()!r}); {cure}")
-    if _STRUCT.match(text):
+    if STRUCT.match(text):
         _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines; {cure}")
     if _WORKSPACE in literal:
         _refuse(path, f"{text!r} would be read as the workspace of Kubeflow Pipelines; {cure}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef, VolumeMount, nearest
+from transload_kfp.ports import read_as_placeholder
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
@@ -143,6 +144,11 @@ class TaskSettings:
         for name, value in self.env.items():
             if not isinstance(value, str):
                 raise ConfigError(f"env[{name!r}]={value!r}: must be a str")
+            found = read_as_placeholder(value)
+            if found is not None:
+                raise ConfigError(
+                    f"env[{name!r}]={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})"
+                )
 
     def apply(self, task: PipelineTask) -> PipelineTask:
         """Give a task these settings; return it."""
