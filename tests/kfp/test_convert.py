@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kfp import compiler, components, dsl
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
-from transload.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount, Workspace
+from transload.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount, Workspace
 from transload_kfp import TaskSettings, component_from_app, component_spec_from_app, container_from_app
 from transload_kfp.command import inline_source
 from transload_kfp.inline import text_of
@@ -444,6 +444,8 @@ def app_with(**fields: Any) -> AppDef:
         (app_with(secrets={"A": "env:B"}), "roles[0].secrets['A']"),
         (app_with(secrets={"A": "k8s:B"}), "roles[0].secrets['A']"),
         (app_with(resource=Resource(1, 1, 1, devices={"x/y": 1})), "roles[0].resource.devices"),
+        (app_with(resource=Resource(1, 0, 1, capabilities={"spot": True})), "roles[0].resource.capabilities['spot']"),
+        (app_with(retry_policy=RetryPolicy.HOT_SPARE), "roles[0].retry_policy"),
         (AppDef("a", [Role("r", "i", entrypoint="x", max_retries=1)], timeout=5), "timeout"),
     ],
 )

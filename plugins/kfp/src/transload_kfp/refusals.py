@@ -6,7 +6,7 @@ import re
 from typing import Final, NoReturn
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs import AppDef, BindMount, DeviceMount, Role
+from transload.specs import AppDef, BindMount, DeviceMount, RetryPolicy, Role
 from transload_kfp.late import has_mark, pieces
 from transload_kfp.ports import STRUCT, TEMPLATE
 
@@ -41,6 +41,8 @@ def refuse_inexpressible(app: AppDef) -> None:
             _refuse(f"{path}.mounts[{index}]", f"{kind} mounts of the host are not possible; {LAUNCHER}")
         if mount.read_only:
             _refuse(f"{path}.mounts[{index}].read_only", f"a claim is mounted for writing; {LAUNCHER}")
+    if role.retry_policy is RetryPolicy.HOT_SPARE:
+        _refuse(f"{path}.retry_policy", f"there are no spare containers (HOT_SPARE); {LAUNCHER}")
     _refuse_parts(role, path)
 
 
@@ -59,6 +61,12 @@ def _refuse_parts(role: Role, path: str) -> None:
     devices = {name: count for name, count in role.resource.devices.items() if count}
     if len(devices) > 1 or (devices and role.resource.gpu > 0):
         _refuse(f"{path}.resource.devices", f"only one kind of accelerator can be asked for; {LAUNCHER}")
+    for name in role.resource.capabilities:
+        if "/" not in name:
+            _refuse(
+                f"{path}.resource.capabilities[{name!r}]",
+                f"only labels of nodes, whose name has a '/', can be demanded; set node_selector, or {LAUNCHER}",
+            )
 
 
 def refuse_reinterpreted(role: Role, *, wrapped: bool) -> None:

@@ -82,7 +82,7 @@ class TaskSettings:
             or ({GPU: role.resource.gpu} if role.resource.gpu > 0 else {}),
             claims={mount.dst_path: mount.src for mount in role.mounts if isinstance(mount, VolumeMount)},
             secrets={name: _secret(source) for name, source in role.secrets.items()},
-            node_selector={name: str(value) for name, value in role.resource.capabilities.items() if "/" in name},
+            node_selector={name: str(value) for name, value in role.resource.capabilities.items()},
             timeout=app.timeout,
         )
         return made.with_metadata(app).updated(**given)
