@@ -20,6 +20,7 @@ from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount, Workspace
 from transload_kfp import TaskSettings, component_from_app, component_spec_from_app, container_from_app
 from transload_kfp.command import inline_source
+from transload_kfp.convert import KfpAdapter
 from transload_kfp.inline import text_of
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -456,6 +457,17 @@ def test_refused_by_field(app: AppDef, path: str) -> None:
     assert caught.value.field == path
     assert str(caught.value).startswith(f"{path}: ")
     assert "launcher_from_app" in str(caught.value)
+
+
+def test_a_time_limit_does_not_hold_for_retries(tmp_path: Path) -> None:
+    """Retries by a setting are refused as the role's are; a limit that is a setting holds for each try, as it says."""
+    app = AppDef("a", [Role("r", "i", entrypoint="x")], timeout=5)
+    for convert in (component_from_app, KfpAdapter().dry_run):
+        with pytest.raises(UnsupportedFeature, match="launcher_from_app") as caught:
+            convert(app, retries=3)
+        assert caught.value.field == "timeout"
+    assert component_from_app(app, retries=0).settings.timeout == 5
+    assert component_from_app(app, retries=3, timeout=7).settings.timeout == 7
 
 
 @pytest.mark.parametrize("image", ["", "/folder", "./folder", "<MISSING>"])

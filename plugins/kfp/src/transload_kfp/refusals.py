@@ -24,8 +24,7 @@ def refuse_inexpressible(app: AppDef) -> None:
     """
     if len(app.roles) != 1:
         _refuse("roles", f"a component is one container, not {len(app.roles)} roles; {LAUNCHER}")
-    if app.timeout is not None and app.roles[0].max_retries:
-        _refuse("timeout", f"a time limit holds for each try, not for all of them; set max_retries=0, or {LAUNCHER}")
+    refuse_timed_retries(app, app.roles[0].max_retries)
     role, path = app.roles[0], "roles[0]"
     if role.num_replicas != 1:
         _refuse(f"{path}.num_replicas", f"there is no gang of containers ({role.num_replicas} wanted); {LAUNCHER}")
@@ -44,6 +43,20 @@ def refuse_inexpressible(app: AppDef) -> None:
     if role.retry_policy is RetryPolicy.HOT_SPARE:
         _refuse(f"{path}.retry_policy", f"there are no spare containers (HOT_SPARE); {LAUNCHER}")
     _refuse_parts(role, path)
+
+
+def refuse_timed_retries(app: AppDef, retries: int) -> None:
+    """Refuse a time limit together with retries, whoever asks for them.
+
+    Args:
+        app: the app.
+        retries: how often a task of it is tried again.
+
+    Raises:
+        UnsupportedFeature: by field name.
+    """
+    if app.timeout is not None and retries:
+        _refuse("timeout", f"a time limit holds for each try, not for all of them; set max_retries and retries to 0, or {LAUNCHER}")
 
 
 def _refuse_parts(role: Role, path: str) -> None:
