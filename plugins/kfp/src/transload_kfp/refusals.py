@@ -56,7 +56,10 @@ def refuse_timed_retries(app: AppDef, retries: int) -> None:
         UnsupportedFeature: by field name.
     """
     if app.timeout is not None and retries:
-        _refuse("timeout", f"a time limit holds for each try, not for all of them; set max_retries and retries to 0, or {LAUNCHER}")
+        _refuse(
+            "timeout",
+            f"a time limit holds for each try, not for all of them; set max_retries and retries to 0, or {LAUNCHER}",
+        )
 
 
 def _refuse_parts(role: Role, path: str) -> None:
