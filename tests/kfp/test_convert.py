@@ -215,6 +215,24 @@ def test_a_value_that_other_code_chokes_on_is_no_input() -> None:
     assert made.component_spec.implementation.container.args == ['{"flag": false}']
 
 
+def test_a_default_of_none_is_kept() -> None:
+    """None cannot be a default in KFP: the argument keeps it; one that ``inputs`` names must be given then."""
+
+    def loose(s: str = None, n: int = 1) -> AppDef:  # type: ignore[assignment]  # noqa: RUF013
+        """Run.
+
+        Args:
+            s: a text, or none
+            n: a number
+        """
+        return AppDef("loose", [Role("r", "i", entrypoint="run", args=[f"--n={n}", *([] if s is None else [s])])])
+
+    made = component_from_app(loose)
+    assert made.required_inputs == []
+    assert made.component_spec.implementation.container.args == ["--n={{$.inputs.parameters['n']}}"]
+    assert component_from_app(loose, inputs=["s"]).required_inputs == ["s"]
+
+
 def test_a_value_that_is_passed_on_is_an_input() -> None:
     """Texts that are put together from inputs keep every one of them."""
     made = component_from_app(leaky, args={"kind": "bare"})
