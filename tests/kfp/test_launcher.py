@@ -259,6 +259,22 @@ def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
         assert starts(tmp_path) == count
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "0.5", '"3"'])
+def test_a_result_of_another_type(
+    tmp_path: Path, in_process: None, capfd: pytest.CaptureFixture[str], value: str
+) -> None:
+    """A result that is no whole number, though declared as one, is a line and exit code 70."""
+    text = f"""printf '%s' '{{"schema": 1, "results": {{"n": {value}}}}}' > "$TRANSLOAD_TRACKER_BASE/all.json\""""
+    text = 'mkdir -p "$TRANSLOAD_TRACKER_BASE"; ' + text
+    app = AppDef("odd", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
+    made = launcher_from_app(app, scheduler="local", results={"n": int})
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    with pytest.raises(LaunchFailed) as caught:
+        run_launch(spec, {}, Place("1", "n", "t"))
+    assert caught.value.code == 70
+    assert "the app ended well, but result 'n' is" in capfd.readouterr().err
+
+
 # -- identity
 
 
