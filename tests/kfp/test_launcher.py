@@ -426,6 +426,21 @@ def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[
         assert runner.list("local") == []
 
 
+@pytest.mark.parametrize("inherit", [False, True])
+def test_dry_run_is_of_the_same_runner(monkeypatch: pytest.MonkeyPatch, in_process: None, inherit: bool) -> None:
+    """What a dry-run asks is the runner that the launcher would have, with the same environment for its jobs."""
+    seen = []
+
+    def recorded(host: str, **more: Any) -> Runner:
+        seen.append((host, more))
+        return host_runner(host, **more)
+
+    monkeypatch.setattr("transload_kfp.launcher.host_runner", recorded)
+    dry_run_launcher(launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit)
+    assert seen == [("kfp", {"inherit_env": inherit})]
+    host_runner("kfp", inherit_env=inherit).close()
+
+
 def test_the_launcher_needs_no_kfp() -> None:
     """The container form imports no KFP at run time: its image need not have it."""
     code = "import sys, transload_kfp.launcher, transload_kfp.search_steps; print('kfp' in sys.modules)"

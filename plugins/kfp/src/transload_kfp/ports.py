@@ -144,8 +144,8 @@ def read_as_placeholder(value: object) -> str | None:
     elif isinstance(value, (list, tuple)):
         parts = value
     elif isinstance(value, str):
-        found = TEMPLATE.search(_CHANNEL.sub("\0", value)) or STRUCT.match(value)
-        return found.group() if found else None
+        match = TEMPLATE.search(_CHANNEL.sub("\0", value)) or STRUCT.match(value)
+        return match.group() if match else None
     else:
         return None
     return next((found for part in parts if (found := read_as_placeholder(part)) is not None), None)
