@@ -91,18 +91,34 @@ def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFix
     assert output["parameterValues"]["right_0_size"] == 2
 
 
+def cores_and_images(engine: Any) -> list[tuple[float, str]]:
+    """Return what each container on an engine was given."""
+    import docker
+
+    client = docker.APIClient(base_url=engine.url)
+    try:
+        seen = [client.inspect_container(row["Id"]) for row in client.containers(all=True)]
+    finally:
+        client.close()
+    return [(each["HostConfig"]["NanoCpus"] / 1e9, each["Config"]["Image"]) for each in seen]
+
+
 @pytest.mark.engine("docker")
 def test_two_roles_of_two_by_docker(
     engine: Any, image: str, subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The same app as containers: nothing but the scheduler's name changes, and an upstream's output is its image."""
+    """The same app as containers: only the scheduler's name changes; image and cores are an upstream's outputs."""
+    first = launcher_from_app(
+        launched.decide, scheduler="local", args={"cpu": 0.25}, results={"image": str, "cpu": float}, **PYTHON
+    )
     made = launcher_from_app(
         launched.group, scheduler="docker", results={"left-1/who": str, "right-0/size": int}, inherit_env=True, **PYTHON
     )
 
     @dsl.pipeline(name="p")
     def pipeline(image: str) -> int:
-        return made(image=image).outputs["right_0_size"]
+        decided = first(image=image).outputs
+        return made(image=decided["image"], cpu=decided["cpu"]).outputs["right_0_size"]
 
     assert pipeline(image=image).outputs["Output"] == 2
     shown = capfd.readouterr().out
@@ -114,6 +130,7 @@ def test_two_roles_of_two_by_docker(
         status = runner.status(row.app_handle)
         assert status is not None and status.state is AppState.SUCCEEDED
         assert sorted((role.role, len(role.replicas)) for role in status.roles) == [("left", 2), ("right", 2)]
+        assert cores_and_images(engine) == [(0.25, image)] * 4
         runner.delete(row.app_handle)
 
 
