@@ -23,7 +23,7 @@ from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.fields import set_field
 from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.launcher import LaunchFailed, Outcome, Place, run_launch
+from transload_kfp.launcher import LaunchFailed, Outcome, Place, execution_of, run_launch
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -177,23 +177,35 @@ def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 # -- a launcher's process
 
 
-def start(tmp_path: Path, source: Any, place: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
-    """Start the container form as a container would, with KFP's executor input."""
+def start(tmp_path: Path, source: Any, form: str = "container", **options: Any) -> subprocess.Popen[str]:
+    """Start the process of a form as a container would, with KFP's executor input."""
     args = {"folder": str(tmp_path)}
     results = options.pop("results", None)
-    made = launcher_from_app(source, args=args, scheduler="local", results=results, options=options)
-    command = made.component_spec.implementation.container.command
-    named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0", **(place or {})}
+    made = launcher_from_app(
+        source, args=args, scheduler="local", results=results, options=options, form=form, image="python:3.11"
+    )
+    container = made.component_spec.implementation.container
+    named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0"}
+    kinds = {"results": "system.Artifact", "metrics": "system.Metrics"}
     request = {
         "inputs": {"parameterValues": {f"transload_{name}": value for name, value in named.items()}},
         "outputs": {
             "outputFile": str(tmp_path / "out" / "executor_output.json"),
-            "artifacts": {name: {"artifacts": [{"name": name, "uri": name}]} for name in ("results", "metrics")},
+            "artifacts": {
+                name: {"artifacts": [{"name": name, "uri": str(tmp_path / name), "type": {"schemaTitle": kind}}]}
+                for name, kind in kinds.items()
+            },
         },
     }
+    if form == "container":
+        words = [*container.command[1:], json.dumps(request), str(tmp_path / "out" / "results")]
+    else:  # what KFP's shell command ends in; whether a signal passes through a shell is the shell's affair
+        (tmp_path / "component.py").write_text(container.command[-1])
+        words = ["-m", "kfp.dsl.executor_main", "--component_module_path", str(tmp_path / "component.py")]
+        words += [json.dumps(request) if word == "{{$}}" else word for word in container.args]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
     return subprocess.Popen(
-        [sys.executable, *command[1:], json.dumps(request), str(tmp_path / "out" / "results")],
+        [sys.executable, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -207,15 +219,16 @@ def starts(tmp_path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
+@pytest.mark.parametrize("form", ["container", "python"])
+def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Path, eventually: Any, form: str) -> None:
     """SIGTERM ends the app and the launcher exits 75; started again it exits 75 again and submits nothing."""
-    process = start(tmp_path, launched.waiting)
+    process = start(tmp_path, launched.waiting, form)
     eventually(lambda: starts(tmp_path) == 1, 60)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == EXIT_CANCELLED, said
     assert "SIGTERM" in said and "CANCELLED" in said
-    again = start(tmp_path, launched.waiting)
+    again = start(tmp_path, launched.waiting, form)
     _, said = again.communicate(timeout=60)
     assert again.returncode == EXIT_CANCELLED, said
     assert starts(tmp_path) == 1
@@ -290,6 +303,19 @@ def test_a_result_of_another_type(
         run_launch(spec, {}, Place("1", "n", "t"))
     assert caught.value.code == 70
     assert "the app ended well, but result 'n' is" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("index", "answered"), [(None, False), ("", False), ("0", False), ("1", True), ("2", True)])
+def test_a_try_after_the_first(
+    monkeypatch: pytest.MonkeyPatch, in_process: None, index: str | None, answered: bool
+) -> None:
+    """A backend that says which try it is has seen the loss of the one before: it is not reported once more."""
+    monkeypatch.delenv("KFP_RETRY_INDEX", raising=False)
+    if index is not None:
+        monkeypatch.setenv("KFP_RETRY_INDEX", index)
+    made = launcher_from_app(launched.failing, scheduler="local")
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    assert execution_of(spec, {}, Place()).options.answer_lost is answered
 
 
 # -- identity
