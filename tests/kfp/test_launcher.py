@@ -192,7 +192,9 @@ def start(tmp_path: Path, source: Any, form: str = "container", **options: Any) 
         "outputs": {
             "outputFile": str(tmp_path / "out" / "executor_output.json"),
             "artifacts": {
-                name: {"artifacts": [{"name": name, "uri": str(tmp_path / name), "type": {"schemaTitle": kind}}]}
+                name: {
+                    "artifacts": [{"name": name, "uri": str(tmp_path / "out" / name), "type": {"schemaTitle": kind}}]
+                }
                 for name, kind in kinds.items()
             },
         },
@@ -249,18 +251,22 @@ def test_cancelled_by_somebody_else(tmp_path: Path, transload_home: Path, eventu
     assert starts(tmp_path) == 1
 
 
+@pytest.mark.parametrize("form", ["container", "python"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_started_again_is_one_job(tmp_path: Path, transload_home: Path, eventually: Any, number: int) -> None:
+def test_started_again_is_one_job(
+    tmp_path: Path, transload_home: Path, eventually: Any, form: str, number: int
+) -> None:
     """A launcher that is killed, or evicted with on_kill=detach, finds its app again: one job, one result."""
     detach = {"on_kill": "detach"} if number == signal.SIGTERM else {}
-    process = start(tmp_path, launched.once, results={"done": int}, **detach)
+    process = start(tmp_path, launched.once, form, results={"done": int}, **detach)
     eventually(lambda: starts(tmp_path) == 1, 60)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), said
-    again = start(tmp_path, launched.once, results={"done": int}, **detach)
+    again = start(tmp_path, launched.once, form, results={"done": int}, **detach)
     assert again.stderr is not None
-    assert "attached to local://" in again.stderr.readline()
+    while "attached to local://" not in (line := again.stderr.readline()):
+        assert line, "it ended without a word of what it found"
     (tmp_path / "go").touch()
     _, said = again.communicate(timeout=60)
     assert again.returncode == 0, said
