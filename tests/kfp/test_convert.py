@@ -378,6 +378,12 @@ def test_a_cluster_would_expand_its_own_variables() -> None:
         component_from_app(AppDef("a", [role]))
     role.env = {"C": "1"}
     component_from_app(AppDef("a", [role]))
+    for more in ({"env": {"B": "1"}}, {"secrets": {"A": ("s", "k")}}):
+        with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
+            component_from_app(AppDef("a", [role]), **more)
+    role.secrets = {"B": "k8s:s/k"}
+    with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
+        component_from_app(AppDef("a", [role]))
 
 
 def test_placeholder_in_a_default_is_refused() -> None:

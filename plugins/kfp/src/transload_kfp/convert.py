@@ -98,7 +98,7 @@ def component_from_app(
         source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results, final_status=final_status
     )
     made = TaskSettings.of(plan.app, **settings)
-    component = _component(plan, python)
+    component = _component(plan, python, made)
     from transload_kfp.component import AppComponent, component_spec_of
 
     ports = {port.source: port.name for port in plan.inputs}
@@ -121,7 +121,7 @@ def container_from_app(source: Any, *, arguments: Mapping[str, Any] | None = Non
     return component_from_app(source, **options)(**dict(arguments or {}))
 
 
-def _component(plan: Plan, python: str) -> dict[str, Any]:
+def _component(plan: Plan, python: str, settings: TaskSettings | None = None) -> dict[str, Any]:
     made: dict[str, Any] = {"name": component_name(plan.title)}
     if plan.description:
         made["description"] = plan.description
@@ -136,7 +136,8 @@ def _component(plan: Plan, python: str) -> dict[str, Any]:
         outputs.append({"name": "metrics", "type": "Metrics", "description": "the numbers among the app's results"})
     if outputs:
         made["outputs"] = outputs
-    made["implementation"] = {"container": container_of(plan, python)}
+    variables = () if settings is None else (*settings.env, *settings.secrets)
+    made["implementation"] = {"container": container_of(plan, python, variables)}
     return made
 
 
@@ -232,8 +233,7 @@ class KfpAdapter:
         settings = {name: host_options.pop(name) for name in list(host_options) if name in _SETTINGS}
         python = host_options.pop("python", "python3")
         plan = make_plan(source, **host_options)
-        TaskSettings.of(plan.app, **settings)
-        return shown_component(_component(plan, python))
+        return shown_component(_component(plan, python, TaskSettings.of(plan.app, **settings)))
 
 
 _SETTINGS: Final = frozenset(each.name for each in fields(TaskSettings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from transload.errors import SpecError, UnsupportedFeature
@@ -85,25 +86,27 @@ def _refuse_parts(role: Role, path: str) -> None:
             )
 
 
-def refuse_reinterpreted(role: Role, *, wrapped: bool) -> None:
+def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] = ()) -> None:
     """Refuse texts that Kubeflow Pipelines would read as something else than what they say.
 
     Args:
         role: the role; marks stand for inputs.
         wrapped: whether the command travels encoded, so that nobody reads it; plain variables never do.
+        variables: names of variables that the container has besides the role's.
 
     Raises:
         UnsupportedFeature: by field name.
     """
     texts = {} if wrapped else {"entrypoint": role.entrypoint, **{f"args[{k}]": arg for k, arg in enumerate(role.args)}}
+    known = {*role.env, *role.secrets, *variables}
     for where, text in texts.items():
-        _check_text(f"roles[0].{where}", text, role)
+        _check_text(f"roles[0].{where}", text, known)
     for name, text in role.env.items():
         if not has_mark(text):
-            _check_text(f"roles[0].env[{name!r}]", text, role)
+            _check_text(f"roles[0].env[{name!r}]", text, known)
 
 
-def _check_text(path: str, text: str, role: Role) -> None:
+def _check_text(path: str, text: str, variables: set[str]) -> None:
     literal = "\0".join(piece for piece in pieces(text) if isinstance(piece, str))
     cure = "declare results (results={} is enough), which passes it encoded" if ".env" not in path else LAUNCHER
     found = TEMPLATE.search(literal)
@@ -114,7 +117,7 @@ def _check_text(path: str, text: str, role: Role) -> None:
     if _WORKSPACE in literal:
         _refuse(path, f"{text!r} would be read as the workspace of Kubeflow Pipelines; {cure}")
     for name in _K8S_VARIABLE.findall(literal):
-        if name in role.env:
+        if name in variables:
             _refuse(path, f"{text!r}: a cluster would put the value of the variable {name} there; {cure}")
 
 
