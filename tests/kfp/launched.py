@@ -40,6 +40,19 @@ def group(
     )
 
 
+def decide(image: str, cpu: float) -> AppDef:
+    """Report where the next job runs, and how large it is.
+
+    Args:
+        image: of the next
+        cpu: cores of the next
+    """
+    text = """mkdir -p "$TRANSLOAD_TRACKER_BASE"
+printf '{"schema": 1, "results": {"image": "%s", "cpu": %s}}' "$1" "$2" > "$TRANSLOAD_TRACKER_BASE/next.json"
+"""
+    return AppDef("decide", [Role("main", "/tmp", entrypoint="sh", args=["-c", text, "x", image, str(cpu)])])
+
+
 def waiting(folder: str, image: str = "/tmp", seconds: int = 600) -> AppDef:
     """Say that it has started, and wait to be ended.
 

@@ -93,6 +93,29 @@ def test_compile_a_launcher(tmp_path: Path, transload_home: Path) -> None:
     assert "role left: 2 replica" in done.stdout
 
 
+def test_dry_run_of_a_launcher_is_what_compile_makes(tmp_path: Path, transload_home: Path) -> None:
+    """A dry-run takes the inputs and results that compile takes, refuses what it refuses, and needs no more."""
+    source = f"{Path(__file__).with_name('launched.py')}:group"
+    words = ["kfp", "compile", source, "-o", str(tmp_path / "p.yaml"), "--launcher", "--dry-run"]
+    done = transload(*words, "--input", "image", "--result", "left-1/who:str")
+    assert done.returncode == 0, done.stderr
+    assert "image must be given" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith(("input ", "output "))] == [
+        "input image: String (required)",
+        "output left_1_who: String",
+        "output handle: String",
+    ]
+    for wrong in (["--input", "nothing"], ["--result", "handle"]):
+        done = transload(*words, *wrong, "--", "--image", "/tmp")
+        assert done.returncode != 0
+        assert wrong[1] in done.stderr and "Traceback" not in done.stderr
+    app = tmp_path / "app.json"
+    app.write_text(apps.bare(args=["--lr=0.5"]).to_json(), encoding="utf-8")
+    done = transload("kfp", "compile", str(app), *words[3:], "--input", "lr=args[--lr]")
+    assert "input lr: String\n" in done.stdout, done.stderr
+    assert list(tmp_path.glob("p.yaml")) == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from kfp import compiler, components, dsl
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
-from transload.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount, Workspace
+from transload.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount, Workspace
 from transload_kfp import TaskSettings, component_from_app, component_spec_from_app, container_from_app
 from transload_kfp.command import inline_source
+from transload_kfp.convert import KfpAdapter
 from transload_kfp.inline import text_of
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -214,6 +215,24 @@ def test_a_value_that_other_code_chokes_on_is_no_input() -> None:
     assert made.component_spec.implementation.container.args == ['{"flag": false}']
 
 
+def test_a_default_of_none_is_kept() -> None:
+    """None cannot be a default in KFP: the argument keeps it; one that ``inputs`` names must be given then."""
+
+    def loose(s: str = None, n: int = 1) -> AppDef:  # type: ignore[assignment]  # noqa: RUF013
+        """Run.
+
+        Args:
+            s: a text, or none
+            n: a number
+        """
+        return AppDef("loose", [Role("r", "i", entrypoint="run", args=[f"--n={n}", *([] if s is None else [s])])])
+
+    made = component_from_app(loose)
+    assert made.required_inputs == []
+    assert made.component_spec.implementation.container.args == ["--n={{$.inputs.parameters['n']}}"]
+    assert component_from_app(loose, inputs=["s"]).required_inputs == ["s"]
+
+
 def test_a_value_that_is_passed_on_is_an_input() -> None:
     """Texts that are put together from inputs keep every one of them."""
     made = component_from_app(leaky, args={"kind": "bare"})
@@ -359,13 +378,55 @@ def test_a_cluster_would_expand_its_own_variables() -> None:
         component_from_app(AppDef("a", [role]))
     role.env = {"C": "1"}
     component_from_app(AppDef("a", [role]))
+    for more in ({"env": {"B": "1"}}, {"secrets": {"A": ("s", "k")}}):
+        with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
+            component_from_app(AppDef("a", [role]), **more)
+    role.secrets = {"B": "k8s:s/k"}
+    with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
+        component_from_app(AppDef("a", [role]))
 
 
 def test_placeholder_in_a_default_is_refused() -> None:
     """A default that looks like a placeholder would be replaced."""
-    app = apps.bare(args=["{{$.x}}"])
-    with pytest.raises(SpecError, match="default"):
-        component_from_app(app, inputs={"x": "args[0]"})
+    for text in ("{{$.x}}", '{"Concat": ["a", "b"]}'):
+        with pytest.raises(SpecError, match="default"):
+            component_from_app(apps.bare(args=[text]), inputs={"x": "args[0]"})
+
+
+SAID = [each for each in apps.PLACEHOLDERS if not each.startswith("/")]  # a folder is one to a command only
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_placeholder_in_a_call_is_refused(text: str) -> None:
+    """A constant that looks like a placeholder is refused by the argument's name, in lists and mappings too."""
+    made = component_from_app(apps.train)
+    listed = component_from_app(apps.bare(args=["[]", "{}"]), inputs={"l": ("args[0]", list), "d": ("args[1]", dict)})
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        (made, {"note": text}),
+        (listed, {"l": ["x", text]}),
+        (listed, {"d": {"x": {"y": text}}}),
+        (listed, {"d": {text: 1}}),
+    ]
+    for component, arguments in calls:
+        (name,) = arguments
+        with pytest.raises(SpecError, match=f"^{name}=.*placeholder"):
+            component(**arguments)
+
+
+def test_outputs_in_a_text_are_no_constants(tmp_path: Path) -> None:
+    """An output that is formatted into the text of an argument is passed on as KFP does it."""
+    made = component_from_app(apps.train, results={"accuracy": float})
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        first = made(note="first")
+        made(note=f"after {first.outputs['accuracy']}")
+
+    spec, _ = compiled(pipeline, tmp_path / "p.yaml")
+    tasks = spec["root"]["dag"]["tasks"]
+    inputs = tasks["train-2"]["inputs"]["parameters"]
+    assert inputs["note"]["runtimeValue"]["constant"].startswith("after {{$.inputs.parameters[")
+    assert any("taskOutputParameter" in each for each in inputs.values())
 
 
 def test_app_id_is_passed_as_whole_inputs(tmp_path: Path) -> None:
@@ -408,6 +469,8 @@ def app_with(**fields: Any) -> AppDef:
         (app_with(secrets={"A": "env:B"}), "roles[0].secrets['A']"),
         (app_with(secrets={"A": "k8s:B"}), "roles[0].secrets['A']"),
         (app_with(resource=Resource(1, 1, 1, devices={"x/y": 1})), "roles[0].resource.devices"),
+        (app_with(resource=Resource(1, 0, 1, capabilities={"spot": True})), "roles[0].resource.capabilities['spot']"),
+        (app_with(retry_policy=RetryPolicy.HOT_SPARE), "roles[0].retry_policy"),
         (AppDef("a", [Role("r", "i", entrypoint="x", max_retries=1)], timeout=5), "timeout"),
     ],
 )
@@ -418,6 +481,17 @@ def test_refused_by_field(app: AppDef, path: str) -> None:
     assert caught.value.field == path
     assert str(caught.value).startswith(f"{path}: ")
     assert "launcher_from_app" in str(caught.value)
+
+
+def test_a_time_limit_does_not_hold_for_retries(tmp_path: Path) -> None:
+    """Retries by a setting are refused as the role's are; a limit that is a setting holds for each try, as it says."""
+    app = AppDef("a", [Role("r", "i", entrypoint="x")], timeout=5)
+    for convert in (component_from_app, KfpAdapter().dry_run):
+        with pytest.raises(UnsupportedFeature, match="launcher_from_app") as caught:
+            convert(app, retries=3)
+        assert caught.value.field == "timeout"
+    assert component_from_app(app, retries=0).settings.timeout == 5
+    assert component_from_app(app, retries=3, timeout=7).settings.timeout == 7
 
 
 @pytest.mark.parametrize("image", ["", "/folder", "./folder", "<MISSING>"])
@@ -479,6 +553,8 @@ def test_time_limit(tmp_path: Path) -> None:
         ({"labels": {"a b": "c"}}, "labels"),
         ({"labels": {"a": "c d"}}, "labels"),
         ({"env": {"A": 1}}, "env"),
+        ({"env": {"A": "x {{$.pipeline_job_name}}"}}, r"env\['A'\].*placeholder"),
+        ({"env": {"A": '{"Concat": ["a", "b"]}'}}, r"env\['A'\].*placeholder"),
     ],
 )
 def test_refused_settings(given_settings: dict[str, Any], words: str) -> None:

@@ -23,7 +23,7 @@ from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.fields import set_field
 from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.launcher import LaunchFailed, Outcome, Place, run_launch
+from transload_kfp.launcher import LaunchFailed, Outcome, Place, execution_of, run_launch
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -91,18 +91,34 @@ def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFix
     assert output["parameterValues"]["right_0_size"] == 2
 
 
+def cores_and_images(engine: Any) -> list[tuple[float, str]]:
+    """Return what each container on an engine was given."""
+    import docker
+
+    client = docker.APIClient(base_url=engine.url)
+    try:
+        seen = [client.inspect_container(row["Id"]) for row in client.containers(all=True)]
+    finally:
+        client.close()
+    return [(each["HostConfig"]["NanoCpus"] / 1e9, each["Config"]["Image"]) for each in seen]
+
+
 @pytest.mark.engine("docker")
 def test_two_roles_of_two_by_docker(
     engine: Any, image: str, subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The same app as containers: nothing but the scheduler's name changes, and an upstream's output is its image."""
+    """The same app as containers: only the scheduler's name changes; image and cores are an upstream's outputs."""
+    first = launcher_from_app(
+        launched.decide, scheduler="local", args={"cpu": 0.25}, results={"image": str, "cpu": float}, **PYTHON
+    )
     made = launcher_from_app(
         launched.group, scheduler="docker", results={"left-1/who": str, "right-0/size": int}, inherit_env=True, **PYTHON
     )
 
     @dsl.pipeline(name="p")
     def pipeline(image: str) -> int:
-        return made(image=image).outputs["right_0_size"]
+        decided = first(image=image).outputs
+        return made(image=decided["image"], cpu=decided["cpu"]).outputs["right_0_size"]
 
     assert pipeline(image=image).outputs["Output"] == 2
     shown = capfd.readouterr().out
@@ -114,6 +130,7 @@ def test_two_roles_of_two_by_docker(
         status = runner.status(row.app_handle)
         assert status is not None and status.state is AppState.SUCCEEDED
         assert sorted((role.role, len(role.replicas)) for role in status.roles) == [("left", 2), ("right", 2)]
+        assert cores_and_images(engine) == [(0.25, image)] * 4
         runner.delete(row.app_handle)
 
 
@@ -160,23 +177,37 @@ def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 # -- a launcher's process
 
 
-def start(tmp_path: Path, source: Any, place: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
-    """Start the container form as a container would, with KFP's executor input."""
+def start(tmp_path: Path, source: Any, form: str = "container", **options: Any) -> subprocess.Popen[str]:
+    """Start the process of a form as a container would, with KFP's executor input."""
     args = {"folder": str(tmp_path)}
     results = options.pop("results", None)
-    made = launcher_from_app(source, args=args, scheduler="local", results=results, options=options)
-    command = made.component_spec.implementation.container.command
-    named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0", **(place or {})}
+    made = launcher_from_app(
+        source, args=args, scheduler="local", results=results, options=options, form=form, image="python:3.11"
+    )
+    container = made.component_spec.implementation.container
+    named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0"}
+    kinds = {"results": "system.Artifact", "metrics": "system.Metrics"}
     request = {
         "inputs": {"parameterValues": {f"transload_{name}": value for name, value in named.items()}},
         "outputs": {
             "outputFile": str(tmp_path / "out" / "executor_output.json"),
-            "artifacts": {name: {"artifacts": [{"name": name, "uri": name}]} for name in ("results", "metrics")},
+            "artifacts": {
+                name: {
+                    "artifacts": [{"name": name, "uri": str(tmp_path / "out" / name), "type": {"schemaTitle": kind}}]
+                }
+                for name, kind in kinds.items()
+            },
         },
     }
+    if form == "container":
+        words = [*container.command[1:], json.dumps(request), str(tmp_path / "out" / "results")]
+    else:  # what KFP's shell command ends in; whether a signal passes through a shell is the shell's affair
+        (tmp_path / "component.py").write_text(container.command[-1])
+        words = ["-m", "kfp.dsl.executor_main", "--component_module_path", str(tmp_path / "component.py")]
+        words += [json.dumps(request) if word == "{{$}}" else word for word in container.args]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
     return subprocess.Popen(
-        [sys.executable, *command[1:], json.dumps(request), str(tmp_path / "out" / "results")],
+        [sys.executable, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -190,15 +221,16 @@ def starts(tmp_path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
+@pytest.mark.parametrize("form", ["container", "python"])
+def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Path, eventually: Any, form: str) -> None:
     """SIGTERM ends the app and the launcher exits 75; started again it exits 75 again and submits nothing."""
-    process = start(tmp_path, launched.waiting)
+    process = start(tmp_path, launched.waiting, form)
     eventually(lambda: starts(tmp_path) == 1, 60)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == EXIT_CANCELLED, said
     assert "SIGTERM" in said and "CANCELLED" in said
-    again = start(tmp_path, launched.waiting)
+    again = start(tmp_path, launched.waiting, form)
     _, said = again.communicate(timeout=60)
     assert again.returncode == EXIT_CANCELLED, said
     assert starts(tmp_path) == 1
@@ -219,18 +251,22 @@ def test_cancelled_by_somebody_else(tmp_path: Path, transload_home: Path, eventu
     assert starts(tmp_path) == 1
 
 
+@pytest.mark.parametrize("form", ["container", "python"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_started_again_is_one_job(tmp_path: Path, transload_home: Path, eventually: Any, number: int) -> None:
+def test_started_again_is_one_job(
+    tmp_path: Path, transload_home: Path, eventually: Any, form: str, number: int
+) -> None:
     """A launcher that is killed, or evicted with on_kill=detach, finds its app again: one job, one result."""
     detach = {"on_kill": "detach"} if number == signal.SIGTERM else {}
-    process = start(tmp_path, launched.once, results={"done": int}, **detach)
+    process = start(tmp_path, launched.once, form, results={"done": int}, **detach)
     eventually(lambda: starts(tmp_path) == 1, 60)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), said
-    again = start(tmp_path, launched.once, results={"done": int}, **detach)
+    again = start(tmp_path, launched.once, form, results={"done": int}, **detach)
     assert again.stderr is not None
-    assert "attached to local://" in again.stderr.readline()
+    while "attached to local://" not in (line := again.stderr.readline()):
+        assert line, "it ended without a word of what it found"
     (tmp_path / "go").touch()
     _, said = again.communicate(timeout=60)
     assert again.returncode == 0, said
@@ -257,6 +293,35 @@ def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
                 run_launch(spec, {}, place)
             assert caught.value.code == 1
         assert starts(tmp_path) == count
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "0.5", '"3"'])
+def test_a_result_of_another_type(
+    tmp_path: Path, in_process: None, capfd: pytest.CaptureFixture[str], value: str
+) -> None:
+    """A result that is no whole number, though declared as one, is a line and exit code 70."""
+    text = f"""printf '%s' '{{"schema": 1, "results": {{"n": {value}}}}}' > "$TRANSLOAD_TRACKER_BASE/all.json\""""
+    text = 'mkdir -p "$TRANSLOAD_TRACKER_BASE"; ' + text
+    app = AppDef("odd", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
+    made = launcher_from_app(app, scheduler="local", results={"n": int})
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    with pytest.raises(LaunchFailed) as caught:
+        run_launch(spec, {}, Place("1", "n", "t"))
+    assert caught.value.code == 70
+    assert "the app ended well, but result 'n' is" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("index", "answered"), [(None, False), ("", False), ("0", False), ("1", True), ("2", True)])
+def test_a_try_after_the_first(
+    monkeypatch: pytest.MonkeyPatch, in_process: None, index: str | None, answered: bool
+) -> None:
+    """A backend that says which try it is has seen the loss of the one before: it is not reported once more."""
+    monkeypatch.delenv("KFP_RETRY_INDEX", raising=False)
+    if index is not None:
+        monkeypatch.setenv("KFP_RETRY_INDEX", index)
+    made = launcher_from_app(launched.failing, scheduler="local")
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    assert execution_of(spec, {}, Place()).options.answer_lost is answered
 
 
 # -- identity
@@ -408,6 +473,21 @@ def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[
     assert "role main" in capfd.readouterr().out
     with Runner("test") as runner:
         assert runner.list("local") == []
+
+
+@pytest.mark.parametrize("inherit", [False, True])
+def test_dry_run_is_of_the_same_runner(monkeypatch: pytest.MonkeyPatch, in_process: None, inherit: bool) -> None:
+    """What a dry-run asks is the runner that the launcher would have, with the same environment for its jobs."""
+    seen = []
+
+    def recorded(host: str, **more: Any) -> Runner:
+        seen.append((host, more))
+        return host_runner(host, **more)
+
+    monkeypatch.setattr("transload_kfp.launcher.host_runner", recorded)
+    dry_run_launcher(launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit)
+    assert seen == [("kfp", {"inherit_env": inherit})]
+    host_runner("kfp", inherit_env=inherit).close()
 
 
 def test_the_launcher_needs_no_kfp() -> None:

@@ -182,6 +182,44 @@ def test_patience(backend: StubBackend, client: Any) -> None:
         wait_for_run(client, "r", 60, poll_interval=0.05, patience=0.2)
 
 
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_a_refusal_is_said_at_once(backend: StubBackend, client: Any, status: int) -> None:
+    """A question that the backend refuses, of a client with a wrong token say, is asked once and never again."""
+    backend.put("r", "RUNNING")
+    for ask in (describe_run, wait_for_run, cancel_run):
+        backend.failures = [status]
+        before = len(backend.calls)
+        with pytest.raises(ConfigError, match=f"run r.*{status}.*credentials"):
+            ask(client, "r")
+        assert len(backend.calls) == before + 1
+
+
+def test_a_wrong_moment_is_waited_out(backend: StubBackend, client: Any) -> None:
+    """Too many questions, or one that took too long, are an outage like any other."""
+    backend.put("r", "SUCCEEDED")
+    backend.failures = [429, 408, 503]
+    assert wait_for_run(client, "r", 60, poll_interval=0.05).state is AppState.SUCCEEDED
+
+
+def test_a_run_that_ends_while_it_is_cancelled(backend: StubBackend, client: Any) -> None:
+    """A backend that refuses to end a run, for it has just ended, has done what was asked; else it is said."""
+    backend.put("r", "RUNNING")
+    terminate = client.terminate_run
+
+    def refused(run_id: str, ends: bool) -> None:
+        backend.failures = [400]
+        try:
+            terminate(run_id)
+        finally:
+            backend.put("r", "SUCCEEDED" if ends else "RUNNING")
+
+    client.terminate_run = lambda run_id: refused(run_id, False)
+    with pytest.raises(ConfigError, match="400"):
+        cancel_run(client, "r")
+    client.terminate_run = lambda run_id: refused(run_id, True)
+    cancel_run(client, "r")
+
+
 def test_cancel(backend: StubBackend, client: Any) -> None:
     """A run is asked to end; one that has ended is left alone."""
     backend.put("r", "RUNNING")

@@ -118,20 +118,22 @@ def _component(launch: Launch, options: dict[str, Any]) -> Any:
     from transload_kfp.convert import component_from_app
     from transload_kfp.launcher_component import launcher_from_app
 
-    given: dict[str, Any] = {"inputs": _inputs(launch, options["inputs"]), "results": _results(options["results"])}
-    if not options["launcher"]:
-        return component_from_app(launch, **given)
-    return launcher_from_app(launch, scheduler=options["scheduler"], cfg=_cfg(options), image=options["image"], **given)
+    given = _given(launch, options)
+    return launcher_from_app(launch, **given) if options["launcher"] else component_from_app(launch, **given)
 
 
 def _shown(launch: Launch, options: dict[str, Any]) -> str:
-    if options["launcher"]:
-        from transload_kfp.launcher_component import dry_run_launcher
-
-        return dry_run_launcher(launch, scheduler=options["scheduler"], cfg=_cfg(options))
     from transload_kfp.convert import KfpAdapter
 
-    return KfpAdapter().dry_run(launch, inputs=_inputs(launch, options["inputs"]), results=_results(options["results"]))
+    return KfpAdapter().dry_run(launch, launcher=options["launcher"], **_given(launch, options))
+
+
+def _given(launch: Launch, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `component_from_app`, or of `launcher_from_app`."""
+    made: dict[str, Any] = {"inputs": _inputs(launch, options["inputs"]), "results": _results(options["results"])}
+    if options["launcher"]:
+        made |= {"scheduler": options["scheduler"], "cfg": _cfg(options), "image": options["image"]}
+    return made
 
 
 def _inputs(launch: Launch, texts: tuple[str, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
@@ -16,18 +17,19 @@ RESULTS = "{{$.outputs.artifacts['results'].path}}"
 EXECUTOR_INPUT = "{{$}}"
 
 
-def container_of(plan: Plan, python: str) -> dict[str, Any]:
+def container_of(plan: Plan, python: str, variables: Iterable[str] = ()) -> dict[str, Any]:
     """Return the container of a component as component YAML has it.
 
     Args:
         plan: the plan.
         python: the interpreter in the image that runs the wrapper.
+        variables: names of variables that the container has besides the role's.
 
     Raises:
         UnsupportedFeature: for a text that KFP would read as something else.
     """
     role = plan.role
-    refuse_reinterpreted(role, wrapped=plan.wrapped)
+    refuse_reinterpreted(role, wrapped=plan.wrapped, variables=variables)
     made: dict[str, Any] = {"image": role.image}
     if plan.wrapped:
         made["command"] = [python, "-c", inline_source(), _encoded(plan)]

@@ -11,7 +11,8 @@ from kfp.dsl.base_component import BaseComponent
 from kfp.dsl.pipeline_context import Pipeline
 from kfp.dsl.types import type_utils
 
-from transload_kfp.ports import FINAL_STATUS
+from transload.errors import SpecError
+from transload_kfp.ports import FINAL_STATUS, read_as_placeholder
 from transload_kfp.settings import TaskSettings
 
 PLACEHOLDERS: Final = {
@@ -50,7 +51,11 @@ class AppComponent(BaseComponent):
         Args:
             args: none; KFP takes arguments by name.
             arguments: argument → value.
+
+        Raises:
+            SpecError: for a constant that KFP would read as a placeholder.
         """
+        _refuse_placeholders(arguments)
         named = {self.ports.get(name, name): value for name, value in arguments.items()}
         for name in self.identity:
             named.setdefault(name, PLACEHOLDERS.get(name) or self._key())
@@ -69,6 +74,13 @@ class AppComponent(BaseComponent):
     def execute(self, **kwargs: Any) -> Any:
         """Not possible: an app runs as a container."""
         raise NotImplementedError
+
+
+def _refuse_placeholders(arguments: Mapping[str, Any]) -> None:
+    for name, value in arguments.items():
+        found = read_as_placeholder(value)
+        if found is not None:
+            raise SpecError(f"{name}={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})")
 
 
 def component_spec_of(component: Mapping[str, Any]) -> structures.ComponentSpec:
@@ -132,7 +144,11 @@ class SearchComponent(BaseComponent):
         Args:
             args: none; KFP takes arguments by name.
             arguments: input → value.
+
+        Raises:
+            SpecError: for a constant that KFP would read as a placeholder.
         """
+        _refuse_placeholders(arguments)
         known = {"job_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "job_name": dsl.PIPELINE_JOB_NAME_PLACEHOLDER}
         task = super().__call__(*args, **{**known, **self.constants, **arguments})
         if Pipeline.get_default_pipeline() is None:

@@ -43,9 +43,9 @@ def component_spec_from_app(
         source: an AppDef, its JSON, or a component (name or function).
         name: name of the component; default: the app's.
         args: arguments of the component function that are settled now.
-        inputs: of a component function: the arguments that become inputs; None: all that can be. Of an AppDef: name →
-            ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or a pair of that and ``str``, ``int``, ``float``,
-            ``bool``; what stands there is the default.
+        inputs: of a component function: the arguments that become inputs; None: all that can be and whose default is
+            not None. Of an AppDef: name → ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or a pair of that and
+            ``str``, ``int``, ``float``, ``bool``; what stands there is the default.
         artifacts: arguments (or inputs of an AppDef) that take an artifact and give the program its path.
         results: results that become output parameters: name → ``str``, ``int`` or ``float``, or names alone (float).
             ``"final/accuracy"`` is the result ``accuracy`` of key ``final``. With results, even none (``{}``), the
@@ -98,7 +98,7 @@ def component_from_app(
         source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results, final_status=final_status
     )
     made = TaskSettings.of(plan.app, **settings)
-    component = _component(plan, python)
+    component = _component(plan, python, made)
     from transload_kfp.component import AppComponent, component_spec_of
 
     ports = {port.source: port.name for port in plan.inputs}
@@ -121,7 +121,7 @@ def container_from_app(source: Any, *, arguments: Mapping[str, Any] | None = Non
     return component_from_app(source, **options)(**dict(arguments or {}))
 
 
-def _component(plan: Plan, python: str) -> dict[str, Any]:
+def _component(plan: Plan, python: str, settings: TaskSettings | None = None) -> dict[str, Any]:
     made: dict[str, Any] = {"name": component_name(plan.title)}
     if plan.description:
         made["description"] = plan.description
@@ -136,7 +136,8 @@ def _component(plan: Plan, python: str) -> dict[str, Any]:
         outputs.append({"name": "metrics", "type": "Metrics", "description": "the numbers among the app's results"})
     if outputs:
         made["outputs"] = outputs
-    made["implementation"] = {"container": container_of(plan, python)}
+    variables = () if settings is None else (*settings.env, *settings.secrets)
+    made["implementation"] = {"container": container_of(plan, python, variables)}
     return made
 
 
@@ -232,8 +233,7 @@ class KfpAdapter:
         settings = {name: host_options.pop(name) for name in list(host_options) if name in _SETTINGS}
         python = host_options.pop("python", "python3")
         plan = make_plan(source, **host_options)
-        TaskSettings.of(plan.app, **settings)
-        return shown_component(_component(plan, python))
+        return shown_component(_component(plan, python, TaskSettings.of(plan.app, **settings)))
 
 
 _SETTINGS: Final = frozenset(each.name for each in fields(TaskSettings))

@@ -144,7 +144,8 @@ class LaunchSpec:
 def _typed(port: OutputPort, value: Any) -> Any:
     if port.type == "String":
         return str(value)
-    if isinstance(value, str) or (port.type == "Integer" and value != int(value)):
+    broken = isinstance(value, float) and not value.is_integer()  # NaN and infinities too
+    if isinstance(value, str) or (port.type == "Integer" and broken):
         raise SpecError(f"result {port.result!r} is {value!r}, declared as {port.type}")
     return int(value) if port.type == "Integer" else float(value)
 

@@ -79,20 +79,25 @@ def launcher_from_app(
     """
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
-    given = {"scheduler": scheduler, "cfg": dict(cfg or {}), "tracker_base": tracker_base, "workspace": workspace}
-    launch = Launch.of(source, **{key: value for key, value in given.items() if value})
-    ports, paths = _ports(launch, dict(args or {}), inputs, tuple(artifacts))
-    if args:
-        launch = Launch.of(launch, args={**_settled(launch), **args})
-    outputs = [] if dry_run else output_ports(results, OUTPUTS)
-    spec = LaunchSpec(
-        launch.to_dict(), dict(options or {}), ports, paths, outputs, inherit_env=inherit_env, dry_run=dry_run
+    launch, spec = _planned(
+        source,
+        args=args,
+        inputs=inputs,
+        artifacts=artifacts,
+        results=results,
+        options=options,
+        inherit_env=inherit_env,
+        dry_run=dry_run,
+        scheduler=scheduler,
+        cfg=cfg,
+        tracker_base=tracker_base,
+        workspace=workspace,
     )
     made = TaskSettings(retries=0).updated(**settings)
     title = name or launch.name
     where = image or transload.IMAGE
     identity = [*IDENTITY]
-    names = {**{port.source: port.name for port in ports}}
+    names = {port.source: port.name for port in spec.inputs}
     if "key" not in names:
         names["key"] = KEY
     from transload_kfp.component import AppComponent, component_spec_of
@@ -102,8 +107,40 @@ def launcher_from_app(
     return AppComponent(_python(spec, title, where, packages).component_spec, names, identity, made)
 
 
+def _planned(
+    source: Any,
+    *,
+    args: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] | Mapping[str, str] | None = None,
+    artifacts: Sequence[str] = (),
+    results: Results | None = None,
+    options: Mapping[str, Any] | None = None,
+    inherit_env: bool = False,
+    dry_run: bool = False,
+    **given: Any,
+) -> tuple[Launch, LaunchSpec]:
+    """Return the launch, and what the component carries; the arguments are those of `launcher_from_app`."""
+    launch = Launch.of(source, **{key: value for key, value in given.items() if value})
+    ports, paths = _ports(launch, dict(args or {}), inputs, tuple(artifacts))
+    if args:
+        launch = Launch.of(launch, args={**_settled(launch), **args})
+    outputs = output_ports(results, OUTPUTS)
+    return launch, LaunchSpec(
+        launch.to_dict(),
+        dict(options or {}),
+        ports,
+        paths,
+        [] if dry_run else outputs,
+        inherit_env=inherit_env,
+        dry_run=dry_run,
+    )
+
+
 def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:
     """Return what a launcher would submit, as text for a person; nothing outside of this process is touched.
+
+    Below it are the component's inputs and outputs. While an input without a default is open, the app cannot be built:
+    then these are all there is.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
@@ -118,17 +155,25 @@ def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None,
 
     known = inspect.signature(launcher_from_app).parameters
     TaskSettings().updated(**{name: value for name, value in options.items() if name not in known})
-    keep = ("scheduler", "cfg", "tracker_base", "workspace")
-    launch = Launch.of(source, **{key: options[key] for key in keep if options.get(key)})
-    settled = dict(options.get("args") or {})
-    ports, paths = _ports(launch, settled, options.get("inputs"), tuple(options.get("artifacts") or ()))
-    if settled:
-        launch = Launch.of(launch, args={**_settled(launch), **settled})
-    spec = LaunchSpec(launch.to_dict(), dict(options.get("options") or {}), ports, paths, dry_run=True)
-    named = {port.source: port.name for port in ports}
-    return execution_of(
-        spec, {named.get(name, name): value for name, value in (arguments or {}).items()}, Place()
-    ).dry_run()
+    planned = (*inspect.signature(_planned).parameters, "scheduler", "cfg", "tracker_base", "workspace")
+    used = {name: value for name, value in options.items() if name in planned}
+    _, spec = _planned(source, **{**used, "dry_run": False})
+    named = {port.source: port.name for port in spec.inputs}
+    given = {named.get(name, name): value for name, value in (arguments or {}).items()}
+    missing = [port.name for port in spec.inputs if not port.optional and port.name not in given]
+    if missing:
+        shown = f"the app is built when the pipeline runs: {', '.join(missing)} must be given"
+    else:
+        shown = execution_of(spec, given, Place()).dry_run()
+    return f"{shown}\n{_interface(spec, given)}"
+
+
+def _interface(spec: LaunchSpec, given: Mapping[str, Any]) -> str:
+    """Return inputs and outputs for a person; without values, which may be secret."""
+    needed = {port.name: " (required)" for port in spec.inputs if not port.optional and port.name not in given}
+    lines = [f"input {port.name}: {port.type}{needed.get(port.name, '')}" for port in spec.inputs]
+    lines += [f"output {port.name}: {port.type}" for port in spec.outputs]
+    return "\n".join([*lines, "output handle: String"])
 
 
 def _settled(launch: Launch) -> dict[str, Any]:

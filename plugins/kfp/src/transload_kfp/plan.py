@@ -147,7 +147,7 @@ def _of_component(
     candidates = (
         [known[each] for each in inputs]
         if inputs is not None
-        else [item for item in found.parameters if item.annotation in _TYPES and item.name != TRACKER]
+        else [item for item in found.parameters if _can_wait(item)]
     )
     late = {item.name: item for item in candidates if item.name not in settled}
     for each in (*artifacts, *system, *(each for each in late if inputs is not None)):
@@ -175,6 +175,11 @@ def _of_component(
     ports = port_names(each for each in late if each != TRACKER)
     made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
     return Plan(app.name, app, made, description=found.description.strip())
+
+
+def _can_wait(item: Parameter) -> bool:
+    """Tell whether an argument that nobody has named becomes an input; a default of None is no text that KFP has."""
+    return item.annotation in _TYPES and item.name != TRACKER and (item.required or item.default is not None)
 
 
 def _is_culprit(

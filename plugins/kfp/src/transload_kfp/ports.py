@@ -27,6 +27,9 @@ TEMPLATE: Final = re.compile(
     r"\{\{\s*(\$|channel:|=|(?:workflow|inputs|outputs|pod|node|steps|tasks|item|retries|lastRetry)\b)"
 )
 """What Kubeflow Pipelines, or the engine below it, would read as a placeholder of its own."""
+STRUCT: Final = re.compile(r'\s*\{\s*"(Concat|IfPresent)"\s*:')
+"""How a text begins that Kubeflow Pipelines would read as a structure of its own."""
+_CHANNEL: Final = re.compile(r'\{\{channel:task=[\w\s-]*;name=[\w\s-]+;type=[\w\s{}":-]*;\}\}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,27 @@ def output_ports(results: Mapping[str, type] | Iterable[str] | None, taken: Iter
     return made
 
 
+def read_as_placeholder(value: object) -> str | None:
+    """Return the part of a constant that KFP would read as a placeholder; None: there is none.
+
+    Args:
+        value: a constant; outputs and parameters that were formatted into its texts are none, KFP finds them again.
+    """
+    if isinstance(value, Mapping):
+        first = next(iter(value), None)
+        if first in ("Concat", "IfPresent"):
+            return f'{{"{first}": …}}'
+        parts: Iterable[object] = [*value.keys(), *value.values()]
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif isinstance(value, str):
+        match = TEMPLATE.search(_CHANNEL.sub("\0", value)) or STRUCT.match(value)
+        return match.group() if match else None
+    else:
+        return None
+    return next((found for part in parts if (found := read_as_placeholder(part)) is not None), None)
+
+
 def default_text(value: object, path: str) -> str:
     """Return a default as the text that component YAML has.
 
@@ -138,7 +162,7 @@ def default_text(value: object, path: str) -> str:
     if isinstance(value, (list, dict)):
         value = json.dumps(value)
     text = repr(value) if isinstance(value, float) else str(value)
-    if TEMPLATE.search(text):
+    if TEMPLATE.search(text) or STRUCT.match(text):
         raise SpecError(
             f"{path}={text!r}: a default must not look like a placeholder of Kubeflow Pipelines ({{{{$…}}}})"
         )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs import AppDef, BindMount, DeviceMount, Role
+from transload.specs import AppDef, BindMount, DeviceMount, RetryPolicy, Role
 from transload_kfp.late import has_mark, pieces
-from transload_kfp.ports import TEMPLATE
+from transload_kfp.ports import STRUCT, TEMPLATE
 
 LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
-_STRUCT: Final = re.compile(r'\s*\{\s*"(Concat|IfPresent)"\s*:')
 _WORKSPACE: Final = "/kfp-workspace"
 _K8S_VARIABLE: Final = re.compile(r"\$\(([^()\s]+)\)")
 
@@ -25,8 +25,7 @@ def refuse_inexpressible(app: AppDef) -> None:
     """
     if len(app.roles) != 1:
         _refuse("roles", f"a component is one container, not {len(app.roles)} roles; {LAUNCHER}")
-    if app.timeout is not None and app.roles[0].max_retries:
-        _refuse("timeout", f"a time limit holds for each try, not for all of them; set max_retries=0, or {LAUNCHER}")
+    refuse_timed_retries(app, app.roles[0].max_retries)
     role, path = app.roles[0], "roles[0]"
     if role.num_replicas != 1:
         _refuse(f"{path}.num_replicas", f"there is no gang of containers ({role.num_replicas} wanted); {LAUNCHER}")
@@ -42,7 +41,26 @@ def refuse_inexpressible(app: AppDef) -> None:
             _refuse(f"{path}.mounts[{index}]", f"{kind} mounts of the host are not possible; {LAUNCHER}")
         if mount.read_only:
             _refuse(f"{path}.mounts[{index}].read_only", f"a claim is mounted for writing; {LAUNCHER}")
+    if role.retry_policy is RetryPolicy.HOT_SPARE:
+        _refuse(f"{path}.retry_policy", f"there are no spare containers (HOT_SPARE); {LAUNCHER}")
     _refuse_parts(role, path)
+
+
+def refuse_timed_retries(app: AppDef, retries: int) -> None:
+    """Refuse a time limit together with retries, whoever asks for them.
+
+    Args:
+        app: the app.
+        retries: how often a task of it is tried again.
+
+    Raises:
+        UnsupportedFeature: by field name.
+    """
+    if app.timeout is not None and retries:
+        _refuse(
+            "timeout",
+            f"a time limit holds for each try, not for all of them; set max_retries and retries to 0, or {LAUNCHER}",
+        )
 
 
 def _refuse_parts(role: Role, path: str) -> None:
@@ -60,38 +78,46 @@ def _refuse_parts(role: Role, path: str) -> None:
     devices = {name: count for name, count in role.resource.devices.items() if count}
     if len(devices) > 1 or (devices and role.resource.gpu > 0):
         _refuse(f"{path}.resource.devices", f"only one kind of accelerator can be asked for; {LAUNCHER}")
+    for name in role.resource.capabilities:
+        if "/" not in name:
+            _refuse(
+                f"{path}.resource.capabilities[{name!r}]",
+                f"only labels of nodes, whose name has a '/', can be demanded; set node_selector, or {LAUNCHER}",
+            )
 
 
-def refuse_reinterpreted(role: Role, *, wrapped: bool) -> None:
+def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] = ()) -> None:
     """Refuse texts that Kubeflow Pipelines would read as something else than what they say.
 
     Args:
         role: the role; marks stand for inputs.
         wrapped: whether the command travels encoded, so that nobody reads it; plain variables never do.
+        variables: names of variables that the container has besides the role's.
 
     Raises:
         UnsupportedFeature: by field name.
     """
     texts = {} if wrapped else {"entrypoint": role.entrypoint, **{f"args[{k}]": arg for k, arg in enumerate(role.args)}}
+    known = {*role.env, *role.secrets, *variables}
     for where, text in texts.items():
-        _check_text(f"roles[0].{where}", text, role)
+        _check_text(f"roles[0].{where}", text, known)
     for name, text in role.env.items():
         if not has_mark(text):
-            _check_text(f"roles[0].env[{name!r}]", text, role)
+            _check_text(f"roles[0].env[{name!r}]", text, known)
 
 
-def _check_text(path: str, text: str, role: Role) -> None:
+def _check_text(path: str, text: str, variables: set[str]) -> None:
     literal = "\0".join(piece for piece in pieces(text) if isinstance(piece, str))
     cure = "declare results (results={} is enough), which passes it encoded" if ".env" not in path else LAUNCHER
     found = TEMPLATE.search(literal)
     if found:
         _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found.group()!r}); {cure}")
-    if _STRUCT.match(text):
+    if STRUCT.match(text):
         _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines; {cure}")
     if _WORKSPACE in literal:
         _refuse(path, f"{text!r} would be read as the workspace of Kubeflow Pipelines; {cure}")
     for name in _K8S_VARIABLE.findall(literal):
-        if name in role.env:
+        if name in variables:
             _refuse(path, f"{text!r}: a cluster would put the value of the variable {name} there; {cure}")
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE: Final = 0.25
 _NOT_FOUND: Final = 404
+_LATER: Final = (408, 429)
+"""Answers to a question that is right, but was asked at the wrong moment."""
 
 
 @dataclass
@@ -63,6 +65,7 @@ def describe_run(client: Client, run_id: str) -> RunDescription:
 
     Raises:
         AppNotFound: if there is no such run.
+        ConfigError: if the backend refuses the question, for the client's credentials are wrong for example.
         SchedulerUnavailable: if the backend cannot be asked.
     """
     return _described(_get(client, run_id))
@@ -91,7 +94,7 @@ def wait_for_run(
         AppNotFound: if there is no such run.
         TransloadTimeout: if time ran out.
         StateUnknown: if patience is exhausted.
-        ConfigError: for a wrong pause.
+        ConfigError: for a wrong pause, or if the backend refuses the question, at once.
     """
     if not poll_interval > 0:
         raise ConfigError(f"poll_interval={poll_interval!r}: must be a number of seconds above 0")
@@ -125,10 +128,16 @@ def cancel_run(client: Client, run_id: str) -> None:
 
     Raises:
         AppNotFound: if there is no such run.
+        ConfigError: if the backend refuses it.
         SchedulerUnavailable: if the backend cannot be asked.
     """
-    if not describe_run(client, run_id).is_terminal():
+    if describe_run(client, run_id).is_terminal():
+        return
+    try:
         _ask(run_id, lambda: client.terminate_run(run_id))
+    except ConfigError:
+        if not describe_run(client, run_id).is_terminal():  # else it has ended in between
+            raise
 
 
 def _get(client: Client, run_id: str) -> Any:
@@ -144,7 +153,10 @@ def _ask(run_id: str, question: Callable[[], Any]) -> Any:
     except kfp_server_api.ApiException as exc:
         if exc.status == _NOT_FOUND:
             raise AppNotFound(f"run {run_id}") from exc
-        raise SchedulerUnavailable(f"run {run_id}: the backend answers {exc.status} {exc.reason}") from exc
+        said = f"run {run_id}: the backend answers {exc.status} {exc.reason}"
+        if 400 <= (exc.status or 0) < 500 and exc.status not in _LATER:
+            raise ConfigError(f"{said}: check the client's host, namespace and credentials") from exc
+        raise SchedulerUnavailable(said) from exc
     except (urllib3.exceptions.HTTPError, OSError) as exc:
         raise SchedulerUnavailable(f"run {run_id}: the backend cannot be reached: {exc}") from exc
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef, VolumeMount, nearest
+from transload_kfp.ports import read_as_placeholder
+from transload_kfp.refusals import refuse_timed_retries
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
@@ -69,7 +71,7 @@ class TaskSettings:
         """Return the settings that follow from an app of one role, with what was given besides.
 
         Raises:
-            SpecError: for metadata that no pod can have.
+            SpecError: for metadata that no pod can have, or retries of an app with a time limit.
             ConfigError: for an unknown setting or a wrong value.
         """
         role = app.roles[0]
@@ -81,10 +83,13 @@ class TaskSettings:
             or ({GPU: role.resource.gpu} if role.resource.gpu > 0 else {}),
             claims={mount.dst_path: mount.src for mount in role.mounts if isinstance(mount, VolumeMount)},
             secrets={name: _secret(source) for name, source in role.secrets.items()},
-            node_selector={name: str(value) for name, value in role.resource.capabilities.items() if "/" in name},
+            node_selector={name: str(value) for name, value in role.resource.capabilities.items()},
             timeout=app.timeout,
         )
-        return made.with_metadata(app).updated(**given)
+        made = made.with_metadata(app).updated(**given)
+        if given.get("timeout") is None:  # the setting of this name is meant for each try
+            refuse_timed_retries(app, made.retries)
+        return made
 
     def with_metadata(self, app: AppDef) -> TaskSettings:
         """Return the settings with what the app's and the role's metadata say."""
@@ -143,6 +148,11 @@ class TaskSettings:
         for name, value in self.env.items():
             if not isinstance(value, str):
                 raise ConfigError(f"env[{name!r}]={value!r}: must be a str")
+            found = read_as_placeholder(value)
+            if found is not None:
+                raise ConfigError(
+                    f"env[{name!r}]={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})"
+                )
 
     def apply(self, task: PipelineTask) -> PipelineTask:
         """Give a task these settings; return it."""
