@@ -267,6 +267,26 @@ class TestRunExperiment:
         states = [row.state.name for row in host_runner("ax").list("local")]
         assert states == ["CANCELLED", "CANCELLED"]
 
+    def test_a_timeout_ends_what_hangs(
+        self,
+        experiment: Callable[..., Any],
+        sobol: Any,
+        gate: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """With timeout_hours a trial that never ends does not keep the search from its end, and its job is ended."""
+        from transload_ax import run_experiment
+
+        marks = tmp_path / "marks"
+        marks.mkdir()
+        clock = "ax.orchestration.orchestrator.current_timestamp_in_millis"
+        monkeypatch.setattr(clock, lambda: 3_700_000 if any(marks.iterdir()) else 0)  # an hour goes by once it runs
+        made = experiment("ax_components:waits", constants={"gate": str(gate), "marks": str(marks)})
+        found = run_experiment(made, 1, generation_strategy=sobol(), timeout_hours=1.0)
+        assert found.value is None
+        assert [row.state.name for row in host_runner("ax").list("local")] == ["CANCELLED"]
+
     def test_progress_line(
         self, experiment: Callable[..., Any], sobol: Any, capsys: pytest.CaptureFixture[str]
     ) -> None:
