@@ -549,6 +549,33 @@ class TestMetadata:
         assert runner.clone() == runner
         assert runner.clone().namespace == runner.namespace
 
+    def test_a_copy_takes_nothing_away(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
+        """A clone, and the stored experiment loaded in the same process, leave secret options and a function in place."""
+        from transload_ax import Snapshot
+
+        made = experiment(ax_components.square, cfg={"log_dir": "/x", "api_key": "s"})
+        runner, kept = made.runner, Snapshot(tmp_path / "kept.json")
+        kept.save(made)
+        for copied in (runner.clone(), kept.load()[0].runner):
+            assert copied.cfg == {"log_dir": "/x"}
+            assert runner._cfg == copied._cfg == {"log_dir": "/x", "api_key": "s"}
+            assert runner._component is ax_components.square
+        assert "api_key" not in kept.path.read_text()
+
+    def test_checked_experiments_are_not_taken_for_others(self, experiment: Callable[..., Any]) -> None:
+        """A runner forgets an experiment that is gone, so that no other one at its address counts as checked."""
+        import gc
+
+        from ax.core.experiment import Experiment
+
+        runner = experiment().runner
+        other = Experiment(experiment().search_space, name="other", runner=runner)
+        runner.check(other)
+        before = len(runner.here.checked)
+        del other
+        gc.collect()
+        assert len(runner.here.checked) == before - 1
+
     def test_orchestrator_is_another_name(self) -> None:
         """``orchestrator`` is accepted for ``scheduler``."""
         from transload_ax import TransloadRunner

@@ -103,8 +103,10 @@ class TransloadRunner(PerProcess, Runner):
         self.options: dict[str, Any] = dict(options or {})
         self.parent_run_id = parent_run_id
         execution_options(self.options)
-        self.here.component = None if isinstance(component, str) else component
-        self.here.cfg = dict(cfg or {})
+        # a copy, made from what is stored, shares `here`: it must not take away what is not stored
+        if not isinstance(component, str):
+            self.here.component = component
+        self.here.secrets.update({name: value for name, value in (cfg or {}).items() if looks_secret(name)})
 
     @property
     def orchestrator(self) -> str:
@@ -126,7 +128,7 @@ class TransloadRunner(PerProcess, Runner):
             SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
         """
         check_experiment(self._component, self.component_const_params, experiment)
-        self.here.checked.add(id(experiment))
+        self.here.checked[id(experiment)] = experiment
 
     # -- what Ax asks for
 
@@ -158,7 +160,7 @@ class TransloadRunner(PerProcess, Runner):
             )
         if isinstance(trial, Trial) and trial.arm is None:
             raise ValueError(f"trial {trial.index} has no arm")
-        if id(trial.experiment) not in self.here.checked:
+        if self.here.checked.get(id(trial.experiment)) is not trial.experiment:
             self.check(trial.experiment)
 
         def launch(arm: str, parameters: Mapping[str, Any]) -> TrialLaunch:
@@ -252,7 +254,7 @@ class TransloadRunner(PerProcess, Runner):
 
     @property
     def _cfg(self) -> dict[str, CfgVal]:
-        return self.cfg if self.here.cfg is None else self.here.cfg
+        return {**self.cfg, **self.here.secrets}
 
     def _launch(self, parameters: Mapping[str, Any], base: str, ttl: float | None) -> TrialLaunch:
         return TrialLaunch(
