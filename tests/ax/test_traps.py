@@ -443,6 +443,16 @@ class TestEndings:
         eventually(lambda: host_runner("ax").status(handle_of(made)).state is AppState.CANCELLED)  # type: ignore[union-attr]
         assert made.runner.stop(trial) == {}
 
+    def test_stop_without_metadata_cancels(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+        """stop() of a trial whose handle was lost, in a process that knows nothing yet, finds its job by its id."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        handle = handle_of(made)
+        forget(made.runner)
+        trial.run_metadata.clear()
+        made.runner.stop(trial)
+        eventually(lambda: host_runner("ax").status(handle).state is AppState.CANCELLED)  # type: ignore[union-attr]
+
     def test_time_to_live_ends_the_job(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
         """Trap 12: Ax's time to live ends no job; here it is the app's time limit, kept even if nobody polls."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})

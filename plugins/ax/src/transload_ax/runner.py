@@ -204,8 +204,12 @@ class TransloadRunner(PerProcess, Runner):
 
     def stop(self, trial: BaseTrial, reason: str | None = None) -> dict[str, Any]:
         """Cancel the trial's app; one that has ended stays as it is."""
-        self.trials.stop(self._view(trial))
+        self.trials.stop(self._view(trial), self.scheduler, self._cfg)
         return {"reason": reason} if reason else {}
+
+    def follow(self, trials: Iterable[BaseTrial]) -> None:
+        """Follow the apps that an earlier process left running, so that `close` knows of them. Never raises."""
+        self.trials.follow([self._view(trial) for trial in trials], self.scheduler, self._cfg)
 
     def close(self, cancel: bool | None = None) -> None:
         """Let go of all trials, and see to it that nothing is left behind.
