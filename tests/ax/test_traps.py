@@ -560,7 +560,7 @@ class TestMetadata:
         assert runner.clone().namespace == runner.namespace
 
     def test_a_copy_takes_nothing_away(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
-        """A clone, and the stored experiment loaded in the same process, leave secret options and a function in place."""
+        """A clone, and a stored experiment loaded in this process, leave secret options and a function in place."""
         from transload_ax import Snapshot
 
         made = experiment(ax_components.square, cfg={"log_dir": "/x", "api_key": "s"})
