@@ -136,7 +136,8 @@ class TransloadRunner(PerProcess, Runner):
     def staging_required(self) -> bool:
         """True: a trial is STAGED by `run`, and RUNNING once its app is seen to run.
 
-        False while Ax's own ``Orchestrator`` drives this runner: it does not run the trials of one that wants staging.
+        False once Ax's own ``Orchestrator`` drives this runner, seen by its call of `poll_available_capacity`: it does
+        not run the trials of a runner that wants staging.
         """
         return self.here.stages_trials
 
@@ -177,7 +178,10 @@ class TransloadRunner(PerProcess, Runner):
         return {trial.index: self.run(trial) for trial in trials}
 
     def poll_available_capacity(self) -> int:
-        """Return how many more apps may run; -1: no limit of this runner's own."""
+        """Return how many more apps may run; -1: no limit of this runner's own.
+
+        Whoever calls this is taken for Ax's own ``Orchestrator``: `staging_required` is False afterwards.
+        """
         if not self.here.host_stages:
             self.here.stages_trials = False  # only an orchestrator asks, and Ax's own does not stage
         return -1 if self.max_running is None else max(0, self.max_running - len(self.trials.apps.live))
