@@ -86,6 +86,7 @@ def test_run_go_on_and_plot(transload_home: Path, tmp_path: Path) -> None:
         ([*SEARCH[:2], "--param", "z:float:0:1", "--minimize", "loss"], ["'z'"]),
         ([*SEARCH[:2], "--param", "x:float:1", "--minimize", "loss"], ["x:float:1"]),
         ([*SEARCH, "--const", "yy=1"], ["'yy'"]),
+        (["-s", "scripted", "--tracker-base", "/x"], ["--scheduler, --tracker-base", "--component"]),
     ],
 )
 def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home: Path) -> None:
@@ -97,6 +98,44 @@ def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home
         assert word in last
     assert "Traceback" not in done.stderr
     assert host_runner("ax").list("local") == []
+
+
+def test_options_are_kept_with_the_search(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going on by name alone has --stop-early, --parallel and --failures as last time; --keep-running is each run's."""
+    from types import SimpleNamespace
+
+    from click.testing import CliRunner
+
+    from transload_ax import cli, experiment
+
+    calls: list[tuple[object, ...]] = []
+
+    def played(made: Any, trials: int, parallel: int, **more: Any) -> experiment.Outcome:
+        more["snapshot"].touch()
+        stopping = type(more["early_stopping"]).__name__
+        calls.append((parallel, more["tolerated_failure_rate"], stopping, more["keep_running"]))
+        searched: Any = SimpleNamespace(name="kept", trials={})
+        return experiment.Outcome(searched, 0, {}, 1.0)
+
+    monkeypatch.setattr(experiment, "run_experiment", played)
+    monkeypatch.setattr(cli, "_interruptible", lambda work: work())
+    for args in (
+        [*SEARCH, "--stop-early", "--parallel", "3", "--failures", "0.9", "--keep-running"],
+        [],
+        SEARCH,
+        ["--no-stop-early", "--parallel", "1"],
+        [],
+    ):
+        done = CliRunner().invoke(cli.command, ["run", "--name", "kept", *args])
+        assert done.exception is None, done.output
+    stops = "PercentileEarlyStoppingStrategy"
+    assert calls == [
+        (3, 0.9, stops, True),
+        (3, 0.9, stops, False),
+        (3, 0.9, stops, False),
+        (1, 0.9, "NoneType", False),
+        (1, 0.9, "NoneType", False),
+    ]
 
 
 def test_killed_and_gone_on_with_by_name(transload_home: Path, tmp_path: Path, eventually: Any) -> None:
@@ -120,7 +159,7 @@ def test_killed_and_gone_on_with_by_name(transload_home: Path, tmp_path: Path, e
 
 
 def test_interrupt_ends_the_jobs(transload_home: Path, tmp_path: Path, eventually: Any) -> None:
-    """SIGTERM ends the running trials; the search is kept."""
+    """SIGTERM ends the running trials; the search is kept, and goes on: they are ABANDONED, and count as trials."""
     args = ["ax", "run", "--component", "ax_components:waits", "--param", "x:float:-1:3", "--minimize", "loss"]
     args += ["--const", f"gate={tmp_path}/gate", *PLAIN, "--trials", "2", "--parallel", "2"]
     process = subprocess.Popen([sys.executable, "-m", "transload", *args], env=dict(os.environ))
@@ -133,3 +172,8 @@ def test_interrupt_ends_the_jobs(transload_home: Path, tmp_path: Path, eventuall
         process.wait()
     assert {row.state.name for row in host_runner("ax").list("local")} == {"CANCELLED"}
     assert (transload_home / "ax" / "search" / "experiment.json").exists()
+    (tmp_path / "gate").touch()
+    done = transload(*args[:-4], "--trials", "3", "--failures", "0.9", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trials"] == {"0": "ABANDONED", "1": "ABANDONED", "2": "COMPLETED"}
+    assert len(host_runner("ax").list("local")) == 3

@@ -247,8 +247,11 @@ class TestPictures:
 class TestRunExperiment:
     """run_experiment's arguments and leavings."""
 
-    def test_an_exception_leaves_no_job(self, experiment: Callable[..., Any], sobol: Any, gate: Path) -> None:
-        """Whatever is raised in the middle, the jobs are ended."""
+    @pytest.mark.parametrize("keep_running", [None, False, True])
+    def test_an_exception_leaves_no_job(
+        self, keep_running: bool | None, experiment: Callable[..., Any], sobol: Any, gate: Path
+    ) -> None:
+        """Whatever is raised in the middle, the jobs are ended, unless they are to go on."""
         from transload_ax import run_experiment
 
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
@@ -263,9 +266,36 @@ class TestRunExperiment:
 
         made.runner.poll_available_capacity = interrupted
         with pytest.raises(KeyboardInterrupt):
-            run_experiment(made, 4, 4, generation_strategy=sobol())
+            run_experiment(made, 4, 4, generation_strategy=sobol(), keep_running=keep_running)
         states = [row.state.name for row in host_runner("ax").list("local")]
-        assert states == ["CANCELLED", "CANCELLED"]
+        if keep_running:
+            assert len(states) == 2
+            assert "CANCELLED" not in states
+            gate.touch()
+            ends = [host_runner("ax").wait(row.app_handle) for row in host_runner("ax").list("local")]
+            assert [end.state.name for end in ends if end is not None] == ["SUCCEEDED", "SUCCEEDED"]
+        else:
+            assert states == ["CANCELLED", "CANCELLED"]
+
+    def test_a_timeout_ends_what_hangs(
+        self,
+        experiment: Callable[..., Any],
+        sobol: Any,
+        gate: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """With timeout_hours a trial that never ends does not keep the search from its end, and its job is ended."""
+        from transload_ax import run_experiment
+
+        marks = tmp_path / "marks"
+        marks.mkdir()
+        clock = "ax.orchestration.orchestrator.current_timestamp_in_millis"
+        monkeypatch.setattr(clock, lambda: 3_700_000 if any(marks.iterdir()) else 0)  # an hour goes by once it runs
+        made = experiment("ax_components:waits", constants={"gate": str(gate), "marks": str(marks)})
+        found = run_experiment(made, 1, generation_strategy=sobol(), timeout_hours=1.0)
+        assert found.value is None
+        assert [row.state.name for row in host_runner("ax").list("local")] == ["CANCELLED"]
 
     def test_progress_line(
         self, experiment: Callable[..., Any], sobol: Any, capsys: pytest.CaptureFixture[str]

@@ -244,6 +244,86 @@ def test_another_search_under_the_same_name(experiment: Callable[..., Any], tmp_
     assert len(found.experiment.trials) == 2
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({"scheduler": "scripted"}, "scheduler (local, not scripted)"), ({"tracker_base": "/other"}, "not /other")],
+)
+def test_another_place_under_the_same_name(
+    more: dict[str, Any], words: str, experiment: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Going on elsewhere than where a search began is refused, in one line."""
+    from transload_ax import Snapshot, run_experiment
+
+    kept = Snapshot(tmp_path / "kept.json")
+    kept.save(experiment())
+    with pytest.raises(ConfigError) as caught:
+        run_experiment(experiment(**more), 1, snapshot=kept.path)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert host_runner("ax").list("local") == []
+
+
+def test_secret_options_of_the_one_who_goes_on(
+    experiment: Callable[..., Any], tmp_path: Path, sobol: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Secret options are not stored: those of the experiment that is given are used, for the stored runner's trials."""
+    from transload_ax import Snapshot, run_experiment
+
+    kept = Snapshot(tmp_path / "kept.json")
+    kept.save(experiment(), sobol())
+    given = experiment(cfg={"api_key": "s"})
+    runner = host_runner("ax")
+    taken: list[Any] = []
+
+    def dryrun(app: Any, scheduler: Any, cfg: Any, *args: Any, **more: Any) -> Any:
+        taken.append(dict(cfg))
+        raise ConfigError("seen")
+
+    monkeypatch.setattr(runner, "dryrun", dryrun)
+    with pytest.raises(ConfigError, match="seen"):
+        run_experiment(given, 1, snapshot=kept.path)
+    assert taken[0]["api_key"] == "s"
+    assert "api_key" not in kept.path.read_text()
+
+
+def test_one_process_at_a_time(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
+    """A search that is being run is refused, with nothing started; what holds it may be killed, and lets go of it."""
+    from transload_ax import run_experiment
+
+    kept = tmp_path / "kept.json"
+    program = (
+        "import sys, time\nfrom transload_ax import Snapshot\n"
+        "with Snapshot(sys.argv[1]).locked():\n    print('held', flush=True)\n    time.sleep(600)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program, str(kept)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match=r"kept\.json: this search is being run already"):
+            run_experiment(experiment(), 1, generation_strategy=sobol(), snapshot=kept)
+        assert not kept.exists()
+        assert host_runner("ax").list("local") == []
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert run_experiment(experiment(), 1, generation_strategy=sobol(), snapshot=kept).trial == 0
+
+
+def test_going_on_that_fails_at_once_leaves_no_job(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of the process before are ended too, if the next one raises before it has looked at any."""
+    from transload_ax import run_experiment
+    from transload_ax.orchestrator import TransloadOrchestrator
+
+    def fails(*args: Any, **more: Any) -> None:
+        raise RuntimeError("at once")
+
+    scene.kill("while trials run")
+    monkeypatch.setattr(TransloadOrchestrator, "__init__", fails)
+    with pytest.raises(RuntimeError, match="at once"):
+        run_experiment(None, 4, 3, snapshot=scene.snapshot)
+    assert [row.state.name for row in host_runner("ax").list("local")] == ["CANCELLED"] * 3
+
+
 def test_copies_do_not_share_processes(experiment: Callable[..., Any], gate: Path) -> None:
     """An experiment with running trials can be copied and pickled; the copy finds its jobs by their handles."""
     import copy

@@ -443,6 +443,16 @@ class TestEndings:
         eventually(lambda: host_runner("ax").status(handle_of(made)).state is AppState.CANCELLED)  # type: ignore[union-attr]
         assert made.runner.stop(trial) == {}
 
+    def test_stop_without_metadata_cancels(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
+        """stop() of a trial whose handle was lost, in a process that knows nothing yet, finds its job by its id."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        handle = handle_of(made)
+        forget(made.runner)
+        trial.run_metadata.clear()
+        made.runner.stop(trial)
+        eventually(lambda: host_runner("ax").status(handle).state is AppState.CANCELLED)  # type: ignore[union-attr]
+
     def test_time_to_live_ends_the_job(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
         """Trap 12: Ax's time to live ends no job; here it is the app's time limit, kept even if nobody polls."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
@@ -548,6 +558,33 @@ class TestMetadata:
         assert json.loads(json.dumps(stored)) == stored
         assert runner.clone() == runner
         assert runner.clone().namespace == runner.namespace
+
+    def test_a_copy_takes_nothing_away(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
+        """A clone, and a stored experiment loaded in this process, leave secret options and a function in place."""
+        from transload_ax import Snapshot
+
+        made = experiment(ax_components.square, cfg={"log_dir": "/x", "api_key": "s"})
+        runner, kept = made.runner, Snapshot(tmp_path / "kept.json")
+        kept.save(made)
+        for copied in (runner.clone(), kept.load()[0].runner):
+            assert copied.cfg == {"log_dir": "/x"}
+            assert runner._cfg == copied._cfg == {"log_dir": "/x", "api_key": "s"}
+            assert runner._component is ax_components.square
+        assert "api_key" not in kept.path.read_text()
+
+    def test_checked_experiments_are_not_taken_for_others(self, experiment: Callable[..., Any]) -> None:
+        """A runner forgets an experiment that is gone, so that no other one at its address counts as checked."""
+        import gc
+
+        from ax.core.experiment import Experiment
+
+        runner = experiment().runner
+        other = Experiment(experiment().search_space, name="other", runner=runner)
+        runner.check(other)
+        before = len(runner.here.checked)
+        del other
+        gc.collect()
+        assert len(runner.here.checked) == before - 1
 
     def test_orchestrator_is_another_name(self) -> None:
         """``orchestrator`` is accepted for ``scheduler``."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from transload.errors import ConfigError
 
@@ -18,10 +20,21 @@ if TYPE_CHECKING:
     from transload_ax.experiment import Outcome
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+_WANTED = "--component, --param and --minimize or --maximize"
+_DEFINING = {
+    "scheduler": "--scheduler",
+    "cfg": "--cfg",
+    "consts": "--const",
+    "workspace": "--workspace",
+    "tracker_base": "--tracker-base",
+    "parent_run_id": "--parent-run-id",
+}
+_REMEMBERED = ("parallel", "failures", "stop_early")
 _EPILOG = """
 A search is kept under its name: run the command again, with more --trials for instance, and it goes on; trials that
-still run are attached to. The first Ctrl-C ends the running trials and leaves; with --keep-running they go on, and the
-next run of the command attaches to them.
+still run are attached to. What --parallel, --failures and --stop-early were last time is kept with it. The first Ctrl-C
+ends the running trials and leaves: they are ABANDONED then, and count as trials. With --keep-running they go on, and
+the next run of the command attaches to them.
 
 \b
   transload ax run --component train.py --param lr:float:1e-4:1e-1:log --param layers:int:1:5 \\
@@ -58,7 +71,7 @@ def command() -> None:
 @click.option("--method", type=click.Choice(["fast", "quality", "random_search"]), default="fast", show_default=True)
 @click.option("--seed", type=int, help="Of the first, quasi-random trials.")
 @click.option(
-    "--stop-early", is_flag=True, help="End trials in the worst half of their learning curves (RESULT/<step>)."
+    "--stop-early/--no-stop-early", help="End trials in the worst half of their learning curves (RESULT/<step>)."
 )
 @click.option("--failures", type=float, default=0.5, show_default=True, help="Share of trials that may fail.")
 @click.option("--keep-running", is_flag=True, help="Leave trials running when this command ends early.")
@@ -70,12 +83,17 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     if options["minimize"] and options["maximize"]:
         raise click.UsageError("--minimize and --maximize exclude each other", ctx)
     folder = search_folder(options["name"])
-    definition = _definition(options, folder)
     kept = folder / "experiment.json"
+    told = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if kept.exists():
+        options.update({name: value for name, value in _last_time(folder).items() if name not in told})
+    definition = _definition(options, folder)
+    if definition is None and told & set(_DEFINING):
+        given = ", ".join(_DEFINING[name] for name in _DEFINING if name in told)
+        raise ConfigError(f"{given}: belongs to a search's definition: give {_WANTED} too, or leave it out to go on")
     folder.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not kept.exists() and definition is None:
-        wanted = "--component, --param and --minimize or --maximize"
-        raise ConfigError(f"there is no search {options['name']!r} to go on with: give {wanted} for a new one")
+        raise ConfigError(f"there is no search {options['name']!r} to go on with: give {_WANTED} for a new one")
     _quiet()
     from ax.exceptions.core import AxError
 
@@ -125,6 +143,25 @@ def search_folder(name: str) -> Path:
     if not _NAME.match(name):
         raise ConfigError(f"--name {name!r}: must be letters, digits, '.', '_', '-', and begin with a letter or digit")
     return Path(state_home()) / "ax" / name
+
+
+def _last_time(folder: Path) -> dict[str, Any]:
+    """Return the options that were kept with a search."""
+    file = folder / "options.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return {name: found[name] for name in _REMEMBERED}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ConfigError(f"{file}: not the options of a search: {exc!r}") from exc
+
+
+def _remember(options: dict[str, Any], folder: Path) -> None:
+    """Keep options with a search, for whoever goes on with it."""
+    aside = folder / f".options.json.{os.getpid()}.tmp"
+    aside.write_text(json.dumps({name: options[name] for name in _REMEMBERED}), encoding="utf-8")
+    os.replace(aside, folder / "options.json")
 
 
 def _quiet() -> None:
@@ -207,9 +244,12 @@ def _cfg(scheduler: str, texts: tuple[str, ...]) -> dict[str, Any]:
 
 def _run(options: dict[str, Any], definition: dict[str, Any] | None, kept: Path) -> Outcome:
     from transload_ax.experiment import make_experiment, run_experiment
+    from transload_ax.snapshot import Snapshot
     from transload_ax.spaces import strategy
 
     experiment: Experiment | None = None if definition is None else make_experiment(**definition)
+    with Snapshot(kept).locked():  # not while another process runs it
+        _remember(options, kept.parent)
     stopping = None
     if options["stop_early"]:
         from ax.early_stopping.strategies import PercentileEarlyStoppingStrategy

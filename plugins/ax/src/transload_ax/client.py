@@ -45,7 +45,7 @@ class TransloadClientRunner(TransloadRunner, IRunner):
 
     def stop_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Cancel the trial's app; one that has ended stays as it is."""
-        self.trials.stop(_view(trial_index, "RUNNING", trial_metadata))
+        self.trials.stop(_view(trial_index, "RUNNING", trial_metadata), self.scheduler, self._cfg)
         return {}
 
 

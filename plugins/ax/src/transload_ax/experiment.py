@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +122,7 @@ def run_experiment(
         seed: of the default strategy's first trials.
         early_stopping: ends trials that do badly; their jobs are cancelled. Needs a curve metric.
         snapshot: file to store the experiment in; if it exists, the experiment in it goes on, and a given
-            ``experiment`` must be the same search.
+            ``experiment`` must be the same search. One process at a time runs it.
         tolerated_failure_rate: share of trials that may fail, at least 0 and below 1.
         timeout_hours: give up after that long; what runs is cancelled.
         keep_running: leave jobs running when this ends early; None: as the runner's ``on_kill`` says.
@@ -131,7 +131,7 @@ def run_experiment(
         options: more of ``ax.orchestration.orchestrator.OrchestratorOptions``.
 
     Raises:
-        ConfigError: if there is no experiment, or the snapshot is of another one.
+        ConfigError: if there is no experiment, or the snapshot is of another one, or somebody runs it already.
         SpecError: if the search space does not fit the component; nothing is started.
         ax.exceptions.core.AxError: if too many trials fail, among others; no job is left behind.
     """
@@ -139,35 +139,41 @@ def run_experiment(
         raise ConfigError(f"trials={trials!r}, parallel={parallel!r}: must be 1 or more")
     settings = _options(parallel, tolerated_failure_rate, early_stopping, options)
     kept = Snapshot(snapshot) if snapshot is not None else None
-    experiment, generation_strategy = _resume(experiment, generation_strategy, kept)
-    runner = _checked_runner(experiment, stored=kept is not None)
-    made = generation_strategy or strategy(seed=seed)
-    with Progress(experiment, trials, progress) as shown:
-        keeper = Keeper(kept, experiment, made, on_change=shown.update)
-        orchestrator = TransloadOrchestrator(
-            experiment=experiment,
-            generation_strategy=made,
-            options=settings,
-            db_settings=db_settings,
-            on_change=keeper.note,
-            next_idle=keeper.due,
-        )
-        missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
-        with one_thread(), _kept(runner, keeper, keep_running):
-            orchestrator.run_n_trials(max(0, missing), timeout_hours=timeout_hours, idle_callback=keeper.idle)
+    if experiment is None and (kept is None or not kept.exists()):
+        where = f"{kept.path} does not exist" if kept is not None else "give one, or a snapshot"
+        raise ConfigError(f"there is no experiment to run: {where}")
+    with kept.locked() if kept is not None else nullcontext():
+        experiment, generation_strategy = _resume(experiment, generation_strategy, kept)
+        runner = _checked_runner(experiment, stored=kept is not None)
+        made = generation_strategy or strategy(seed=seed)
+        with Progress(experiment, trials, progress) as shown:
+            keeper = Keeper(kept, experiment, made, on_change=shown.update)
+            with one_thread(), _kept(runner, experiment, keeper, keep_running):
+                orchestrator = TransloadOrchestrator(
+                    experiment=experiment,
+                    generation_strategy=made,
+                    options=settings,
+                    db_settings=db_settings,
+                    on_change=keeper.note,
+                    next_idle=keeper.due,
+                )
+                missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
+                orchestrator.run_n_trials(max(0, missing), timeout_hours=timeout_hours, idle_callback=keeper.idle)
     return outcome(experiment)
 
 
 @contextmanager
-def _kept(runner: TransloadRunner, keeper: Keeper, keep_running: bool | None) -> Iterator[None]:
-    """Have what runs within it stored; leave no job behind, however it ends."""
+def _kept(runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_running: bool | None) -> Iterator[None]:
+    """Have what runs within it stored; leave no job behind, not even an earlier process's, however it ends."""
     runner.trials.on_record, runner.trials.on_logs = keeper.before_submit, keeper.touch
     try:
+        runner.follow(experiment.trials.values())
         yield
     finally:
         runner.trials.on_record = runner.trials.on_logs = None
         runner.close(cancel=None if keep_running is None else not keep_running)
-        keeper.close()
+        if experiment.trials:
+            keeper.close()
 
 
 def _checked_runner(experiment: Experiment, *, stored: bool) -> TransloadRunner:
@@ -185,13 +191,12 @@ def _resume(
     experiment: Experiment | None, strategy_given: GenerationStrategy | None, kept: Snapshot | None
 ) -> tuple[Experiment, GenerationStrategy | None]:
     if kept is None or not kept.exists():
-        if experiment is None:
-            where = f"{kept.path} does not exist" if kept is not None else "give one, or a snapshot"
-            raise ConfigError(f"there is no experiment to run: {where}")
+        assert experiment is not None
         return experiment, strategy_given
     stored, stored_strategy, _ = kept.load()
     if experiment is not None:
         _compare(experiment, stored, kept)
+        _lend_secrets(experiment, stored)
     logger.info("going on with experiment %s from %s: %d trials", stored.name, kept.path, len(stored.trials))
     return stored, stored_strategy or strategy_given
 
@@ -211,11 +216,22 @@ def _compare(given: Experiment, stored: Experiment, kept: Snapshot) -> None:
             differs.append("component")
         if mine.component_const_params != its.component_const_params:
             differs.append("constant arguments")
+        if mine.scheduler != its.scheduler:
+            differs.append(f"scheduler ({its.scheduler}, not {mine.scheduler})")
+        if mine.tracker_base != its.tracker_base:
+            differs.append(f"tracker base ({its.tracker_base}, not {mine.tracker_base})")
     if differs:
         raise ConfigError(
             f"{kept.path} holds experiment {stored.name!r} with another {', '.join(differs)}: give it another name or "
             "file, or leave its definition out to go on with it"
         )
+
+
+def _lend_secrets(given: Experiment, stored: Experiment) -> None:
+    """Give the stored runner what is not stored: run options whose name looks secret."""
+    mine, its = given.runner, stored.runner
+    if isinstance(mine, TransloadRunner) and isinstance(its, TransloadRunner):
+        its.here.secrets.update(mine.here.secrets)
 
 
 def _options(

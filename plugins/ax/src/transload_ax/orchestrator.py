@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from ax.core.base_trial import BaseTrial
@@ -37,6 +37,7 @@ class TransloadOrchestrator(Orchestrator):
         super().__init__(*args, **kwargs)
         self._on_change = on_change
         self._next_idle = next_idle
+        self._limit_hours: float | None = None
         runner = self.runner
         if not isinstance(runner, TransloadRunner):
             raise SpecError(f"runner: must be a TransloadRunner, not {type(runner).__name__}")
@@ -70,12 +71,27 @@ class TransloadOrchestrator(Orchestrator):
             self._changed()
         return moved
 
+    def run_trials_and_yield_results(
+        self,
+        max_trials: int,
+        ignore_global_stopping_strategy: bool = False,
+        timeout_hours: float | None = None,
+        idle_callback: Callable[[Orchestrator], None] | None = None,
+    ) -> Generator[dict[str, Any], None, None]:
+        """Run trials; see Ax. A timeout is kept to while trials hang, too."""
+        self._limit_hours = timeout_hours
+        yield from super().run_trials_and_yield_results(
+            max_trials, ignore_global_stopping_strategy, timeout_hours, idle_callback
+        )
+
     def wait_for_completed_trials_and_report_results(
         self, idle_callback: Callable[[Orchestrator], None] | None = None, force_refit: bool = False
     ) -> dict[str, Any]:
-        """Wait until a trial has ended; the apps tell, nothing is asked in between."""
+        """Wait until a trial has ended, or the search must; the apps tell, nothing is asked in between."""
         apps = self._transload_runner.trials.apps
         while self.pending_trials and not self.poll_and_process_results():
+            if self.should_abort_optimization(timeout_hours=self._limit_hours):
+                break  # Ax asks again, and leaves
             if idle_callback is not None:
                 idle_callback(self)
             due = self._next_idle() if self._next_idle is not None else None

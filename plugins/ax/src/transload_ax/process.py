@@ -20,17 +20,17 @@ class Process:
 
     Args:
         component: as it was given: a function that may not be found again by its name.
-        cfg: run options, secrets included.
+        secrets: run options that are not stored.
         trials: the trials that it runs.
-        checked: experiments that were checked, by ``id``.
+        checked: experiments that were checked, by ``id``: an address may be another one's later, so they are here too.
         stages_trials: see `TransloadRunner.staging_required`.
         host_stages: the orchestrator is one that stages trials.
     """
 
     component: Component | None = None
-    cfg: dict[str, CfgVal] | None = None
+    secrets: dict[str, CfgVal] = field(default_factory=dict)
     trials: Trials | None = None
-    checked: set[int] = field(default_factory=set)
+    checked: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
     stages_trials: bool = True
     host_stages: bool = False
 

@@ -103,8 +103,10 @@ class TransloadRunner(PerProcess, Runner):
         self.options: dict[str, Any] = dict(options or {})
         self.parent_run_id = parent_run_id
         execution_options(self.options)
-        self.here.component = None if isinstance(component, str) else component
-        self.here.cfg = dict(cfg or {})
+        # a copy, made from what is stored, shares `here`: it must not take away what is not stored
+        if not isinstance(component, str):
+            self.here.component = component
+        self.here.secrets.update({name: value for name, value in (cfg or {}).items() if looks_secret(name)})
 
     @property
     def orchestrator(self) -> str:
@@ -126,7 +128,7 @@ class TransloadRunner(PerProcess, Runner):
             SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
         """
         check_experiment(self._component, self.component_const_params, experiment)
-        self.here.checked.add(id(experiment))
+        self.here.checked[id(experiment)] = experiment
 
     # -- what Ax asks for
 
@@ -134,7 +136,8 @@ class TransloadRunner(PerProcess, Runner):
     def staging_required(self) -> bool:
         """True: a trial is STAGED by `run`, and RUNNING once its app is seen to run.
 
-        False while Ax's own ``Orchestrator`` drives this runner: it does not run the trials of one that wants staging.
+        False once Ax's own ``Orchestrator`` drives this runner, seen by its call of `poll_available_capacity`: it does
+        not run the trials of a runner that wants staging.
         """
         return self.here.stages_trials
 
@@ -158,7 +161,7 @@ class TransloadRunner(PerProcess, Runner):
             )
         if isinstance(trial, Trial) and trial.arm is None:
             raise ValueError(f"trial {trial.index} has no arm")
-        if id(trial.experiment) not in self.here.checked:
+        if self.here.checked.get(id(trial.experiment)) is not trial.experiment:
             self.check(trial.experiment)
 
         def launch(arm: str, parameters: Mapping[str, Any]) -> TrialLaunch:
@@ -175,7 +178,10 @@ class TransloadRunner(PerProcess, Runner):
         return {trial.index: self.run(trial) for trial in trials}
 
     def poll_available_capacity(self) -> int:
-        """Return how many more apps may run; -1: no limit of this runner's own."""
+        """Return how many more apps may run; -1: no limit of this runner's own.
+
+        Whoever calls this is taken for Ax's own ``Orchestrator``: `staging_required` is False afterwards.
+        """
         if not self.here.host_stages:
             self.here.stages_trials = False  # only an orchestrator asks, and Ax's own does not stage
         return -1 if self.max_running is None else max(0, self.max_running - len(self.trials.apps.live))
@@ -202,8 +208,12 @@ class TransloadRunner(PerProcess, Runner):
 
     def stop(self, trial: BaseTrial, reason: str | None = None) -> dict[str, Any]:
         """Cancel the trial's app; one that has ended stays as it is."""
-        self.trials.stop(self._view(trial))
+        self.trials.stop(self._view(trial), self.scheduler, self._cfg)
         return {"reason": reason} if reason else {}
+
+    def follow(self, trials: Iterable[BaseTrial]) -> None:
+        """Follow the apps that an earlier process left running, so that `close` knows of them. Never raises."""
+        self.trials.follow([self._view(trial) for trial in trials], self.scheduler, self._cfg)
 
     def close(self, cancel: bool | None = None) -> None:
         """Let go of all trials, and see to it that nothing is left behind.
@@ -252,7 +262,7 @@ class TransloadRunner(PerProcess, Runner):
 
     @property
     def _cfg(self) -> dict[str, CfgVal]:
-        return self.cfg if self.here.cfg is None else self.here.cfg
+        return {**self.cfg, **self.here.secrets}
 
     def _launch(self, parameters: Mapping[str, Any], base: str, ttl: float | None) -> TrialLaunch:
         return TrialLaunch(

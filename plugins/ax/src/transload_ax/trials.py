@@ -139,9 +139,26 @@ class Trials:
         except Exception as exc:
             return f"no reason is known: {exc}"
 
-    def stop(self, trial: TrialView) -> None:
-        """Cancel a trial's apps; what has ended stays as it is."""
-        for unit, handle in trial.handles():
+    def follow(self, trials: Iterable[TrialView], scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+        """Follow the apps of trials that an earlier process left running, and look at none. Never raises."""
+        for trial in trials:
+            if trial.status == "CANDIDATE" or trial.status in ENDED:
+                continue
+            for unit, handle in self._apps_of(trial, scheduler, cfg):
+                try:
+                    self._attach(trial, unit, handle)
+                except Exception as exc:
+                    logger.warning("trial %s: %s cannot be followed yet: %s", trial.index, handle, exc)
+
+    def stop(self, trial: TrialView, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+        """Cancel a trial's apps; what has ended stays as it is.
+
+        Args:
+            trial: the trial.
+            scheduler: where apps are looked for whose handles were lost.
+            cfg: its run options.
+        """
+        for unit, handle in self._apps_of(trial, scheduler, cfg):
             try:
                 self.apps.stop(unit, handle)
             except TransloadError as exc:
@@ -177,8 +194,7 @@ class Trials:
                 found[trial.index] = [Seen("", AppState.FAILED, f"trial {trial.index} is lost: {why}")]
             for unit, handle in units:
                 try:
-                    record, logs = trial.store(RECORD, unit.arm), trial.store(LOGS, unit.arm, self.on_logs)
-                    self.apps.attach(unit, handle, store=record, log_store=logs)
+                    self._attach(trial, unit, handle)
                     wanted[unit] = trial.index
                 except TransloadError as exc:
                     seen = Seen(handle, AppState.FAILED, f"{handle!r} cannot be asked about: {exc}", left=True)
@@ -186,6 +202,18 @@ class Trials:
         for unit, seen in self.apps.poll(wanted).items():
             found.setdefault(wanted[unit], []).append(seen)
         return found
+
+    def _attach(self, trial: TrialView, unit: Unit, handle: str) -> None:
+        record, logs = trial.store(RECORD, unit.arm), trial.store(LOGS, unit.arm, self.on_logs)
+        self.apps.attach(unit, handle, store=record, log_store=logs)
+
+    def _apps_of(self, trial: TrialView, scheduler: str, cfg: Mapping[str, CfgVal]) -> list[tuple[Unit, str]]:
+        """Return a trial's apps, found by their ids where the metadata was lost; none, if that cannot be said."""
+        try:
+            return trial.handles() or self._search(trial, scheduler, cfg)
+        except Exception as exc:
+            logger.warning("trial %s: its app cannot be looked for: %s", trial.index, exc)
+            return []
 
     def _search(self, trial: TrialView, scheduler: str, cfg: Mapping[str, CfgVal]) -> list[tuple[Unit, str]]:
         """Find apps by their ids, where the metadata was lost."""
