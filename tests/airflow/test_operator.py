@@ -243,6 +243,26 @@ def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
     assert operator.resume(context, None)["state"] == "SUCCEEDED"
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) -> None:
+    """With ``durable=False`` too a broken or silent trigger costs no second app: this try's own handle leads to it."""
+    app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"], "results": {"0": {"x": 1}}})
+    options = {"scheduler": "scripted", "deferrable": True, "defer_after": 0, "durable": False}
+    operator = TransloadOperator(task_id="job", app=app, **options)
+    context = make_context(operator)
+    with pytest.raises(TaskDeferred):
+        execute(operator, context)
+    again = TransloadOperator(task_id="job", app=app, **options)
+    error = {"error": "Trigger failure", "traceback": None}
+    found = again.resume(context, None) if silent else again.resume_execution("__fail__", error, context)
+    assert found["results"] == {"0": {"x": 1}}
+    assert found["handle"] == again.handle == context["ti"].xcoms["handle"]
+    context["ti"].xcoms.clear()
+    with pytest.raises(AirflowException, match="no XCom 'handle'"):
+        again.resume(context, None)
+    assert len(control.started()) == 1
+
+
 def test_kill_before_the_submit_starts_nothing(control: ScriptedControl) -> None:
     """A task that is ended before it came to submit does not submit any more."""
     operator = scripted()
