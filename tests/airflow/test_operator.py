@@ -230,6 +230,20 @@ def test_kill_while_looking_is_no_deferral(control: ScriptedControl) -> None:
         execute(operator, make_context(operator))
 
 
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str) -> None:
+    """Airflow's own alarm for ``execution_timeout``, if it comes first, ends the app whatever ``on_kill`` says."""
+
+    class Alarm(AppCallbacks):
+        def on_status(self, status: Any, context: Any) -> None:
+            raise AirflowTaskTimeout("Timeout")
+
+    operator = scripted({"steps": [{"state": "RUNNING", "until": "go"}]}, on_kill=on_kill, callbacks=Alarm())
+    with pytest.raises(AirflowTaskTimeout):
+        execute(operator, make_context(operator))
+    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
+
+
 def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
     """A trigger that broke, or a lost event: the task attaches to its app again, and waits in place."""
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"]})

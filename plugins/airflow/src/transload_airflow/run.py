@@ -184,10 +184,15 @@ def told_to_airflow(
 
 @contextmanager
 def killed_by_anything(execution: Execution) -> Iterator[None]:
-    """Kill the app when what ends the task is no ordinary error (a timeout of Airflow's is none)."""
+    """Kill the app when no ordinary error ends the task; a time limit of Airflow's is none, and never just detaches."""
+    from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+
     try:
         yield
     except Exception:
+        raise
+    except AirflowTaskTimeout:
+        execution.cancel()
         raise
     except BaseException:
         execution.kill()
