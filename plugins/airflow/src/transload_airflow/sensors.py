@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseSensorOperator
 
-from transload_airflow.run import HOST, runner_for_tasks, told_to_airflow
+from transload_airflow.run import HOST, runner_for_tasks, task_key, told_to_airflow
 from transload_airflow.settings import default_deferrable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         if not self.deferrable:
             return super().execute(context)
         with told_to_airflow(self._options(), cancelled=self.cancelled):
-            execution = self._execution()
+            execution = self._execution(context)
             self._must_exist(execution)
         if execution.status is not None and execution.status.is_terminal():
             return self._results(execution)
@@ -70,7 +70,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         if event is None or event["kind"] in ("elsewhere", "error"):
             self.log.warning("the triggerer cannot wait for %s: poking in place", self.handle)
             return super().execute(context)
-        execution = self._execution()
+        execution = self._execution(context)
         with told_to_airflow(self._options(), cancelled=self.cancelled):
             return _values(execution.settle(event))
 
@@ -79,7 +79,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         from airflow.providers.common.compat.sdk import PokeReturnValue
 
         with told_to_airflow(self._options(), cancelled=self.cancelled):
-            execution = self._execution()
+            execution = self._execution(context)
             self._must_exist(execution)
         if execution.status is None or not execution.status.is_terminal():
             return False
@@ -99,10 +99,11 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
 
         return ExecutionOptions(patience=self.patience, on_kill="detach")
 
-    def _execution(self) -> Execution:
+    def _execution(self, context: Any) -> Execution:
         from transload.pipelines import Execution, Identity
 
-        execution = Execution(runner_for_tasks(), None, Identity(HOST, "sensor", (self.task_id,)), self._options())
+        identity = Identity(HOST, "sensor", task_key(context["ti"]))
+        execution = Execution(runner_for_tasks(), None, identity, self._options())
         execution.handle = self.handle
         return execution
 
