@@ -35,6 +35,7 @@ from transload.pipelines import (
     Launch,
     StateUnknown,
     get_adapter,
+    host_runner,
 )
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload.testing import ScriptedControl, scripted_app
@@ -342,6 +343,21 @@ def test_connection_holds_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         Defaults.of({"cfg": "[1]"}, "mine")
 
 
+@pytest.mark.parametrize("inherit", [False, True])
+def test_environment_of_the_worker(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, inherit: bool) -> None:
+    """A job gets a worker's own variables only with ``inherit_env``."""
+    monkeypatch.setenv("KEY_OF_THE_WORKER", "hidden")
+    app = AppDef("env", [Role("main", "", entrypoint="sh", args=["-c", 'test -n "$KEY_OF_THE_WORKER"'])])
+    operator = TransloadOperator(task_id="job", app=app, scheduler="local", deferrable=False, inherit_env=inherit)
+    context = make_context(operator)
+    with host_runner("airflow", inherit_env=inherit):  # the one that the task takes: it must be closed
+        if inherit:
+            assert execute(operator, context)["state"] == "SUCCEEDED"
+        else:
+            with pytest.raises(AirflowException, match="exit code 1"):
+                execute(operator, context)
+
+
 def test_lineage_of_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """OpenLineage gets artifacts as outputs, sources as inputs, and the results as a facet."""
     pytest.importorskip("airflow.providers.openlineage")
@@ -371,7 +387,6 @@ def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_link_leads_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a plugin knows as the page about an app, such as its report, comes before the scheduler's own."""
-    from transload.pipelines import host_runner
     from transload.plugins import get_plugins
     from transload_airflow.run import link_of
 
