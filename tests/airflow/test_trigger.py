@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 from contexts import execute, make_context
 
-from transload.errors import SchedulerUnavailable
+from transload.errors import SchedulerUnavailable, SpecError
 from transload.testing import ScriptedControl, scripted_app
 from transload_airflow import AppSensor, AppStateTrigger, TransloadOperator, settling, triggers
 from transload_airflow.stores import CursorFile
@@ -166,6 +166,23 @@ async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.Mon
     monkeypatch.setattr(settling, "_heartbeat", lambda: -0.95)
     await asyncio.wait_for(settling.settled({**left, "place": "elsewhere"}), 5)
     await asyncio.wait_for(settling.settled({}), 5)
+
+
+async def test_broken_trigger_waits_too(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger that cannot even begin breaks only once Airflow has accounted for the process that deferred."""
+    waited = []
+
+    async def settled(left: object) -> None:
+        await asyncio.sleep(0.2)
+        waited.append(left)
+
+    monkeypatch.setattr(triggers, "settled", settled)
+    trigger = deferred(*held())
+    trigger.state["options"] = {"patience": "broken"}
+    with pytest.raises(SpecError, match="patience"):
+        await asyncio.wait_for(first(trigger), 20)
+    assert waited == [{}]
+    control.open("go")
 
 
 async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:

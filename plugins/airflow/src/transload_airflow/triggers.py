@@ -58,6 +58,9 @@ class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
         except asyncio.CancelledError:
             await self._left_alone()
             raise
+        except Exception:
+            await settling  # Airflow takes a trigger that breaks as an event
+            raise
         finally:
             settling.cancel()
         yield TriggerEvent(outcome)
