@@ -23,6 +23,11 @@ class TaskInstance(SimpleNamespace):
         """Keep an XCom."""
         self.xcoms[key] = value
 
+    def xcom_pull(self, task_ids: str, key: str, map_indexes: int) -> Any:
+        """Return an XCom of this very task instance, or None."""
+        assert (task_ids, map_indexes) == (self.task_id, self.map_index)
+        return self.xcoms.get(key)
+
 
 def make_context(task: Any, *, with_store: bool = True, try_number: int = 1, max_tries: int = 0) -> dict[str, Any]:
     """Return the context of a task."""

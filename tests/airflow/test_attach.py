@@ -92,6 +92,18 @@ def test_not_durable(stage: Stage) -> None:
         stage.control.folder.unmark("go")
 
 
+def test_broken_trigger_is_no_second_app(stage: Stage) -> None:
+    """A trigger that fails hands the task back to a worker, which waits for the same app; without a store as well."""
+    runs = [stage.run(f"broken_{word}", held(results={"0": {"x": 1}})) for word in ("durable", "not_durable")]
+    for run in runs:
+        stage.server.until(lambda run=run: "in place" in run.log(), "the task is back, and waits in place")
+        stage.go(run)
+        run.wait("success")
+        assert run.xcom()["results"] == {"0": {"x": 1}}
+        assert run.task()["try_number"] == 1
+        assert len(stage.started(run)) == 1
+
+
 def parent_of(pid: int) -> int:
     """Return the process that started another one."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:

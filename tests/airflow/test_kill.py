@@ -29,9 +29,10 @@ def ended(stage: Stage, app_id: str) -> bool:
     return status is not None and status.is_terminal()
 
 
+@pytest.mark.parametrize("state", ["failed", "success"])
 @pytest.mark.parametrize("mode", MODES)
-def test_mark_failed_cancels(stage: Stage, mode: str) -> None:
-    """Marking a waiting task as failed cancels its app at once; with on_kill="detach" the app goes on."""
+def test_mark_cancels(stage: Stage, mode: str, state: str) -> None:
+    """Marking a waiting task as failed or succeeded cancels its app; with on_kill="detach" the app goes on."""
     run, detached = stage.run(f"{mode}_plain", held()), stage.run(f"{mode}_detach", held())
     for each in (run, detached):
         each.wait(WAITING[mode])
@@ -39,12 +40,12 @@ def test_mark_failed_cancels(stage: Stage, mode: str) -> None:
     app_id, other = stage.app_id(run), stage.app_id(detached)
     if mode == "deferrable":
         stage.server.until(lambda: all("starting" in each.log() for each in (run, detached)), "the triggers run")
-    detached.mark("failed")
-    run.mark("failed")
+    detached.mark(state)
+    run.mark(state)
     stage.server.until(lambda: stage.cancelled(app_id), "the app is cancelled")
     stage.server.until(lambda: ended(stage, app_id), "the app has ended")
-    assert run.state() == "failed"
-    assert detached.state() == "failed"
+    assert run.state() == state
+    assert detached.state() == state
     assert not stage.cancelled(other)
     assert not ended(stage, other)
     stage.control.open("go", other)

@@ -35,6 +35,7 @@ from transload.pipelines import (
     Launch,
     StateUnknown,
     get_adapter,
+    host_runner,
 )
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload.testing import ScriptedControl, scripted_app
@@ -230,6 +231,20 @@ def test_kill_while_looking_is_no_deferral(control: ScriptedControl) -> None:
         execute(operator, make_context(operator))
 
 
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str) -> None:
+    """Airflow's own alarm for ``execution_timeout``, if it comes first, ends the app whatever ``on_kill`` says."""
+
+    class Alarm(AppCallbacks):
+        def on_status(self, status: Any, context: Any) -> None:
+            raise AirflowTaskTimeout("Timeout")
+
+    operator = scripted({"steps": [{"state": "RUNNING", "until": "go"}]}, on_kill=on_kill, callbacks=Alarm())
+    with pytest.raises(AirflowTaskTimeout):
+        execute(operator, make_context(operator))
+    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
+
+
 def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
     """A trigger that broke, or a lost event: the task attaches to its app again, and waits in place."""
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"]})
@@ -241,6 +256,26 @@ def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
     assert found["state"] == "SUCCEEDED"
     assert len(control.started()) == 1
     assert operator.resume(context, None)["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) -> None:
+    """With ``durable=False`` too a broken or silent trigger costs no second app: this try's own handle leads to it."""
+    app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"], "results": {"0": {"x": 1}}})
+    options = {"scheduler": "scripted", "deferrable": True, "defer_after": 0, "durable": False}
+    operator = TransloadOperator(task_id="job", app=app, **options)
+    context = make_context(operator)
+    with pytest.raises(TaskDeferred):
+        execute(operator, context)
+    again = TransloadOperator(task_id="job", app=app, **options)
+    error = {"error": "Trigger failure", "traceback": None}
+    found = again.resume(context, None) if silent else again.resume_execution("__fail__", error, context)
+    assert found["results"] == {"0": {"x": 1}}
+    assert found["handle"] == again.handle == context["ti"].xcoms["handle"]
+    context["ti"].xcoms.clear()
+    with pytest.raises(AirflowException, match="no XCom 'handle'"):
+        again.resume(context, None)
+    assert len(control.started()) == 1
 
 
 def test_kill_before_the_submit_starts_nothing(control: ScriptedControl) -> None:
@@ -308,6 +343,21 @@ def test_connection_holds_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         Defaults.of({"cfg": "[1]"}, "mine")
 
 
+@pytest.mark.parametrize("inherit", [False, True])
+def test_environment_of_the_worker(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, inherit: bool) -> None:
+    """A job gets a worker's own variables only with ``inherit_env``."""
+    monkeypatch.setenv("KEY_OF_THE_WORKER", "hidden")
+    app = AppDef("env", [Role("main", "", entrypoint="sh", args=["-c", 'test -n "$KEY_OF_THE_WORKER"'])])
+    operator = TransloadOperator(task_id="job", app=app, scheduler="local", deferrable=False, inherit_env=inherit)
+    context = make_context(operator)
+    with host_runner("airflow", inherit_env=inherit):  # the one that the task takes: it must be closed
+        if inherit:
+            assert execute(operator, context)["state"] == "SUCCEEDED"
+        else:
+            with pytest.raises(AirflowException, match="exit code 1"):
+                execute(operator, context)
+
+
 def test_lineage_of_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """OpenLineage gets artifacts as outputs, sources as inputs, and the results as a facet."""
     pytest.importorskip("airflow.providers.openlineage")
@@ -337,7 +387,6 @@ def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_link_leads_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a plugin knows as the page about an app, such as its report, comes before the scheduler's own."""
-    from transload.pipelines import host_runner
     from transload.plugins import get_plugins
     from transload_airflow.run import link_of
 

@@ -10,8 +10,9 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 from contexts import execute, make_context
 
+from transload.errors import SchedulerUnavailable, SpecError
 from transload.testing import ScriptedControl, scripted_app
-from transload_airflow import AppStateTrigger, TransloadOperator, settling
+from transload_airflow import AppSensor, AppStateTrigger, TransloadOperator, settling, triggers
 from transload_airflow.stores import CursorFile
 
 
@@ -25,7 +26,7 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
     return control
 
 
-def deferred(operator: TransloadOperator, context: dict[str, Any]) -> AppStateTrigger:
+def deferred(operator: TransloadOperator | AppSensor, context: dict[str, Any]) -> AppStateTrigger:
     """Run a task until it defers; return its trigger, as the triggerer makes it."""
     with pytest.raises(TaskDeferred) as deferral:
         execute(operator, context)
@@ -82,7 +83,7 @@ async def test_shutdown_leaves_the_app_and_repeats_no_line(
     trigger.state["cursor"] = None
     await stopped(trigger, seen)
     for _ in range(200):
-        if CursorFile(trigger.state["handle"]).get():
+        if CursorFile(trigger.state["handle"], trigger.state["identity"]).get():
             break
         await asyncio.sleep(0.01)
     again = AppStateTrigger(**trigger.serialize()[1])
@@ -101,6 +102,48 @@ async def test_person_ends_a_deferred_task(control: ScriptedControl, on_kill: st
     await trigger.on_kill()
     assert len(control.calls("cancel")) == cancels
     control.open("go")
+
+
+async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that cannot be reached just then is asked again; one that stays silent is given up, aloud."""
+    trigger = deferred(*held())
+    runner, refusals = triggers.runner_for_tasks(), [2]
+
+    class Hesitant:
+        def cancel(self, handle: str) -> None:
+            refusals[0] -= 1
+            if refusals[0] >= 0:
+                raise SchedulerUnavailable("no answer")
+            runner.cancel(handle)
+
+    monkeypatch.setattr(triggers, "runner_for_tasks", Hesitant)
+    monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.01)
+    await trigger.on_kill()
+    assert len(control.calls("cancel")) == 1
+    refusals[0] = 10**6
+    monkeypatch.setattr(triggers, "CANCEL_S", 0.05)
+    await asyncio.wait_for(trigger.on_kill(), 20)
+    assert len(control.calls("cancel")) == 1
+
+
+async def test_sensor_keeps_its_hands_off_the_log_of_the_task(control: ScriptedControl) -> None:
+    """Who waits for the same app has a log position of its own, or none; the other's stays when it is done."""
+    operator, context = held()
+    trigger = deferred(operator, context)
+    handle = trigger.state["handle"]
+    positions = CursorFile(handle, trigger.state["identity"])
+    positions.put({"lines": 1})
+    waiting = {}
+    for forward_logs in (False, True):
+        sensor = AppSensor(task_id="job", handle=handle, deferrable=True, forward_logs=forward_logs)
+        waiting[forward_logs] = deferred(sensor, make_context(sensor))
+    control.open("go")
+    for forward_logs in (False, True):
+        outcome = await asyncio.wait_for(first(waiting[forward_logs]), 20)
+        assert outcome["kind"] == "ended"
+    assert positions.get() == {"lines": 1}
 
 
 async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +166,23 @@ async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.Mon
     monkeypatch.setattr(settling, "_heartbeat", lambda: -0.95)
     await asyncio.wait_for(settling.settled({**left, "place": "elsewhere"}), 5)
     await asyncio.wait_for(settling.settled({}), 5)
+
+
+async def test_broken_trigger_waits_too(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger that cannot even begin breaks only once Airflow has accounted for the process that deferred."""
+    waited = []
+
+    async def settled(left: object) -> None:
+        await asyncio.sleep(0.2)
+        waited.append(left)
+
+    monkeypatch.setattr(triggers, "settled", settled)
+    trigger = deferred(*held())
+    trigger.state["options"] = {"patience": "broken"}
+    with pytest.raises(SpecError, match="patience"):
+        await asyncio.wait_for(first(trigger), 20)
+    assert waited == [{}]
+    control.open("go")
 
 
 async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:

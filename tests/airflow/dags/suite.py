@@ -52,6 +52,21 @@ for mode, deferrable in (("sync", False), ("deferrable", True)):
             first >> after
         globals()[made.dag_id] = made
 
+
+class Broken(TransloadOperator):
+    """An operator whose trigger fails in the triggerer."""
+
+    def defer(self, *, trigger, **more):
+        """Defer with a state that no trigger understands."""
+        trigger.state["options"] = {"patience": "broken"}
+        super().defer(trigger=trigger, **more)
+
+
+for durable in (True, False):
+    with DAG(f"broken_{'durable' if durable else 'not_durable'}", schedule=None, start_date=START) as made:
+        Broken(task_id="job", app=app_of, deferrable=True, durable=durable, **QUICK)
+    globals()[made.dag_id] = made
+
 with DAG("mapped", schedule=None, start_date=START) as mapped:
     TransloadOperator.partial(
         task_id="job", component=f"{HERE}/parts.py:held", deferrable=True, scheduler="scripted", poll_interval=0.5

@@ -339,6 +339,19 @@ def test_killed_before_the_handle_was_handed_over(control: ScriptedControl, runn
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
+def test_cancel_in_spite_of_detach(control: ScriptedControl, runner: Runner) -> None:
+    """A host's own limit cancels an app that a kill would leave alone, also before its handle was handed over."""
+    one = execution(runner, HELD, on_kill="detach")
+    one.cancel()  # there is nothing yet
+    steps = one._need_attacher().steps()
+    with pytest.raises(StopIteration):
+        next(steps)
+    one.kill()
+    assert control.calls("cancel") == []
+    one.cancel()
+    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
+
+
 @pytest.mark.parametrize(
     ("steps", "options", "says"),
     [

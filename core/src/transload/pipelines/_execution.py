@@ -305,7 +305,7 @@ class Execution:
                 return True
         passed = self._deadlines.passed()
         if passed is not None:
-            self._cancel()
+            self.cancel()
             raise TransloadTimeout(f"{self.handle} was cancelled: {passed}")
         return False
 
@@ -353,9 +353,10 @@ class Execution:
             self._nudge()
         # a submit under way is undone by whoever submits, as soon as it is over
         if self.options.on_kill == "cancel" and not (self._attacher is not None and self._attacher.submitting):
-            self._cancel()
+            self.cancel()
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
+        """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host itself keeps."""
         # what was submitted a moment ago may not have been handed over yet
         handle = self.handle or (self._attacher.intended if self._attacher is not None else None)
         if handle is None:

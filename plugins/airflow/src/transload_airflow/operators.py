@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
@@ -15,11 +14,13 @@ from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.run import (
     identity_of,
+    killed_by_anything,
     link_of,
     log_store_of,
     make_execution,
     never,
     runner_for_tasks,
+    silent_trigger,
     told_to_airflow,
 )
 from transload_airflow.settings import default_deferrable
@@ -195,7 +196,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
             event: of `AppStateTrigger`.
         """
         if event is None:
-            return self._begin(context, False)
+            return self._wait_here(context, "the trigger has said nothing")
         from transload.pipelines import ExecutionOptions, Launch
         from transload.specs import parse_app_handle
 
@@ -220,8 +221,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         if next_method != "__fail__":
             return super().resume_execution(next_method, next_kwargs, context)
         error = str((next_kwargs or {}).get("error", "Unknown"))
-        self.log.warning(f"{error}: attaching to the app again, and waiting in place")
-        return self._begin(context, False)
+        return self._wait_here(context, error)
 
     def on_kill(self) -> None:
         """Do what ``on_kill`` says; called by Airflow in the task's process, in a signal handler perhaps."""
@@ -240,6 +240,14 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
 
     # -- parts
 
+    def _wait_here(self, context: Any, error: str) -> Any:
+        """Wait in place for the app whose trigger did not bring the task to an end."""
+        if not self.options["durable"]:
+            # nothing but this try's own XCom knows its app: to begin again would start a second one
+            return self.resume(context, silent_trigger(context, self._options(), HANDLE_KEY, error))
+        self.log.warning(f"{error}: attaching to the app again, and waiting in place")
+        return self._begin(context, False)
+
     def _begin(self, context: Any, deferrable: bool) -> Any:
         options = self._options()
         with self._told(options):
@@ -247,7 +255,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
             execution = self._make(context, launch, options)
         self._take(execution)
         options = execution.options
-        with self._told(options), _killed_by_anything(execution):
+        with self._told(options), killed_by_anything(execution):
             attached = execution.start()
             self._announce(context, execution, attached)
             defer = deferrable and not self._ends_soon(execution) and self._may_defer(execution)
@@ -259,7 +267,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         self, context: Any, execution: Execution, wait: Callable[[], AppResults], options: ExecutionOptions
     ) -> dict[str, Any]:
         try:
-            with self._told(options), _killed_by_anything(execution):
+            with self._told(options), killed_by_anything(execution):
                 self.results = wait()
         finally:
             self.handle = execution.handle
@@ -384,15 +392,3 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Return what is known of an app that failed."""
         return self.get_openlineage_facets_on_complete(task_instance)
-
-
-@contextmanager
-def _killed_by_anything(execution: Execution) -> Iterator[None]:
-    """Kill the app when what ends the task is no ordinary error (a timeout of Airflow's is none)."""
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException:
-        execution.kill()
-        raise

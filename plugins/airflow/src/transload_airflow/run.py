@@ -182,6 +182,23 @@ def told_to_airflow(
         raise failure(exc, options, skip_on=skip_on, cancelled=cancelled) from exc
 
 
+@contextmanager
+def killed_by_anything(execution: Execution) -> Iterator[None]:
+    """Kill the app when no ordinary error ends the task; a time limit of Airflow's is none, and never just detaches."""
+    from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+
+    try:
+        yield
+    except Exception:
+        raise
+    except AirflowTaskTimeout:
+        execution.cancel()
+        raise
+    except BaseException:
+        execution.kill()
+        raise
+
+
 def link_of(handle: str, runner: Runner) -> str | None:
     """Return a page about an app: a plugin's, the scheduler's, else the folder of its logs; None if there is none."""
     from transload.plugins import get_plugins
@@ -201,6 +218,34 @@ def link_of(handle: str, runner: Runner) -> str | None:
 def never() -> Any:
     """Stand for an app that is never built: a resumed task only collects."""
     raise TransloadError("a task that only collects has nothing to submit")
+
+
+def silent_trigger(context: Mapping[str, Any], options: ExecutionOptions, key: str, message: str) -> dict[str, Any]:
+    """Return what a trigger that broke, or said nothing, would have said of the app of this very try: wait elsewhere.
+
+    Args:
+        context: of the task.
+        options: the user's settings.
+        key: the XCom under which this try has left its handle; Airflow keeps it over a deferral.
+        message: what became of the trigger.
+
+    Raises:
+        AirflowException: if there is no handle.
+    """
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    ti = context["ti"]
+    index = getattr(ti, "map_index", -1)
+    handle = ti.xcom_pull(task_ids=ti.task_id, key=key, map_indexes=-1 if index is None else index)
+    if not handle:
+        raise AirflowException(f"{message}, and no XCom {key!r} says which app this try has started; nothing was done")
+    state = {
+        "handle": handle,
+        "attempt": None,
+        "identity": [HOST, "", list(task_key(ti)), str(ti.max_tries)],
+        "options": options.to_dict(),
+    }
+    return {"kind": "elsewhere", "message": message, "state": state}
 
 
 def identity_of(state: Mapping[str, Any]) -> Identity:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseSensorOperator
 
-from transload_airflow.run import HOST, runner_for_tasks, told_to_airflow
+from transload_airflow.run import HOST, runner_for_tasks, task_key, told_to_airflow
 from transload_airflow.settings import default_deferrable
+from transload_airflow.stores import TaskStore, state_store
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions
+    from transload.specs import AppStatus
 
 
 class AppSensor(BaseSensorOperator):  # type: ignore[misc]
@@ -22,7 +25,8 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
     Args:
         handle: the app, for example ``{{ ti.xcom_pull(task_ids='train', key='handle') }}``.
         deferrable: wait in the triggerer; default: ``[operators] default_deferrable``.
-        patience: seconds for which the scheduler may be unable to say what the app does.
+        patience: seconds for which the scheduler may be unable to say what the app does, counted over all pokes of a
+            try; with ``mode="reschedule"`` before Airflow 3.3 there is nowhere to count, and only ``timeout`` holds.
         cancelled: ``fail`` or ``skip``: what the sensor is if somebody cancelled the app.
         forward_logs: put the app's lines into the log of the sensor too (deferrable only).
         kwargs: of ``BaseSensorOperator`` (``timeout``, ``poke_interval``, ``mode`` …).
@@ -30,6 +34,9 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
 
     template_fields: Sequence[str] = ("handle",)
     ui_color = "#e8eef5"
+
+    _unknown_since: float | None = None
+    """When the pokes of this process began to learn nothing, seconds since the epoch."""
 
     def __init__(
         self,
@@ -53,7 +60,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         if not self.deferrable:
             return super().execute(context)
         with told_to_airflow(self._options(), cancelled=self.cancelled):
-            execution = self._execution()
+            execution = self._execution(context)
             self._must_exist(execution)
         if execution.status is not None and execution.status.is_terminal():
             return self._results(execution)
@@ -70,7 +77,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         if event is None or event["kind"] in ("elsewhere", "error"):
             self.log.warning("the triggerer cannot wait for %s: poking in place", self.handle)
             return super().execute(context)
-        execution = self._execution()
+        execution = self._execution(context)
         with told_to_airflow(self._options(), cancelled=self.cancelled):
             return _values(execution.settle(event))
 
@@ -79,8 +86,8 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         from airflow.providers.common.compat.sdk import PokeReturnValue
 
         with told_to_airflow(self._options(), cancelled=self.cancelled):
-            execution = self._execution()
-            self._must_exist(execution)
+            execution = self._execution(context)
+            self._bear(context, self._must_exist(execution))
         if execution.status is None or not execution.status.is_terminal():
             return False
         return PokeReturnValue(True, self._results(execution))
@@ -89,20 +96,40 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         with told_to_airflow(self._options(), cancelled=self.cancelled):
             return _values(execution.collect())
 
-    def _must_exist(self, execution: Execution) -> None:
+    def _must_exist(self, execution: Execution) -> AppStatus:
         seen = execution.poll()
         if seen.status is None:
             raise AirflowFailException(f"{self.handle} does not exist")
+        return seen.status
+
+    def _bear(self, context: Any, status: AppStatus) -> None:
+        """Fail once the pokes of a try have learnt nothing for longer than ``patience``."""
+        from transload.pipelines import StateUnknown
+        from transload.specs import AppState
+
+        now, ti = time.time(), context["ti"]
+        # each poke of this mode is a process of its own
+        accessor = state_store(context) if self.mode == "reschedule" else None
+        store = None if accessor is None else TaskStore(accessor, "unknown")
+        kept = (store.get() if store is not None else None) or {}
+        before = kept.get("since") if kept.get("try") == ti.try_number else self._unknown_since
+        since = None if status.state is not AppState.UNKNOWN else now if before is None else before
+        self._unknown_since = since
+        if store is not None and since != kept.get("since"):
+            store.put({"since": since, "try": ti.try_number})
+        if since is not None and now - since >= self.patience:
+            raise StateUnknown(self.handle, now - since, status.msg)
 
     def _options(self) -> ExecutionOptions:
         from transload.pipelines import ExecutionOptions
 
         return ExecutionOptions(patience=self.patience, on_kill="detach")
 
-    def _execution(self) -> Execution:
+    def _execution(self, context: Any) -> Execution:
         from transload.pipelines import Execution, Identity
 
-        execution = Execution(runner_for_tasks(), None, Identity(HOST, "sensor", (self.task_id,)), self._options())
+        identity = Identity(HOST, "sensor", task_key(context["ti"]))
+        execution = Execution(runner_for_tasks(), None, identity, self._options())
         execution.handle = self.handle
         return execution
 

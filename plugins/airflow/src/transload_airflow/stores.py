@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -82,12 +82,13 @@ class CursorFile:
 
     Args:
         handle: the app.
+        identity: of the execution, as in its state: several tasks may wait for one app.
     """
 
-    def __init__(self, handle: str) -> None:
+    def __init__(self, handle: str, identity: Sequence[Any]) -> None:
         from transload.schedulers.local.home import state_home
 
-        name = sha256(handle.encode()).hexdigest()[:32]
+        name = sha256(json.dumps([handle, *identity]).encode()).hexdigest()[:32]
         self.path = os.path.join(state_home(), "airflow", f"{name}.json")
 
     def get(self) -> dict[str, Any] | None:

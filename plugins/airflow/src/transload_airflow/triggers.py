@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from transload_airflow.run import log_line, runner_for_tasks
 from transload_airflow.settling import settled
 from transload_airflow.stores import CursorFile
+
+if TYPE_CHECKING:
+    from transload.errors import SchedulerUnavailable
+
+CANCEL_S: Final = 20.0
+"""Seconds for which a scheduler that cannot be reached is asked again to cancel; Airflow gives a trigger 30 by default
+(``[triggerer] on_kill_timeout``)."""
+
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 4.0
 
 
 class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
@@ -47,23 +58,31 @@ class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
         except asyncio.CancelledError:
             await self._left_alone()
             raise
+        except Exception:
+            await settling  # Airflow takes a trigger that breaks as an event
+            raise
         finally:
             settling.cancel()
         yield TriggerEvent(outcome)
-        store.delete()
+        if store is not None:
+            store.delete()
 
-    async def _wait(self) -> tuple[dict[str, Any], CursorFile]:
+    def _positions(self) -> CursorFile | None:
+        """Return where the log positions of this task are kept; None if it hands on none."""
+        return CursorFile(self.state["handle"], self.state["identity"]) if self.forward_logs else None
+
+    async def _wait(self) -> tuple[dict[str, Any], CursorFile | None]:
         from transload.pipelines import execution_from_state
 
-        store = CursorFile(self.state["handle"])
+        store = self._positions()
         state = dict(self.state)
-        if store.get() is not None:
+        if store is not None and store.get() is not None:
             state["cursor"] = None  # an earlier triggerer came further than the task that deferred
         execution = execution_from_state(
             state,
             runner_for_tasks(),
             sink=log_line if self.forward_logs else None,
-            log_store=store if self.forward_logs else None,
+            log_store=store,
             log=self.log.info,
         )
         return await execution.outcome_async(), store
@@ -72,9 +91,21 @@ class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
         """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow 3.3)."""
         if self.state["options"].get("on_kill") != "cancel":
             return
-        await asyncio.to_thread(self._cancel)
+        end, pause = time.monotonic() + CANCEL_S, FIRST_PAUSE
+        while (trouble := await asyncio.to_thread(self._cancel)) is not None:
+            if time.monotonic() + pause > end:
+                self.log.error(
+                    "the task was ended, but %s could not be cancelled, and goes on: %s", self.state["handle"], trouble
+                )
+                break
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        positions = self._positions()
+        if positions is not None:
+            positions.delete()
 
-    def _cancel(self) -> None:
+    def _cancel(self) -> SchedulerUnavailable | None:
+        """Ask for the end of the app; return why that could not be asked."""
         from transload.errors import AppNotFound, SchedulerUnavailable
 
         handle = self.state["handle"]
@@ -84,8 +115,8 @@ class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
         except AppNotFound:
             self.log.info("the task was ended: %s does not exist any more", handle)
         except SchedulerUnavailable as exc:
-            self.log.error("the task was ended, but %s could not be cancelled: %s", handle, exc)
-        CursorFile(handle).delete()
+            return exc
+        return None
 
     async def _left_alone(self) -> None:
         """Do what `on_kill` does where Airflow is older and does not call it, if the task is not deferred any more."""

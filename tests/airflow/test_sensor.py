@@ -1,0 +1,89 @@
+"""The sensor by itself, poking."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from contexts import make_context
+
+from transload.pipelines import host_runner
+from transload.testing import ScriptedControl, scripted_app
+from transload_airflow import AppSensor, sensors
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
+    """Scripted apps of a test's own."""
+    control = ScriptedControl(tmp_path / "scripted")
+    for name, value in control.environment().items():
+        monkeypatch.setenv(name, value)
+    import transload.pipelines._host_runner as shared
+
+    monkeypatch.setattr(shared, "_runners", {})
+    return control
+
+
+@pytest.fixture
+def minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock for sensors that goes on by a minute with each poke."""
+    clock = count(1_000_000, 60)
+    monkeypatch.setattr(sensors, "time", SimpleNamespace(time=lambda: float(next(clock))))
+
+
+def started(*steps: Any) -> str:
+    """Start a scripted app; return its handle."""
+    return host_runner("airflow").run(scripted_app("a", {"steps": list(steps)}), "scripted")
+
+
+SILENT = {"state": "UNAVAILABLE", "until": "back"}
+
+
+@pytest.mark.parametrize(("mode", "with_store"), [("poke", False), ("poke", True), ("reschedule", True)])
+@pytest.mark.usefixtures("minutes")
+def test_patience_is_counted_over_pokes(control: ScriptedControl, mode: str, with_store: bool) -> None:
+    """A scheduler that cannot say for longer than ``patience`` fails the try, for a retry; the next try counts anew."""
+    handle = started(SILENT, {"state": "RUNNING", "until": "go"}, SILENT | {"until": "never"})
+
+    def sensor() -> AppSensor:
+        return AppSensor(task_id="wait", handle=handle, deferrable=False, patience=150, mode=mode)
+
+    context = make_context(sensor(), with_store=with_store)
+    one = sensor()
+
+    def poke() -> Any:
+        return (sensor() if mode == "reschedule" else one).poke(context)
+
+    assert [poke(), poke(), poke()] == [False, False, False]
+    control.open("back")
+    assert poke() is False  # it runs: the count starts again
+    control.open("go")
+    assert [poke(), poke(), poke()] == [False, False, False]
+    with pytest.raises(AirflowException, match="is unknown for 180") as failure:
+        poke()
+    assert not isinstance(failure.value, AirflowFailException)
+    context["ti"].try_number = 2
+    one = sensor()
+    assert poke() is False
+    assert control.calls("cancel") == []
+
+
+def test_poke_of_nothing(control: ScriptedControl) -> None:
+    """An app that does not exist fails the sensor for good."""
+    sensor = AppSensor(task_id="wait", handle="scripted://airflow/none", deferrable=False)
+    with pytest.raises(AirflowFailException, match="does not exist"):
+        sensor.poke(make_context(sensor))
+
+
+def test_poke_brings_the_results(control: ScriptedControl) -> None:
+    """The poke that sees the end hands on the results."""
+    app = scripted_app("a", {"results": {"0": {"x": 1}}})
+    handle = host_runner("airflow").run(app, "scripted")
+    sensor = AppSensor(task_id="wait", handle=handle, deferrable=False)
+    found = sensor.poke(make_context(sensor))
+    assert found.is_done
+    assert found.xcom_value["results"] == {"0": {"x": 1}}
