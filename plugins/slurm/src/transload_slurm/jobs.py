@@ -18,6 +18,8 @@ _COST: Final = 5.0  # an answer is good for this many times the seconds that it 
 _REMEMBER_S: Final = 30.0
 _FORGET_S: Final = 5.0
 _NO_ACCOUNTING_S: Final = 600.0
+_ACCOUNTING_AWAY_S: Final = 10.0
+_NOT_KEPT: Final = ("accounting storage is disabled", "job completion is disabled")
 _UNREACHABLE_S: Final = 1.0
 _CHUNK: Final = 1000
 
@@ -85,16 +87,23 @@ def _row(line: str) -> _Row:
     return job_id, name, state, "" if reason in ("None", "(null)") else reason, nodes, start
 
 
-def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job] | None:
+class NotKept(Exception):
+    """This cluster keeps no such record, and says so."""
+
+
+def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
     """Return jobs from the accounting database, or (``completed``) from the record of completed jobs.
 
-    Returns:
-        None where this cluster keeps no such thing, or it cannot be read from here.
+    Raises:
+        NotKept: where this cluster keeps no such thing.
+        SchedulerUnavailable: if it cannot be read from here, or not now.
     """
     wanted = ["-c", "-o", "JobID,JobName,State,NodeList"] if completed else ["-X", "-o", "JobID,JobName,State,NodeList"]
     answer = commands.run(["sacct", "-n", "-P", *wanted, "-j", ",".join(job_ids)], _TIMEOUT_S)
     if answer.code != 0 and not answer.out.strip():
-        return None
+        if any(words in answer.err.lower() for words in _NOT_KEPT):
+            raise NotKept(answer.complaint)
+        raise SchedulerUnavailable(f"sacct: {answer.complaint}")
     rows: list[_Row] = []
     for line in answer.out.splitlines():
         if line.count("|") >= 3:
@@ -153,13 +162,8 @@ class Jobs:
             # one that was found missing a moment ago is not looked for again
             fresh = [j for j in missing if j in wanted and not self._missing_lately(j, now)]
             if fresh and now >= self._without.get(completed, 0.0):
-                self.queries += 1
-                more = sacct(fresh, completed=completed)
-                if more is None:
-                    self._without[completed] = now + _NO_ACCOUNTING_S
-                else:
-                    found.update(more)
-                    missing = [job_id for job_id in missing if job_id not in found]
+                found.update(self._recorded(fresh, completed=completed))
+                missing = [job_id for job_id in missing if job_id not in found]
         done = time.monotonic()
         self._good_for = max(_FRESH_S, _COST * (done - now))
         for job_id in ids:
@@ -169,6 +173,19 @@ class Jobs:
                 self._known[job_id] = (self._known[job_id][0], None)
         for job_id in [job_id for job_id in self._known if job_id not in self._asked]:
             del self._known[job_id]
+
+    def _recorded(self, job_ids: list[str], *, completed: bool) -> dict[str, Job]:
+        """Return what a record holds of jobs; one that cannot be read is let be for a while."""
+        self.queries += 1
+        try:
+            return sacct(job_ids, completed=completed)
+        except NotKept:
+            pause = _NO_ACCOUNTING_S
+        except SchedulerUnavailable:
+            # the database restarts, say: it must be asked again long before anybody gives a job up for lost
+            pause = _ACCOUNTING_AWAY_S
+        self._without[completed] = time.monotonic() + pause
+        return {}
 
     def _missing_lately(self, job_id: str, now: float) -> bool:
         known = self._known.get(job_id)

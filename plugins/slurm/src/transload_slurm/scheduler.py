@@ -284,14 +284,16 @@ class SlurmScheduler:
         """Ask for the end of an app; returns at once. Nothing happens if it has ended or does not exist.
 
         Raises:
-            SchedulerUnavailable: if Slurm cannot be asked.
+            SchedulerUnavailable: if Slurm cannot be asked, or refuses.
         """
         record = self._store.record(app_id)
         if record is None or self._has_ended(app_id, record):
             return
         folder = self._store.folder(app_id)
+        first = False
         with contextlib.suppress(OSError):
-            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            first = True
         job_id = self._store.job_id(app_id)
         if job_id is None:  # whoever submits it sees the file
             if submission.being_submitted(folder):
@@ -300,8 +302,11 @@ class SlurmScheduler:
         if job_id is not None:
             answer = commands.run(["scancel", job_id], _CANCEL_S)
             self._jobs.drop(job_id)
-            if answer.unreachable:
-                raise SchedulerUnavailable(f"scancel: {answer.complaint}")
+            if answer.code != 0 and not answer.too_late:
+                if first and not answer.unreachable:
+                    with contextlib.suppress(OSError):  # refused: nothing is to end later on account of this
+                        os.unlink(f"{folder}/cancel")
+                raise SchedulerUnavailable(f"app {app_id!r} was not cancelled: scancel: {answer.complaint}")
 
     def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
         """Tell, from the folder alone, whether an app has ended."""
