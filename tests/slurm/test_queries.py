@@ -118,11 +118,7 @@ def test_sacct_that_cannot_be_used_hides_nobody(
         ("scancel: error: Kill job error on job id 5: Invalid job id specified", True),
         ("scancel: error: Kill job error on job id 5: Job/step already completing or completed", True),
         ("scancel: error: Kill job error on job id 5: Access/permission denied", False),
-        (
-            "scancel: error: Kill job error on job id 5_0: Job/step already completing or completed\n"
-            "scancel: error: Kill job error on job id 5_1: Access/permission denied",
-            False,
-        ),
+        ("x: 5_0: Job/step already completing or completed\nx: 5_1: Access/permission denied", False),
         ("", False),
     ],
 )
