@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
@@ -37,6 +37,7 @@ class Job:
         nodes: where it runs.
         source: which tool said so.
         start: when it started, or is to start, as Slurm writes local times.
+        waiting: id of each part (of a plain job its own) that waits for a time → that time.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Job:
     nodes: str = ""
     source: str = "squeue"
     start: str = ""
+    waiting: Mapping[str, str] = field(default_factory=dict)
 
 
 _Row = tuple[str, str, str, str, str, str]
@@ -57,14 +59,16 @@ def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
     grouped: dict[str, dict[str, tuple[str, ...]]] = {}
     for job_id, *rest in rows:
         base, _, part = job_id.replace("+", "_").partition("_")
-        grouped.setdefault(base, {})[part] = tuple(rest)  # the last row counts
+        grouped.setdefault(base, {})[part] = (*rest, job_id)  # the last row counts
     jobs = {}
     for base, parts in grouped.items():
         words = {part: row[1] for part, row in parts.items()}
         state = combined(words.values())
         row = next(row for row in parts.values() if row[1] == state)
         nodes = ",".join(dict.fromkeys(row[3] for row in parts.values() if row[3]))
-        jobs[base] = Job(base, row[0], state, words if set(words) != {""} else {}, row[2], nodes, source, row[4])
+        waiting = {row[5]: row[4] for row in parts.values() if row[2] == "BeginTime"}
+        known = words if set(words) != {""} else {}
+        jobs[base] = Job(base, row[0], state, known, row[2], nodes, source, row[4], waiting)
     return jobs
 
 

@@ -200,23 +200,16 @@ class SlurmScheduler:
 
         Not at once: within the second in which the job was ended, its nodes take the new start for the old one.
         """
-        if job is None or job.reason != "BeginTime" or not os.path.exists(f"{self._store.folder(app_id)}/claim"):
+        if job is None or not job.waiting or not os.path.exists(f"{self._store.folder(app_id)}/claim"):
             return  # not one that has run before
-        try:
-            held = datetime.fromisoformat(job.start).timestamp() - time.time()
-        except ValueError:
-            return  # N/A: the time has come
-        if held < 2 * _HOLD_S:
-            return
         now = time.monotonic()
-        if now - self._lifted.get(job.id, -_LIFT_S) >= _LIFT_S:
+        # each part for itself: of an array's elements some may run, or be about to
+        held = [part for part, start in job.waiting.items() if _seconds_until(start) >= 2 * _HOLD_S]
+        if held and now - self._lifted.get(job.id, -_LIFT_S) >= _LIFT_S:
             self._lifted[job.id] = now
-            for part in job.parts or {"": ""}:
-                mark = "" if not part else "+" if len(job.parts) and "-" not in part else "_"
+            for part in held:
                 with contextlib.suppress(SchedulerUnavailable):
-                    commands.run(
-                        ["scontrol", "update", f"jobid={job.id}{mark}{part}", f"StartTime=now+{_HOLD_S}"], _CANCEL_S
-                    )
+                    commands.run(["scontrol", "update", f"jobid={part}", f"StartTime=now+{_HOLD_S}"], _CANCEL_S)
 
     def _description(self, app_id: str, record: dict[str, Any], status: AppStatus) -> AppDescription:
         return AppDescription(
@@ -447,6 +440,14 @@ class SlurmScheduler:
 
 def _seconds(moment: datetime | None) -> float | None:
     return None if moment is None else moment.timestamp()
+
+
+def _seconds_until(start: str) -> float:
+    """Return the seconds until a time that Slurm has written; 0 for ``N/A``: the time has come."""
+    try:
+        return datetime.fromisoformat(start).timestamp() - time.time()
+    except ValueError:
+        return 0.0
 
 
 def _last_line(path: str) -> str:
