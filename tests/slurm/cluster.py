@@ -51,7 +51,9 @@ GresTypes=gpu
 PropagateResourceLimits=NONE
 JobCompType=jobcomp/filetxt
 JobCompLoc={base}/jobcomp.txt
-NodeName=node[1-3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=16 RealMemory=8000 Gres=gpu:4
+NodeName=DEFAULT CPUs=16 RealMemory=8000 Gres=gpu:4
+NodeName=node[1-2] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{first}-{second}] Feature=old
+NodeName=node3 NodeHostname=localhost NodeAddr=127.0.0.1 Port={last} Feature=new,fast
 PartitionName=main Nodes=node[1-3] Default=YES State=UP
 PartitionName=other Nodes=node3 State=UP
 """
@@ -76,7 +78,8 @@ class Cluster:
     """The cluster. ``start`` it, ``stop`` it; its parts can be killed and started again one by one.
 
     Args:
-        accounting: keep a database: MariaDB and slurmdbd.
+        accounting: keep a database: MariaDB and slurmdbd. Only those run jobs whom it knows: this user, with the
+            account ``physics`` and the QOS ``normal`` and ``high``.
         settings: lines of ``slurm.conf`` that differ from those of `_CONF`.
     """
 
@@ -88,7 +91,10 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         ports = free_ports(6)
         self._database = (ports + 4, ports + 5)
-        self._text = _CONF.format(base=self.base, user=getpass.getuser(), ctld=ports, first=ports + 1, last=ports + 3)
+        first, second, last = range(ports + 1, ports + 4)
+        self._text = _CONF.format(
+            base=self.base, user=getpass.getuser(), ctld=ports, first=first, second=second, last=last
+        )
         self.env = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{os.environ['PATH']}:{_FOLDERS}"}
 
     # -- life
@@ -152,10 +158,18 @@ class Cluster:
         self.settings["AccountingStorageHost"] = "localhost"
         self.settings["AccountingStoragePass"] = f"{self.base}/munge/socket"
         self.settings["AccountingStoragePort"] = str(dbd)
+        self.settings["AccountingStorageEnforce"] = "associations,qos"
         self.write_conf()
-        self._spawn("slurmdbd", ["-D"])
-        self.until(lambda: _listens(dbd), "slurmdbd listens")
+        self.start_database()
         self.tool("sacctmgr", "-i", "add", "cluster", "transload")
+        self.tool("sacctmgr", "-i", "add", "qos", "high")
+        self.tool("sacctmgr", "-i", "add", "account", "physics")
+        self.tool("sacctmgr", "-i", "add", "user", login, "account=physics", "qos=normal,high", "defaultqos=normal")
+
+    def start_database(self) -> None:
+        """Start slurmdbd; return when it listens."""
+        self._spawn("slurmdbd", ["-D"])
+        self.until(lambda: _listens(self._database[1]), "slurmdbd listens")
 
     def write_conf(self) -> None:
         """Write ``slurm.conf`` from the settings."""
@@ -182,7 +196,7 @@ class Cluster:
         process.wait(timeout=30)
 
     def kill(self, name: str) -> None:
-        """Kill a daemon: ``slurmctld``, ``munged`` or a node, that one with all of its jobs' processes."""
+        """Kill a daemon: ``slurmctld``, ``slurmdbd``, ``munged`` or a node, that one with its jobs' processes."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()

@@ -45,8 +45,8 @@ def cluster_of_three() -> Iterator[object]:
 
 @pytest.fixture
 def accounting_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """A cluster of the test's own that keeps a database and forgets jobs soon."""
-    made = cluster_module.Cluster(accounting=True, MinJobAge="2")
+    """A cluster of the test's own that keeps a database, no other record, and forgets jobs soon."""
+    made = cluster_module.Cluster(accounting=True, MinJobAge="2", JobCompType="jobcomp/none")
     try:
         made.start()
         monkeypatch.setenv("SLURM_CONF", str(made.conf))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -104,3 +105,34 @@ def test_the_agent_imports_next_to_nothing() -> None:
     place = str(Path(transload_slurm.job.__file__).parents[1])
     command = [sys.executable, "-I", "-S", "-c", code, place]
     assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split() == []
+
+
+_SIGNALLED_LAST = """
+import json, os, select, signal, sys
+from types import SimpleNamespace
+from transload_slurm.job import supervise
+folder, told = sys.argv[1], sys.argv[2] == "told"
+role = {"name": "main", "entrypoint": "sh", "args": ["-c", "kill -TERM $$"], "env": dict(os.environ), "cwd": folder,
+        "num_replicas": 1, "min_replicas": None, "max_retries": 0, "retry_policy": "APPLICATION", "secrets": []}
+plan = {"app_id": "a", "python": sys.executable, "timeout": None, "grace": 5.0, "roles": [role]}
+me = os.getpid()
+
+def late(*waits):
+    if told and os.getpid() == me:
+        os.kill(me, signal.SIGTERM)
+    return select.select(*waits)
+
+supervise.select = SimpleNamespace(select=late)
+sys.exit(supervise.Supervisor(folder, plan, None).main())
+"""
+
+
+@pytest.mark.parametrize(("slurm", "code"), [("told", 143), ("silent", 1)])
+def test_replica_is_signalled_before_its_supervisor(tmp_path: Path, slurm: str, code: int) -> None:
+    """Terminated by Slurm, which is to start the job again, is no end of the app; terminated by another is one."""
+    command = [sys.executable, "-c", _SIGNALLED_LAST, str(tmp_path), slurm]
+    assert subprocess.run(command, check=False, timeout=60).returncode == code
+    written = json.loads((tmp_path / "state.json").read_text())
+    assert written["signalled"] is (slurm == "told")
+    assert (written["state"] == "FAILED") is (slurm == "silent")
+    assert written["roles"][0]["replicas"][0]["exit_code"] == -15

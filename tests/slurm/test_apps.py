@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import AppExists, ConfigError, SubmitError
+from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.schedulers.api import Stream
 from transload.specs import (
@@ -258,6 +259,60 @@ def test_options_reach_slurm(runner: Runner, cluster: Any, shell_app: ShellApp) 
     assert "NodeList=node3" in shown
 
 
+def test_constraint(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
+    """A constraint picks the nodes that have the feature; one that no node has is Slurm's complaint, in one line."""
+    handle = runner.run(shell_app("echo on $SLURMD_NODENAME", num_replicas=2), "slurm", {"constraint": "new&fast"})
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert [lines(runner, handle, k=k) for k in range(2)] == [["on node3\n"], ["on node3\n"]]
+    assert "Features=new&fast" in cluster.tool("scontrol", "show", "job", job_id(runner, handle))
+    with pytest.raises(SubmitError, match="[Ii]nvalid feature specification") as caught:
+        runner.run(shell_app("true"), "slurm", {"constraint": "newest"})
+    assert not caught.value.transient
+
+
+def test_roles_with_constraints_of_their_own(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
+    """Each role's metadata decides where its component runs."""
+    roles = []
+    for name, feature in (("first", "old"), ("second", "fast")):
+        role = shell_app("echo $SLURMD_NODENAME", metadata={"slurm.constraint": feature}).roles[0]
+        role.name = name
+        roles.append(role)
+    handle = runner.run(AppDef("pair", roles), "slurm")
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert lines(runner, handle, "first") in (["node1\n"], ["node2\n"])
+    assert lines(runner, handle, "second") == ["node3\n"]
+
+
+def test_scancel_that_is_refused(
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who may not cancel a job is told so, and nothing is noted; whoever may, ends it."""
+    handle = runner.run(shell_app("echo up; sleep 100"), "slurm")
+    eventually(lambda: lines(runner, handle) == ["up\n"], 30)
+    real = shutil.which("scancel", path=cluster.env["PATH"])
+    (tmp_path / "nobody").mkdir()
+    fake = tmp_path / "nobody" / "scancel"
+    fake.write_text(f'#!/bin/sh\nexec setpriv --reuid 65534 --regid 65534 --clear-groups {real} "$@"\n')
+    fake.chmod(0o755)
+    (cluster.base / "munge").chmod(0o711)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{fake.parent}:{cluster.env['PATH']}")
+        with pytest.raises(SchedulerUnavailable, match="was not cancelled: scancel: .*denied"):
+            runner.cancel(handle)
+    status = runner.status(handle)
+    assert status is not None
+    assert status.state is AppState.RUNNING
+    assert not status.cancel_requested
+    runner.cancel(handle)
+    assert ended(runner, handle).state is AppState.CANCELLED
+    runner.cancel(handle)
+
+
 def test_unknown_options(runner: Runner, shell_app: ShellApp) -> None:
     """A misspelt option is refused with the nearest valid one, in the metadata of a role too."""
     with pytest.raises(ConfigError, match="partition"):
@@ -369,9 +424,13 @@ def test_doctor_says_what_is_missing(cluster: Any, tmp_path: Path, monkeypatch: 
 
 
 def test_digits_example(runner: Runner) -> None:
-    """The digits trainer runs over three tasks and finds rank 0 by the address that it is told."""
+    """The digits trainer runs over three tasks, finds rank 0, and learns bit for bit what it learns on one machine."""
     pytest.importorskip("sklearn")
-    handle = runner.run_component(f"{EXAMPLE}:digits", ["--epochs", "3", "--replicas", "3"], "slurm")
-    status = ended(runner, handle)
-    assert status.state is AppState.SUCCEEDED, [lines(runner, handle, "trainer", k) for k in range(3)]
-    assert 0.3 < float(runner.results(handle).value("accuracy")) <= 1.0
+    accuracy = {}
+    for scheduler in ("slurm", "local"):
+        handle = runner.run_component(f"{EXAMPLE}:digits", ["--epochs", "3", "--replicas", "3"], scheduler)
+        status = ended(runner, handle)
+        assert status.state is AppState.SUCCEEDED, [lines(runner, handle, "trainer", k) for k in range(3)]
+        accuracy[scheduler] = runner.results(handle).value("accuracy")
+    assert accuracy["slurm"] == accuracy["local"]
+    assert 0.3 < float(accuracy["slurm"]) <= 1.0

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from transload.errors import SubmitError
 from transload.runner import Runner
-from transload.specs import AppDef, AppState, AppStatus, RetryPolicy, parse_app_handle
+from transload.specs import AppDef, AppState, AppStatus, Resource, RetryPolicy, parse_app_handle
 from transload_slurm import submission
 from transload_slurm.scheduler import SlurmScheduler
 
@@ -105,22 +106,89 @@ def test_node_is_lost_and_the_app_is_started_again(
     assert lines(runner, handle)[-1].strip() != first
 
 
+def of_kind(kind: str, shell_app: ShellApp, command: str, **fields: Any) -> tuple[AppDef, dict[str, Any], list[Any]]:
+    """Return an app of a plain job, two components or an array, its run options, and its replicas: (role, number)."""
+    if kind == "one role":
+        return shell_app(command, **fields), {}, [("main", 0)]
+    if kind == "array":
+        fields["retry_policy"] = RetryPolicy.REPLICA
+        return shell_app(command, num_replicas=2, **fields), {"gang": False}, [("main", 0), ("main", 1)]
+    first, second = shell_app(command, **fields).roles[0], shell_app(command).roles[0]
+    second.name = "second"
+    return AppDef("pair", [first, second]), {}, [("main", 0), ("second", 0)]
+
+
+KINDS = pytest.mark.parametrize("kind", ["one role", "two roles", "array"])
+
+
+@KINDS
 def test_requeue_beyond_the_retries_is_final(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, kind: str
 ) -> None:
     """Each new start by Slurm counts as a retry; one too many ends the app."""
-    app = shell_app("echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
-    handle = runner.run(app, "slurm")
+    app, cfg, replicas = of_kind(kind, shell_app, "echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
+    handle = runner.run(app, "slurm", cfg)
     scheduler: Any = runner.scheduler("slurm")
     job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+
+    def said(word: str) -> bool:
+        return bool(runner.status(handle)) and all(word in runner.log_lines(handle, *who) for who in replicas)
+
     for attempt in range(2):
-        eventually(lambda want=attempt + 1: runner.status(handle) and f"{want - 1}\n" in lines(runner, handle), 60)
+        eventually(lambda want=attempt: said(f"{want}\n"), 60)
         again = ["scontrol", "requeue", job]
         eventually(lambda: subprocess.run(again, env=cluster.env, check=False).returncode == 0, 30)  # noqa: B023
     status = ended(runner, handle)
-    assert status.state is AppState.FAILED
+    assert status.state is AppState.FAILED, status
     assert "retries are used up" in status.msg
-    assert [line for line in lines(runner, handle) if line.strip().isdigit()] == ["0\n", "1\n"]
+    for who in replicas:
+        assert [line for line in runner.log_lines(handle, *who) if line.strip().isdigit()] == ["0\n", "1\n"]
+
+
+@pytest.mark.parametrize("kind", ["two roles", "array"])
+def test_requeue_within_the_retries(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, kind: str
+) -> None:
+    """Components and elements that Slurm starts again end well, all of them, and their new start is counted."""
+    command = "echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200"
+    app, cfg, replicas = of_kind(kind, shell_app, command, max_retries=1)
+    handle = runner.run(app, "slurm", cfg)
+    scheduler: Any = runner.scheduler("slurm")
+    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    eventually(lambda: all("0\n" in runner.log_lines(handle, *who) for who in replicas), 60)
+    subprocess.run(["scontrol", "requeue", job], env=cluster.env, check=True)
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert status.num_restarts >= 1
+    assert [replica.restarts for role in status.roles for replica in role.replicas] == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["two roles", "array"])
+def test_lost_node_of_a_part(
+    runner: Runner,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    lost_node: Callable[[str], None],
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    """A node lost under one component or element, without retries: FAILED, and the reason is told.
+
+    Slurm ends the other components; other elements go on to their end first.
+    """
+    go = tmp_path / "go"
+    command = f"echo $SLURMD_NODENAME; until test -e {go}; do sleep 0.2; done"
+    app, cfg, replicas = of_kind(kind, shell_app, command)
+    for role in app.roles:
+        role.resource = Resource(cpu=10, gpu=0, memMB=100)  # no two on one node
+    handle = runner.run(app, "slurm", cfg)
+    eventually(lambda: all(list(runner.log_lines(handle, *who)) for who in replicas), 60)
+    lost_node(next(iter(runner.log_lines(handle, *replicas[1]))).strip())
+    if kind == "array":
+        go.touch()
+    status = ended(runner, handle)
+    assert status.state is AppState.FAILED, status
+    assert "a node was lost" in status.msg
 
 
 def test_controller_is_away_and_comes_back(
@@ -154,8 +222,6 @@ def test_controller_is_away_and_comes_back(
 
 def test_submit_without_a_controller(runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path) -> None:
     """Nobody to submit to: a transient error, and nothing is left."""
-    from transload.errors import SubmitError
-
     elsewhere = cluster.base / "elsewhere.conf"
     text = cluster.conf.read_text().splitlines()
     there = [f"SlurmctldPort={_unused()}" if line.startswith("SlurmctldPort") else line for line in text]
@@ -324,3 +390,54 @@ def test_job_that_only_the_accounting_knows(
         assert states == {"cancelled": "CANCELLED", "failed": "FAILED", "array": "SUCCEEDED", "pair": "SUCCEEDED"}
         for handle in handles.values():
             runner.delete(handle)
+
+
+@pytest.mark.slow
+@pytest.mark.engine("slurmdbd")
+def test_database_is_away_and_comes_back(
+    accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """While slurmdbd is away a forgotten job is UNKNOWN; the same process learns its end soon after it is back."""
+    with Runner("tests") as runner:
+        handle = runner.run(shell_app("exit 3"), "slurm")
+        assert ended(runner, handle).state is AppState.FAILED
+        job = _scheduler(runner)._store.job_id(parse_app_handle(handle).app_id)
+        known = ("sacct", "-n", "-X", "-o", "State", "-j", job or "")
+        eventually(lambda: accounting_cluster.tool(*known).strip() == "FAILED", 60)
+        eventually(lambda: not accounting_cluster.tool("squeue", "-h", "-t", "all", "-o", "%F").split(), 150)
+        folder = slurm_dir / parse_app_handle(handle).app_id
+        for path in (folder / "state.json", folder / "slurm.json"):
+            path.unlink(missing_ok=True)
+        accounting_cluster.kill("slurmdbd")
+        asking = SlurmScheduler("t")
+
+        def state() -> AppState | None:
+            found = asking.describe(parse_app_handle(handle).app_id)
+            return found.status.state if found else None
+
+        assert state() is AppState.UNKNOWN
+        accounting_cluster.start_database()
+        eventually(lambda: state() is AppState.FAILED, 60)
+        runner.delete(handle)
+
+
+@pytest.mark.slow
+@pytest.mark.engine("slurmdbd")
+def test_account_and_qos(
+    accounting_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """Account and QOS reach the database; those that the user may not have are one clear line."""
+    with Runner("tests") as runner:
+        handle = runner.run(shell_app("true"), "slurm", {"account": "physics", "qos": "high"})
+        assert ended(runner, handle).state is AppState.SUCCEEDED
+        job = _scheduler(runner)._store.job_id(parse_app_handle(handle).app_id)
+        told = ("sacct", "-n", "-P", "-X", "-o", "Account,QOS", "-j", job or "")
+        eventually(lambda: accounting_cluster.tool(*told).strip() == "physics|high", 60)
+        for cfg, complaint in (
+            ({"account": "chemistry"}, "[Ii]nvalid account"),
+            ({"qos": "highest"}, "[Ii]nvalid qos"),
+        ):
+            with pytest.raises(SubmitError, match=complaint) as caught:
+                runner.run(shell_app("true"), "slurm", cfg)
+            assert not caught.value.transient
+        runner.delete(handle)

@@ -26,6 +26,8 @@ _UNREACHABLE = (
     "authentication",
 )
 
+_OVER = ("invalid job id", "already completing", "already completed")
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -39,6 +41,12 @@ class Answer:
     def unreachable(self) -> bool:
         """Tell whether the tool failed since the controller could not be asked, or did not answer."""
         return self.code != 0 and any(word in self.err.lower() for word in _UNREACHABLE)
+
+    @property
+    def too_late(self) -> bool:
+        """Tell whether the tool failed only since its jobs have ended, or are forgotten."""
+        lines = [line.lower() for line in self.err.splitlines() if line.strip()]
+        return self.code != 0 and bool(lines) and all(any(words in line for words in _OVER) for line in lines)
 
     @property
     def complaint(self) -> str:

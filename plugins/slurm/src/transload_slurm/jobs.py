@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
@@ -18,6 +18,8 @@ _COST: Final = 5.0  # an answer is good for this many times the seconds that it 
 _REMEMBER_S: Final = 30.0
 _FORGET_S: Final = 5.0
 _NO_ACCOUNTING_S: Final = 600.0
+_ACCOUNTING_AWAY_S: Final = 10.0
+_NOT_KEPT: Final = ("accounting storage is disabled", "job completion is disabled")
 _UNREACHABLE_S: Final = 1.0
 _CHUNK: Final = 1000
 
@@ -35,6 +37,7 @@ class Job:
         nodes: where it runs.
         source: which tool said so.
         start: when it started, or is to start, as Slurm writes local times.
+        waiting: id of each part (of a plain job its own) that waits for a time → that time.
     """
 
     id: str
@@ -45,6 +48,7 @@ class Job:
     nodes: str = ""
     source: str = "squeue"
     start: str = ""
+    waiting: Mapping[str, str] = field(default_factory=dict)
 
 
 _Row = tuple[str, str, str, str, str, str]
@@ -55,14 +59,16 @@ def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
     grouped: dict[str, dict[str, tuple[str, ...]]] = {}
     for job_id, *rest in rows:
         base, _, part = job_id.replace("+", "_").partition("_")
-        grouped.setdefault(base, {})[part] = tuple(rest)  # the last row counts
+        grouped.setdefault(base, {})[part] = (*rest, job_id)  # the last row counts
     jobs = {}
     for base, parts in grouped.items():
         words = {part: row[1] for part, row in parts.items()}
         state = combined(words.values())
         row = next(row for row in parts.values() if row[1] == state)
         nodes = ",".join(dict.fromkeys(row[3] for row in parts.values() if row[3]))
-        jobs[base] = Job(base, row[0], state, words if set(words) != {""} else {}, row[2], nodes, source, row[4])
+        waiting = {row[5]: row[4] for row in parts.values() if row[2] == "BeginTime"}
+        known = words if set(words) != {""} else {}
+        jobs[base] = Job(base, row[0], state, known, row[2], nodes, source, row[4], waiting)
     return jobs
 
 
@@ -85,16 +91,23 @@ def _row(line: str) -> _Row:
     return job_id, name, state, "" if reason in ("None", "(null)") else reason, nodes, start
 
 
-def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job] | None:
+class NotKept(Exception):
+    """This cluster keeps no such record, and says so."""
+
+
+def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
     """Return jobs from the accounting database, or (``completed``) from the record of completed jobs.
 
-    Returns:
-        None where this cluster keeps no such thing, or it cannot be read from here.
+    Raises:
+        NotKept: where this cluster keeps no such thing.
+        SchedulerUnavailable: if it cannot be read from here, or not now.
     """
     wanted = ["-c", "-o", "JobID,JobName,State,NodeList"] if completed else ["-X", "-o", "JobID,JobName,State,NodeList"]
     answer = commands.run(["sacct", "-n", "-P", *wanted, "-j", ",".join(job_ids)], _TIMEOUT_S)
     if answer.code != 0 and not answer.out.strip():
-        return None
+        if any(words in answer.err.lower() for words in _NOT_KEPT):
+            raise NotKept(answer.complaint)
+        raise SchedulerUnavailable(f"sacct: {answer.complaint}")
     rows: list[_Row] = []
     for line in answer.out.splitlines():
         if line.count("|") >= 3:
@@ -153,13 +166,8 @@ class Jobs:
             # one that was found missing a moment ago is not looked for again
             fresh = [j for j in missing if j in wanted and not self._missing_lately(j, now)]
             if fresh and now >= self._without.get(completed, 0.0):
-                self.queries += 1
-                more = sacct(fresh, completed=completed)
-                if more is None:
-                    self._without[completed] = now + _NO_ACCOUNTING_S
-                else:
-                    found.update(more)
-                    missing = [job_id for job_id in missing if job_id not in found]
+                found.update(self._recorded(fresh, completed=completed))
+                missing = [job_id for job_id in missing if job_id not in found]
         done = time.monotonic()
         self._good_for = max(_FRESH_S, _COST * (done - now))
         for job_id in ids:
@@ -169,6 +177,19 @@ class Jobs:
                 self._known[job_id] = (self._known[job_id][0], None)
         for job_id in [job_id for job_id in self._known if job_id not in self._asked]:
             del self._known[job_id]
+
+    def _recorded(self, job_ids: list[str], *, completed: bool) -> dict[str, Job]:
+        """Return what a record holds of jobs; one that cannot be read is let be for a while."""
+        self.queries += 1
+        try:
+            return sacct(job_ids, completed=completed)
+        except NotKept:
+            pause = _NO_ACCOUNTING_S
+        except SchedulerUnavailable:
+            # the database restarts, say: it must be asked again long before anybody gives a job up for lost
+            pause = _ACCOUNTING_AWAY_S
+        self._without[completed] = time.monotonic() + pause
+        return {}
 
     def _missing_lately(self, job_id: str, now: float) -> bool:
         known = self._known.get(job_id)

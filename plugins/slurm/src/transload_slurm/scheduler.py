@@ -200,23 +200,16 @@ class SlurmScheduler:
 
         Not at once: within the second in which the job was ended, its nodes take the new start for the old one.
         """
-        if job is None or job.reason != "BeginTime" or not os.path.exists(f"{self._store.folder(app_id)}/claim"):
+        if job is None or not job.waiting or not os.path.exists(f"{self._store.folder(app_id)}/claim"):
             return  # not one that has run before
-        try:
-            held = datetime.fromisoformat(job.start).timestamp() - time.time()
-        except ValueError:
-            return  # N/A: the time has come
-        if held < 2 * _HOLD_S:
-            return
         now = time.monotonic()
-        if now - self._lifted.get(job.id, -_LIFT_S) >= _LIFT_S:
+        # each part for itself: of an array's elements some may run, or be about to
+        held = [part for part, start in job.waiting.items() if _seconds_until(start) >= 2 * _HOLD_S]
+        if held and now - self._lifted.get(job.id, -_LIFT_S) >= _LIFT_S:
             self._lifted[job.id] = now
-            for part in job.parts or {"": ""}:
-                mark = "" if not part else "+" if len(job.parts) and "-" not in part else "_"
+            for part in held:
                 with contextlib.suppress(SchedulerUnavailable):
-                    commands.run(
-                        ["scontrol", "update", f"jobid={job.id}{mark}{part}", f"StartTime=now+{_HOLD_S}"], _CANCEL_S
-                    )
+                    commands.run(["scontrol", "update", f"jobid={part}", f"StartTime=now+{_HOLD_S}"], _CANCEL_S)
 
     def _description(self, app_id: str, record: dict[str, Any], status: AppStatus) -> AppDescription:
         return AppDescription(
@@ -284,14 +277,16 @@ class SlurmScheduler:
         """Ask for the end of an app; returns at once. Nothing happens if it has ended or does not exist.
 
         Raises:
-            SchedulerUnavailable: if Slurm cannot be asked.
+            SchedulerUnavailable: if Slurm cannot be asked, or refuses.
         """
         record = self._store.record(app_id)
         if record is None or self._has_ended(app_id, record):
             return
         folder = self._store.folder(app_id)
+        first = False
         with contextlib.suppress(OSError):
-            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            first = True
         job_id = self._store.job_id(app_id)
         if job_id is None:  # whoever submits it sees the file
             if submission.being_submitted(folder):
@@ -300,8 +295,11 @@ class SlurmScheduler:
         if job_id is not None:
             answer = commands.run(["scancel", job_id], _CANCEL_S)
             self._jobs.drop(job_id)
-            if answer.unreachable:
-                raise SchedulerUnavailable(f"scancel: {answer.complaint}")
+            if answer.code != 0 and not answer.too_late:
+                if first and not answer.unreachable:
+                    with contextlib.suppress(OSError):  # refused: nothing is to end later on account of this
+                        os.unlink(f"{folder}/cancel")
+                raise SchedulerUnavailable(f"app {app_id!r} was not cancelled: scancel: {answer.complaint}")
 
     def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
         """Tell, from the folder alone, whether an app has ended."""
@@ -442,6 +440,14 @@ class SlurmScheduler:
 
 def _seconds(moment: datetime | None) -> float | None:
     return None if moment is None else moment.timestamp()
+
+
+def _seconds_until(start: str) -> float:
+    """Return the seconds until a time that Slurm has written; 0 for ``N/A``: the time has come."""
+    try:
+        return datetime.fromisoformat(start).timestamp() - time.time()
+    except ValueError:
+        return 0.0
 
 
 def _last_line(path: str) -> str:

@@ -26,6 +26,8 @@ WITHDRAWN = 75
 _WRITE_S = 0.1
 _KILL_S = 10.0
 _SIGNAL_S = 1.0
+_DOUBT_S = 5.0
+_TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _TASKS = re.compile(r"error: [^\n:]+: tasks? ([0-9]+(?:[,-][0-9]+)*): ")
 _SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
 
@@ -153,6 +155,7 @@ class Supervisor:
         self.restarting: list[set[Replica]] = []
         self.dirty, self.written = True, 0.0
         self.patience = 0.0
+        self.doubted = -_DOUBT_S
         self.rank0: Rank0 | None = None
         if self.app.began is None:
             self.app.began = time.time()
@@ -276,7 +279,19 @@ class Supervisor:
                 replica.host = report["host"]
                 if report.get("signalled"):  # by Slurm; why, it will tell us, or whoever asks it
                     replica.stopping, self.patience = True, time.monotonic() + _SIGNAL_S
+                elif report["code"] in _TERMINATED and not replica.stopping:
+                    self._doubt()
                 self._judge(replica, report["code"], report["time"])
+
+    def _doubt(self) -> None:
+        """A replica was terminated, not by us: Slurm may have signalled it before its agent and us. Wait for that.
+
+        Taken for a failure, it would end an app that Slurm is about to start again. Of many ends one is waited for.
+        """
+        if self.final is None and not self.app.signalled and time.monotonic() - self.doubted >= _DOUBT_S:
+            select.select([self.wake], [], [], _SIGNAL_S)
+            self._on_signal()
+            self.doubted = time.monotonic()
 
     def _lost(self, step: Step) -> None:
         """The tasks of a role are gone; those replicas that had not ended are lost."""

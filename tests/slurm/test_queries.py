@@ -1,0 +1,128 @@
+"""What is asked of Slurm's tools, and what follows from their answers; the tools are played by scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from transload.errors import SchedulerUnavailable
+from transload_slurm import jobs
+from transload_slurm.commands import Answer
+from transload_slurm.jobs import Jobs
+
+Play = Callable[..., None]
+
+FORGOTTEN = "slurm_load_jobs error: Invalid job id specified"
+DISABLED = "Slurm accounting storage is disabled"
+NO_RECORD = "Slurm job completion is disabled"
+AWAY = """sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection: Connection refused
+sacct: error: Problem talking to the database: Connection refused"""
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """``play("sacct", out="7|a|COMPLETED|n1")``: from now on that tool says so; with ``err`` it fails."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def make(tool: str, *, out: str = "", err: str = "", record_err: str = NO_RECORD) -> None:
+        said = [f"cat >&2 <<'END'\n{err}\nEND\nexit 1"] if err else [f"cat <<'END'\n{out}\nEND"]
+        if tool == "sacct":  # the record of completed jobs is asked with -c
+            said.insert(0, f'case " $* " in *" -c "*) echo "{record_err}" >&2; exit 1;; esac')
+        path = tmp_path / tool
+        path.write_text("\n".join(["#!/bin/sh", *said, ""]))
+        path.chmod(0o755)
+
+    make("squeue", err=FORGOTTEN)
+    return make
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that goes on when told: ``clock.now += 10``."""
+    made = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+def test_database_that_restarts_is_asked_again_soon(play: Play, clock: SimpleNamespace) -> None:
+    """A sacct that fails once is let be for seconds; a job that it alone knows is not given up."""
+    asked = Jobs()
+    play("sacct", err=AWAY)
+    assert asked.ask(["7"]) == {"7": None}
+    play("sacct", out="7|a|FAILED|n1")
+    clock.now += 6
+    assert asked.ask(["7"]) == {"7": None}  # not at once: each try may take seconds
+    clock.now += 6
+    found = asked.ask(["7"])["7"]
+    assert found is not None
+    assert (found.state, found.source) == ("FAILED", "sacct")
+
+
+def test_cluster_without_accounting_is_seldom_asked(play: Play, clock: SimpleNamespace) -> None:
+    """Where sacct says that nothing is kept, it is let be for ten minutes; then it is tried again."""
+    asked = Jobs()
+    play("sacct", err=DISABLED)
+    assert asked.ask(["7"]) == {"7": None}
+    assert asked.queries == 3
+    play("sacct", out="7|a|FAILED|n1")
+    for _ in range(9):
+        clock.now += 60
+        assert asked.ask(["7"]) == {"7": None}
+    assert asked.queries == 12  # squeue alone
+    clock.now += 90
+    found = asked.ask(["7"])["7"]
+    assert found is not None
+    assert found.state == "FAILED"
+
+
+def test_each_record_is_let_be_on_its_own(play: Play, clock: SimpleNamespace) -> None:
+    """That no record of completed jobs is kept says nothing of the database."""
+    asked = Jobs()
+    play("sacct", out="")
+    assert asked.ask(["7"]) == {"7": None}
+    play("sacct", out="7|a|COMPLETED|n1")
+    clock.now += 6
+    assert asked.ask(["7"])["7"] is not None
+
+
+@pytest.mark.parametrize("broken", ["missing", "hangs"])
+def test_sacct_that_cannot_be_used_hides_nobody(
+    play: Play, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: str
+) -> None:
+    """Without an answer from sacct, what squeue says of other jobs still counts."""
+    play("squeue", out="8|b|RUNNING|None|n1|2026-01-01T00:00:00")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{tmp_path}/bin")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "cat").symlink_to("/bin/cat")
+    if broken == "hangs":
+        real = jobs.commands.run
+
+        def run(command: list[str], timeout: float) -> Answer:
+            if command[0] == "sacct":
+                raise SchedulerUnavailable("sacct did not answer within 60 s")
+            return real(command, timeout)
+
+        monkeypatch.setattr(jobs.commands, "run", run)
+    found = Jobs().ask(["7", "8"])
+    assert found["7"] is None
+    assert found["8"] is not None
+    assert found["8"].state == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("err", "too_late"),
+    [
+        ("scancel: error: Kill job error on job id 5: Invalid job id specified", True),
+        ("scancel: error: Kill job error on job id 5: Job/step already completing or completed", True),
+        ("scancel: error: Kill job error on job id 5: Access/permission denied", False),
+        ("x: 5_0: Job/step already completing or completed\nx: 5_1: Access/permission denied", False),
+        ("", False),
+    ],
+)
+def test_when_scancel_comes_too_late(err: str, too_late: bool) -> None:
+    """Only jobs that have ended, all of them, make a failed scancel none."""
+    assert Answer(1, "", err).too_late is too_late
+    assert not Answer(0, "", err).too_late
