@@ -15,8 +15,8 @@ from transload.pipelines import host_runner
 FLOW = """
 import sys
 from jobs import job
-from prefect import flow
-from transload_prefect import AppJob, AppTaskRunner, app_task
+from prefect import flow, task as ordinary
+from transload_prefect import AppJob, AppTaskRunner, app_task, run_app
 
 gate, how, on_kill = sys.argv[1:4]
 task = app_task(job, args={"gate": gate, "lines": 1}, on_kill=on_kill)
@@ -28,7 +28,10 @@ def work():
     elif how == "nested":
         inner()
     elif how == "block":
-        AppJob(component="jobs:job", args={"gate": gate}).trigger().wait_for_completion()
+        block()
+    elif how in INSIDE:
+        for future in ordinary(INSIDE[how]).map([1, 2]):
+            future.result()
     else:
         for future in task.map(value=[1.0, 2.0]):
             future.result()
@@ -36,6 +39,15 @@ def work():
 @flow
 def inner():
     task()
+
+def block():
+    AppJob(component="jobs:job", args={"gate": gate}).trigger().wait_for_completion()
+
+INSIDE = {
+    "inside": lambda n: run_app(job, args={"gate": gate}),
+    "block inside": lambda n: block(),
+    "flow inside": lambda n: inner(),
+}
 
 if __name__ == "__main__":
     work()
@@ -53,7 +65,10 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
 
 @pytest.mark.parametrize(
     ("how", "number"),
-    [*((how, number) for how in ("call", "map", "loop") for number in (signal.SIGTERM, signal.SIGINT)), ("block", 15)],
+    [
+        *((how, number) for how in ("call", "map", "loop", "inside") for number in (signal.SIGTERM, signal.SIGINT)),
+        *((how, signal.SIGTERM) for how in ("block", "block inside", "flow inside")),
+    ],
 )
 def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
     """SIGTERM and SIGINT to the flow's process cancel its apps, also those that threads wait for."""

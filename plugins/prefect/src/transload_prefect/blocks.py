@@ -20,7 +20,7 @@ from transload_prefect.journal import AppStore, CursorStore, journal_of
 from transload_prefect.run import HOST, Surroundings, make_execution
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
-from transload_prefect.watch import watch_of
+from transload_prefect.watch import told_to_stop, watch_of
 
 
 def _in_event_loop() -> bool:
@@ -211,10 +211,10 @@ class AppJob(JobBlock[AppResults]):
         )
         watch: Callable[[Execution], Any] = nullcontext
         if flow is not None and flow_run is not None:
-            found = watch_of(flow)
+            found, stop = watch_of(flow), told_to_stop(flow)
 
             def watch(execution: Execution) -> Any:
-                return found.around(execution, lambda: False)
+                return found.around(execution, stop)
 
         namespace = str(flow_run.id) if flow_run is not None and unit is not None else uuid4().hex
         return Surroundings(

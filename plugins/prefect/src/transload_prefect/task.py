@@ -339,7 +339,7 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
         done=partial(_done, traces, spec),
     )
     if flow is not None and flow.flow_run is not None:
-        watch, stop = watch_of(flow), told_to_stop(flow, run.id)
+        watch, stop = watch_of(flow), told_to_stop(flow)
         around.watch = lambda execution: watch.around(execution, stop)
     return around
 
