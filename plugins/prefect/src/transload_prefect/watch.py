@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from prefect.client.schemas.objects import StateType
-from prefect.context import FlowRunContext
+from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
@@ -17,7 +18,7 @@ from transload_prefect import api
 from transload_prefect.background import background
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution
+    from transload.pipelines import Execution, ExecutionOptions
 
 ASK_INTERVAL: Final = 3.0
 """Seconds between two questions about a flow run's own state, however many apps it has."""
@@ -184,3 +185,17 @@ def _runners(flow_context: Any) -> Iterator[Any]:
         yield flow_context.task_runner
         token = getattr(flow_context, "_token", None)
         flow_context = token.old_value if token is not None else None
+
+
+def within_time_limit(options: ExecutionOptions) -> ExecutionOptions:
+    """Return the options with the time limit of the running task, if it has one, as their deadline.
+
+    In a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can, it is over no sooner
+    than this one, which tells the two from a kill.
+    """
+    task = TaskRunContext.get()
+    seconds = task.task.timeout_seconds if task is not None else None
+    if task is None or not seconds:
+        return options
+    deadline = task.start_time.timestamp() + seconds
+    return replace(options, deadline=min(deadline, options.deadline or deadline))
