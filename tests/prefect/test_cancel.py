@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +124,48 @@ def test_cancelled_through_the_api(
     if how in ("call", "map"):
         # one of several is told when its sibling's end has ended the flow: Prefect may not hear of it any more
         eventually(lambda: "CANCELLED/AppCancelled" in _task_states(host, run["id"]), 30)
+
+
+@pytest.mark.parametrize("how", ["call", "submit"])
+def test_a_time_limit_of_the_flow(host: Any, gate: Path, how: str, eventually: Any) -> None:
+    """The time limit of a flow ends its apps, as a kill does."""
+    from jobs import job
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)})
+
+    @flow(timeout_seconds=5)
+    def work() -> None:
+        task() if how == "call" else task.submit().result()
+
+    assert work(return_state=True).name == "TimedOut"
+    # on a very busy machine, the app had no time to start
+    eventually(lambda: {each.state.name for each in host_runner("prefect").list("local")} <= {"CANCELLED"}, 30)
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_nobody_waits_for_what_was_submitted(host: Any, gate: Path, loop: bool, eventually: Any) -> None:
+    """A flow that returns before its app: Prefect's task runner ends the app, `AppTaskRunner` waits for it."""
+    from jobs import job
+    from prefect import flow
+
+    from transload_prefect import AppTaskRunner, app_task
+
+    task = app_task(job, args={"gate": str(gate)})
+    runner = host_runner("prefect")
+    opening = threading.Timer(1, gate.touch)
+
+    @flow(task_runner=AppTaskRunner() if loop else None)
+    def work() -> None:
+        task.submit()
+        eventually(lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"], 30)
+        if loop:
+            opening.start()
+
+    work(return_state=True)
+    assert [each.state.name for each in runner.list("local")] == ["SUCCEEDED" if loop else "CANCELLED"]
 
 
 SERVE = """
