@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -70,6 +71,52 @@ def test_logs_of_a_flows_own_app(host: Any, eventually: Any) -> None:
         [*(f"main/0 line {n}." for n in range(4)), "main/0 to stderr"]
     )
     assert {line["task_run_id"] for line in lines()} == {None}
+
+
+def test_results_are_shown(host: Any, transload_home: Path, eventually: Any) -> None:
+    """What an app reported is a table of the flow run, as with an app task."""
+    from prefect import flow
+
+    from transload_prefect import AppJob
+
+    @flow
+    def work() -> Any:
+        from prefect.runtime import flow_run
+
+        run = AppJob(component="jobs:job", args={"value": 4}).trigger()
+        run.wait_for_completion()
+        return flow_run.id
+
+    flow_run_id = work()
+
+    def tables() -> list[str]:
+        found = host.artifacts(flow_run_id)
+        return [each["data"] for each in found if each["key"].endswith("-results")]
+
+    (table,) = eventually(tables, 30)
+    assert [(row["name"], row["value"]) for row in json.loads(table)] == [("value", 4.0)]
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+def test_a_time_limit_of_its_task(host: Any, gate: Path, submitted: bool, eventually: Any) -> None:
+    """In a task with a time limit the app is cancelled when that passes, also where a kill would let it go."""
+    from prefect import flow, task
+
+    from transload.pipelines import host_runner
+    from transload_prefect import AppJob
+
+    @task(timeout_seconds=2)
+    def limited() -> None:
+        block = AppJob(component="jobs:job", args={"gate": str(gate)}, options={"on_kill": "detach"})
+        block.trigger().wait_for_completion()
+
+    @flow
+    def work() -> Any:
+        return (limited.submit if submitted else limited)(return_state=True).type.name
+
+    assert work() == "FAILED"
+    runner = host_runner("prefect")
+    eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)
 
 
 def test_failure_and_cancel(host: Any, gate: Path) -> None:

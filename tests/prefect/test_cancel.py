@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,8 @@ from transload.pipelines import host_runner
 FLOW = """
 import sys
 from jobs import job
-from prefect import flow
-from transload_prefect import AppJob, AppTaskRunner, app_task
+from prefect import flow, task as ordinary
+from transload_prefect import AppJob, AppTaskRunner, app_task, run_app
 
 gate, how, on_kill = sys.argv[1:4]
 task = app_task(job, args={"gate": gate, "lines": 1}, on_kill=on_kill)
@@ -28,7 +29,10 @@ def work():
     elif how == "nested":
         inner()
     elif how == "block":
-        AppJob(component="jobs:job", args={"gate": gate}).trigger().wait_for_completion()
+        block()
+    elif how in INSIDE:
+        for future in ordinary(INSIDE[how]).map([1, 2]):
+            future.result()
     else:
         for future in task.map(value=[1.0, 2.0]):
             future.result()
@@ -36,6 +40,15 @@ def work():
 @flow
 def inner():
     task()
+
+def block():
+    AppJob(component="jobs:job", args={"gate": gate}).trigger().wait_for_completion()
+
+INSIDE = {
+    "inside": lambda n: run_app(job, args={"gate": gate}),
+    "block inside": lambda n: block(),
+    "flow inside": lambda n: inner(),
+}
 
 if __name__ == "__main__":
     work()
@@ -53,7 +66,10 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
 
 @pytest.mark.parametrize(
     ("how", "number"),
-    [*((how, number) for how in ("call", "map", "loop") for number in (signal.SIGTERM, signal.SIGINT)), ("block", 15)],
+    [
+        *((how, number) for how in ("call", "map", "loop", "inside") for number in (signal.SIGTERM, signal.SIGINT)),
+        *((how, signal.SIGTERM) for how in ("block", "block inside", "flow inside")),
+    ],
 )
 def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
     """SIGTERM and SIGINT to the flow's process cancel its apps, also those that threads wait for."""
@@ -108,6 +124,48 @@ def test_cancelled_through_the_api(
     if how in ("call", "map"):
         # one of several is told when its sibling's end has ended the flow: Prefect may not hear of it any more
         eventually(lambda: "CANCELLED/AppCancelled" in _task_states(host, run["id"]), 30)
+
+
+@pytest.mark.parametrize("how", ["call", "submit"])
+def test_a_time_limit_of_the_flow(host: Any, gate: Path, how: str, eventually: Any) -> None:
+    """The time limit of a flow ends its apps, as a kill does."""
+    from jobs import job
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    task = app_task(job, args={"gate": str(gate)})
+
+    @flow(timeout_seconds=5)
+    def work() -> None:
+        task() if how == "call" else task.submit().result()
+
+    assert work(return_state=True).name == "TimedOut"
+    # on a very busy machine, the app had no time to start
+    eventually(lambda: {each.state.name for each in host_runner("prefect").list("local")} <= {"CANCELLED"}, 30)
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_nobody_waits_for_what_was_submitted(host: Any, gate: Path, loop: bool, eventually: Any) -> None:
+    """A flow that returns before its app: Prefect's task runner ends the app, `AppTaskRunner` waits for it."""
+    from jobs import job
+    from prefect import flow
+
+    from transload_prefect import AppTaskRunner, app_task
+
+    task = app_task(job, args={"gate": str(gate)})
+    runner = host_runner("prefect")
+    opening = threading.Timer(1, gate.touch)
+
+    @flow(task_runner=AppTaskRunner() if loop else None)
+    def work() -> None:
+        task.submit()
+        eventually(lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"], 30)
+        if loop:
+            opening.start()
+
+    work(return_state=True)
+    assert [each.state.name for each in runner.list("local")] == ["SUCCEEDED" if loop else "CANCELLED"]
 
 
 SERVE = """

@@ -50,6 +50,22 @@ def test_note_leads_to_the_page(monkeypatch: pytest.MonkeyPatch, link: str | Non
     assert log_note("local://s/a").splitlines()[-1] == line
 
 
+def test_note_leads_to_what_the_scheduler_knows(monkeypatch: pytest.MonkeyPatch, transload_home: Path) -> None:
+    """Without a plugin's page: the scheduler's own page about the app, else the folder of its logs."""
+    from transload.pipelines import host_runner
+    from transload.runner import Runner
+    from transload_prefect.artifacts import log_note
+
+    handle = host_runner("prefect").run(AppDef("note", [Role("r", "", entrypoint="true")]), "local")
+    host_runner("prefect").wait(handle)
+    described = host_runner("prefect").description(handle)
+    assert described is not None and Path(described.log_url or "").is_dir()
+    assert log_note(handle).splitlines()[-1] == f"Its folder: `{described.log_url}`"
+    described.status.ui_url = "https://cluster/a"
+    monkeypatch.setattr(Runner, "description", lambda self, handle: described)
+    assert log_note(handle).splitlines()[-1] == "Its page: [https://cluster/a](https://cluster/a)"
+
+
 def test_adapter_is_registered() -> None:
     """``get_adapter("prefect")`` converts, and shows what it would submit."""
     adapter = get_adapter("prefect")

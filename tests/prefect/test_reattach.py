@@ -104,27 +104,35 @@ def test_killed_and_run_again(
 
 
 def test_flow_retry_finds_its_apps(host: Any) -> None:
-    """A retry of the flow in the same process collects what succeeded; what failed is a new attempt."""
+    """A retry of the flow in the same process collects what succeeded, also what ordinary tasks started."""
     from jobs import job
     from prefect import flow
+    from prefect import task as ordinary
 
-    from transload_prefect import app_task
+    from transload_prefect import AppJob, app_task, run_app
 
     name = f"retry-{uuid4().hex[:6]}"
     task = app_task(job, name=name, persist_result=False)
     seen: list[list[str]] = []
 
+    @ordinary
+    def outer() -> list[str]:
+        block = AppJob(component="jobs:job").trigger()
+        block.wait_for_completion()
+        return [run_app(job, args={"value": 3}).handle, run_app(job, args={"value": 4}).handle, block.handle]
+
     @flow(retries=1)
     def work() -> None:
         handles = [task(value=value).handle for value in (1.0, 2.0)]
+        handles += [*outer(), *outer.submit().result()]
         seen.append(handles)
         if len(seen) == 1:
             raise RuntimeError("once")
 
     work()
     assert seen[0] == seen[1]
-    assert len(set(seen[0])) == 2
-    assert len(_apps()) == 2
+    assert len(set(seen[0])) == 8
+    assert len(_apps()) == 8
 
 
 def test_two_flow_runs_have_apps_of_their_own(host: Any) -> None:

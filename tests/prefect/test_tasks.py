@@ -75,6 +75,7 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
     assert json.loads(found["gang-results"]["data"])[0] == {"key": "main", "name": "value", "value": 7.0}
     assert found["gang-progress"]["data"] == 100.0
     assert f"transload log {results.handle}" in found["gang-logs"]["data"]
+    assert "Its folder: `" in found["gang-logs"]["data"]
     assert len(eventually(lambda: host.task_runs(flow_run_id), 10)) == 1
 
 

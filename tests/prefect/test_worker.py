@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -110,6 +111,50 @@ def test_a_worker_goes_on_for_one_that_was_killed(
     eventually(lambda: host.flow_run(runs[2])["state_type"] == "COMPLETED", 180)
     eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
     assert sorted(each.app_handle for each in _apps()) == sorted(handles)
+
+
+WITH_AN_APP = """
+import os, sys
+from pathlib import Path
+from prefect import flow
+from transload.specs import AppDef, Role
+from transload_prefect import run_app
+
+@flow
+def remote(gate: str, home: str):
+    os.environ["TRANSLOAD_HOME"] = home
+    Path(gate + ".pid").write_text(f"{os.getppid()} {os.getpid()}")
+    wait = f"while [ ! -e {gate} ]; do sleep 0.05; done"
+    run_app(AppDef("inner", [Role("r", "", entrypoint="sh", args=["-c", wait])]), scheduler="local")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.leaves_processes
+def test_a_killed_flow_run_that_is_scheduled_again(
+    host: Any, gate: Path, transload_home: Path, script: Callable[[str], Any], eventually: Any
+) -> None:
+    """SIGKILL of a deployment's flow run, then "retry" as the interface does it: its app is attached to, one job."""
+    made = script(WITH_AN_APP + FLOW[FLOW.index("\nif __name__") :])
+    pool, deployment = _deploy(host, made, eventually)
+    _worker(made, pool, "one")
+    parameters = {"gate": str(gate), "home": str(transload_home)}
+    run = host.post(f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"]
+    eventually(lambda: [each.state.name for each in _apps()] == ["RUNNING"] * 2, 180)
+    first = host.flow_run(run)["infrastructure_pid"]
+    for pid in Path(f"{gate}.pid").read_text().split():  # the replica, then the flow's own process, which it starts
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    eventually(lambda: host.flow_run(run)["state_type"] == "CRASHED", 180)
+    host.post(f"/flow_runs/{run}/set_state", state={"type": "SCHEDULED", "name": "AwaitingRetry"}, force=True)
+    eventually(lambda: any("attached to" in line["message"] for line in host.logs(run)), 180)
+    gate.touch()
+    eventually(lambda: host.flow_run(run)["state_type"] == "COMPLETED", 180)
+    eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
+    second = host.flow_run(run)["infrastructure_pid"]
+    states = {each.app_handle: each.state.name for each in _apps()}
+    assert (states.pop(first), states.pop(second)) == ("FAILED", "SUCCEEDED")
+    assert list(states.values()) == ["SUCCEEDED"]
 
 
 def _kill_hard(handle: str) -> None:

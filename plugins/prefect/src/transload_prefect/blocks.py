@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -13,14 +13,14 @@ from prefect.blocks.abstract import JobBlock, JobRun
 from prefect.context import FlowRunContext, TaskRunContext
 from pydantic import Field, PrivateAttr, model_validator
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, TransloadError
 from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
 from transload.runner import AppResults
 from transload_prefect.journal import AppStore, CursorStore, journal_of
-from transload_prefect.run import HOST, Surroundings, make_execution
+from transload_prefect.run import HOST, Surroundings, keep_time_limit, make_execution
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
-from transload_prefect.watch import watch_of
+from transload_prefect.watch import told_to_stop, watch_of, within_time_limit
 
 
 def _in_event_loop() -> bool:
@@ -79,35 +79,34 @@ class AppJobRun(JobRun[AppResults]):
         return asyncio.to_thread(self._cancel) if _in_event_loop() else self._cancel()
 
     def _wait(self) -> None:
-        try:
+        with self._until_the_end() as results:
             with self._around.watch(self._execution):
                 self._execution.follow()
-            self._execution.collect()
-        except BaseException as exc:
-            self._killed(exc)
-            raise
-        finally:
-            self._finish()
+            results.append(self._execution.collect())
 
     async def _wait_async(self) -> None:
-        try:
+        with self._until_the_end() as results:
             with self._around.watch(self._execution):
                 await self._execution.follow_async()
-            await asyncio.to_thread(self._execution.collect)
-        except BaseException as exc:
-            self._killed(exc)
+            results.append(await asyncio.to_thread(self._execution.collect))
+
+    @contextmanager
+    def _until_the_end(self) -> Iterator[list[AppResults]]:
+        """Pass a kill on to the app, and tell once how it ended."""
+        results: list[AppResults] = []
+        try:
+            yield results
+        except TransloadError:
+            raise
+        except BaseException:
+            # a time limit of Prefect's arrives as an exception of one kind or another, depending on who waits
+            self._execution.kill()
+            keep_time_limit(self._execution)
             raise
         finally:
-            self._finish()
-
-    def _killed(self, exc: BaseException) -> None:
-        if not isinstance(exc, Exception):
-            self._execution.kill()
-
-    def _finish(self) -> None:
-        if not self._ended and self._around.done is not None:
-            self._ended = True
-            self._around.done(self._execution, None)
+            if not self._ended and self._around.done is not None:
+                self._ended = True
+                self._around.done(self._execution, results[0] if results else None)
 
     def _collect(self) -> AppResults:
         if self._execution.status is None or not self._execution.status.is_terminal():
@@ -178,7 +177,9 @@ class AppJob(JobBlock[AppResults]):
             ConfigError: for an unknown scheduler or option.
         """
         around = self._surroundings()
-        execution = make_execution(self._launch(), self._options(), around, inherit_env=self.inherit_env)
+        execution = make_execution(
+            self._launch(), within_time_limit(self._options()), around, inherit_env=self.inherit_env
+        )
         return self._start_async(execution, around) if _in_event_loop() else self._start(execution, around)
 
     @staticmethod
@@ -211,10 +212,10 @@ class AppJob(JobBlock[AppResults]):
         )
         watch: Callable[[Execution], Any] = nullcontext
         if flow is not None and flow_run is not None:
-            found = watch_of(flow)
+            found, stop = watch_of(flow), told_to_stop(flow)
 
             def watch(execution: Execution) -> Any:
-                return found.around(execution, lambda: False)
+                return found.around(execution, stop)
 
         namespace = str(flow_run.id) if flow_run is not None and unit is not None else uuid4().hex
         return Surroundings(

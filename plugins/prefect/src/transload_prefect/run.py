@@ -132,7 +132,7 @@ async def run_unit_async(execution: Execution, around: Surroundings) -> AppResul
     return found
 
 
-def _keep_time_limit(execution: Execution) -> None:
+def keep_time_limit(execution: Execution) -> None:
     """Cancel an app whose time is up: that is no kill from outside, and ``on_kill`` does not matter."""
     deadline = execution.options.deadline
     if execution.handle is not None and deadline is not None and time.time() >= deadline:
@@ -157,7 +157,7 @@ def _ended(execution: Execution, around: Surroundings) -> Iterator[list[Any]]:
     except BaseException:
         # Prefect's own time limit arrives as an exception of one kind or another, depending on who waits
         execution.kill()
-        _keep_time_limit(execution)
+        keep_time_limit(execution)
         raise
     finally:
         if around.done is not None and execution.handle is not None:

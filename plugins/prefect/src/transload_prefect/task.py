@@ -32,7 +32,7 @@ from transload_prefect.journal import AppStore, CursorStore, journal_of
 from transload_prefect.run import HOST, Ending, Surroundings, make_execution, run_unit, run_unit_async
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
-from transload_prefect.watch import told_to_stop, watch_of
+from transload_prefect.watch import told_to_stop, watch_of, within_time_limit
 
 
 @dataclass(frozen=True)
@@ -295,14 +295,7 @@ def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None)
         except (TypeError, ValueError) as exc:
             raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
     around = _surroundings(spec, unit)
-    options = spec.options
-    task = TaskRunContext.get()
-    seconds = task.task.timeout_seconds if task is not None else None
-    if task is not None and seconds:
-        # in a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can, it is over no
-        # sooner than this one, which tells the two from a kill
-        deadline = task.start_time.timestamp() + seconds
-        options = replace(options, deadline=min(deadline, options.deadline or deadline))
+    options = within_time_limit(spec.options)
     return make_execution(launch, options, around, inherit_env=spec.inherit_env, known=spec.known), around
 
 
@@ -339,7 +332,7 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
         done=partial(_done, traces, spec),
     )
     if flow is not None and flow.flow_run is not None:
-        watch, stop = watch_of(flow), told_to_stop(flow, run.id)
+        watch, stop = watch_of(flow), told_to_stop(flow)
         around.watch = lambda execution: watch.around(execution, stop)
     return around
 

@@ -14,9 +14,6 @@ from prefect.context import FlowRunContext, TaskRunContext
 from prefect.utilities.hashing import hash_objects
 
 _lock = threading.Lock()
-_parents: dict[tuple[str, str], list[str]] = {}
-_inner: dict[tuple[str, int, str], int] = {}
-_MOST = 10_000
 
 
 def next_unit(name: str) -> str | None:
@@ -26,27 +23,31 @@ def next_unit(name: str) -> str | None:
         return None
     task = TaskRunContext.get()
     if task is not None and task.task_run.flow_run_id == flow.flow_run.id:
-        return _inside_task(task, name)
-    keys: dict[str, Any] = flow.task_run_dynamic_keys
-    with _lock:
-        # a counter of the context's own: a retry of the flow gets a new context, and counts from 0 again
-        ordinal = int(keys.get(f"transload:{name}", 0))
-        keys[f"transload:{name}"] = ordinal + 1
-    return f"{name}#{ordinal}"
+        return _inside_task(flow, task, name)
+    return f"{name}#{_count(flow, name)}"
 
 
-def _inside_task(context: TaskRunContext, name: str) -> str:
+def _inside_task(flow: FlowRunContext, context: TaskRunContext, name: str) -> str:
     """Return the unit of an app that an ordinary task starts: by that task's name, arguments and own ordinal."""
     run = context.task_run
     parent = f"{context.task.name}:{hash_objects(context.parameters) or ''}"
+    ordinal = _count(flow, f"task:{parent}", once=str(run.id))
+    return f"{parent}#{ordinal}/{name}#{_count(flow, f'run:{run.id}:{run.run_count}:{name}')}"
+
+
+def _count(flow: FlowRunContext, what: str, once: str | None = None) -> int:
+    """Return how often this was asked before; with ``once``, the first answer to whoever asks again under that name.
+
+    The counters are the flow context's own: a retry of the flow gets a new context, and counts from 0 again.
+    """
+    keys: dict[str, Any] = flow.task_run_dynamic_keys
+    counter = f"transload:{what}"
+    asked = counter if once is None else f"{counter}:{once}"
     with _lock:
-        if len(_inner) > _MOST:
-            _inner.clear()
-            _parents.clear()
-        runs = _parents.setdefault((str(run.flow_run_id), parent), [])
-        if str(run.id) not in runs:
-            runs.append(str(run.id))
-        key = (str(run.id), run.run_count, name)
-        ordinal = _inner.get(key, 0)
-        _inner[key] = ordinal + 1
-        return f"{parent}#{runs.index(str(run.id))}/{name}#{ordinal}"
+        if once is not None and asked in keys:
+            return int(keys[asked])
+        ordinal = int(keys.get(counter, 0))
+        keys[counter] = ordinal + 1
+        if once is not None:
+            keys[asked] = ordinal
+        return ordinal

@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from prefect.client.schemas.objects import StateType
+from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
@@ -16,7 +18,7 @@ from transload_prefect import api
 from transload_prefect.background import background
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution
+    from transload.pipelines import Execution, ExecutionOptions
 
 ASK_INTERVAL: Final = 3.0
 """Seconds between two questions about a flow run's own state, however many apps it has."""
@@ -162,8 +164,38 @@ def watch_of(flow_context: Any) -> FlowRunWatch:
         return found
 
 
-def told_to_stop(flow_context: Any, task_run_id: Any) -> Callable[[], bool]:
-    """Return what tells whether the task runner wants a task's end (SIGTERM and SIGINT reach only the main thread)."""
-    events = getattr(flow_context.task_runner, "_cancel_events", None) or {}
-    event = events.get(task_run_id)
-    return event.is_set if event is not None else lambda: False
+def told_to_stop(flow_context: Any) -> Callable[[], bool]:
+    """Return what tells whether a task runner is ending (SIGTERM and SIGINT reach only the main thread).
+
+    A runner that ends tells all of its tasks, so one that it has not told yet is enough to know: an app inside an
+    ordinary task has no event of its own. The runners of the flows that called this one count as well.
+    """
+    events = [each for each in map(_open_event, _runners(flow_context)) if each is not None]
+    return lambda: any(each.is_set() for each in events)
+
+
+def _open_event(runner: Any) -> Any:
+    events = list((getattr(runner, "_cancel_events", None) or {}).values())
+    return next((each for each in reversed(events) if not each.is_set()), None)
+
+
+def _runners(flow_context: Any) -> Iterator[Any]:
+    """Yield the task runner of a flow, then those of the flows around it in this process."""
+    while isinstance(flow_context, FlowRunContext):
+        yield flow_context.task_runner
+        token = getattr(flow_context, "_token", None)
+        flow_context = token.old_value if token is not None else None
+
+
+def within_time_limit(options: ExecutionOptions) -> ExecutionOptions:
+    """Return the options with the time limit of the running task, if it has one, as their deadline.
+
+    In a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can, it is over no sooner
+    than this one, which tells the two from a kill.
+    """
+    task = TaskRunContext.get()
+    seconds = task.task.timeout_seconds if task is not None else None
+    if task is None or not seconds:
+        return options
+    deadline = task.start_time.timestamp() + seconds
+    return replace(options, deadline=min(deadline, options.deadline or deadline))
