@@ -208,7 +208,7 @@ def lowest(session: nox.Session, name: str) -> None:
     session.run("uv", "pip", "compile", str(wanted), *resolve, external=True)
     also = ALSO.get(name, ())
     own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
-    session.install(*TOOLS, *files_of(name), "-c", str(pins), *own)
+    session.install(*TOOLS, *files_of(name), *more, "-c", str(pins), *own)
     install_own(session, *{"core": None, folder: None, **dict.fromkeys(also)})
     # old releases warn of what newer ones have mended
     run_pytest(session, f"tests/{name}", more=("-W", "ignore::DeprecationWarning"))

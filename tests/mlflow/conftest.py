@@ -52,6 +52,7 @@ def sqlite_uri(database: bytes, tmp_path: Path) -> Iterator[str]:
 def _dispose(uri: str) -> None:
     """Close the connections that MLflow keeps for the life of the process."""
     store = pytest.importorskip("mlflow.store.tracking.sqlalchemy_store")
-    engine = store.SqlAlchemyStore._engine_map.pop(uri, None)
+    engines = getattr(store.SqlAlchemyStore, "_engine_map", {})  # not in MLflow 3.1
+    engine = engines.pop(uri, None)
     if engine is not None:
         engine.dispose()
