@@ -171,6 +171,7 @@ def _kept(runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_
         yield
     finally:
         runner.trials.on_record = runner.trials.on_logs = None
+        runner.follow(experiment.trials.values(), candidates=True)
         runner.close(cancel=None if keep_running is None else not keep_running)
         if experiment.trials:
             keeper.close()

@@ -211,9 +211,14 @@ class TransloadRunner(PerProcess, Runner):
         self.trials.stop(self._view(trial), self.scheduler, self._cfg)
         return {"reason": reason} if reason else {}
 
-    def follow(self, trials: Iterable[BaseTrial]) -> None:
-        """Follow the apps that an earlier process left running, so that `close` knows of them. Never raises."""
-        self.trials.follow([self._view(trial) for trial in trials], self.scheduler, self._cfg)
+    def follow(self, trials: Iterable[BaseTrial], *, candidates: bool = False) -> None:
+        """Follow the apps that an earlier process left running, so that `close` knows of them. Never raises.
+
+        Args:
+            trials: the trials.
+            candidates: also those of trials that were not stored as started; for the end only.
+        """
+        self.trials.follow([self._view(trial) for trial in trials], self.scheduler, self._cfg, candidates=candidates)
 
     def close(self, cancel: bool | None = None) -> None:
         """Let go of all trials, and see to it that nothing is left behind.

@@ -139,10 +139,20 @@ class Trials:
         except Exception as exc:
             return f"no reason is known: {exc}"
 
-    def follow(self, trials: Iterable[TrialView], scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Follow the apps of trials that an earlier process left running, and look at none. Never raises."""
+    def follow(
+        self, trials: Iterable[TrialView], scheduler: str, cfg: Mapping[str, CfgVal], *, candidates: bool = False
+    ) -> None:
+        """Follow the apps of trials that an earlier process left running, and look at none. Never raises.
+
+        Args:
+            trials: the trials; those that have ended are passed over.
+            scheduler: where apps are looked for whose handles were lost.
+            cfg: its run options.
+            candidates: also of trials that were killed between submit and store. While a search goes on these are
+                left to the submit that will adopt them, or they would count as running.
+        """
         for trial in trials:
-            if trial.status == "CANDIDATE" or trial.status in ENDED:
+            if trial.status in ENDED or (trial.status == "CANDIDATE" and not candidates):
                 continue
             for unit, handle in self._apps_of(trial, scheduler, cfg):
                 try:
