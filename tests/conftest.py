@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pytest
 
@@ -211,6 +211,17 @@ def transload_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 # ------------------------------------------------------------------------------------------------------- engines
+
+
+@pytest.fixture(scope="session")
+def private_engine() -> Iterator[Any]:
+    """A container engine of this test process, for the suites that want one: see ``tests/private_engine.py``."""
+    engine = _load("private_engine").PrivateEngine(in_memory=True)
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.close()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

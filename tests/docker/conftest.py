@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from transload.runner import Runner
 from transload.specs import AppDef, Role
-
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        f"transload_docker_tests_{name}", Path(__file__).parents[1] / f"{name}.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def private_engine() -> Iterator[Any]:
-    """The engine of this test process."""
-    engine = _load("private_engine").PrivateEngine(in_memory=True)
-    try:
-        engine.start()
-        yield engine
-    finally:
-        engine.close()
 
 
 @pytest.fixture(scope="session")
@@ -60,26 +35,9 @@ def engine(private_engine: Any, busybox: str, transload_home: Path, monkeypatch:
     client = docker.APIClient(base_url=private_engine.url)
     private_engine.client = client
     yield private_engine
-    left = _sweep(client)
     client.close()
+    left = private_engine.sweep()
     assert not left, f"left on the engine by this test (now removed): {left}"
-
-
-def _sweep(client: Any) -> list[str]:
-    """Remove what is on an engine apart from images; return its names. Records of deleted apps are meant to stay."""
-    left = []
-    for row in client.containers(all=True):
-        left.append(f"container {row['Names']}")
-        client.remove_container(row["Id"], force=True, v=True)
-    for row in client.networks():
-        if row["Name"] not in ("bridge", "host", "none"):
-            left.append(f"network {row['Name']}")
-            client.remove_network(row["Id"])
-    for row in client.volumes().get("Volumes") or ():
-        if not row["Name"].endswith(".deleted"):
-            left.append(f"volume {row['Name']}")
-        client.remove_volume(row["Name"], force=True)
-    return left
 
 
 @pytest.fixture

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,26 +15,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [path for path in (str(Path(__file__).parent), str(ROOT / "examples" / "kfp")) if path not in sys.path]
 BUSYBOX_APPLETS = "sh mktemp cat sleep env printf true false mkdir rm echo tr"
-
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"transload_kfp_tests_{name}", ROOT / "tests" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def private_engine() -> Iterator[Any]:
-    """The engine of this test process."""
-    engine = _load("private_engine").PrivateEngine(in_memory=True)
-    try:
-        engine.start()
-        yield engine
-    finally:
-        engine.close()
 
 
 @pytest.fixture(scope="session")
@@ -63,22 +41,10 @@ def image(private_engine: Any) -> str:
 @pytest.fixture
 def engine(private_engine: Any, image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The engine as a test uses it: DOCKER_HOST set, and nothing but images left on it afterwards."""
-    import docker
-
     monkeypatch.setenv("DOCKER_HOST", private_engine.url)
     _keep_containers(monkeypatch)
     yield private_engine
-    client = docker.APIClient(base_url=private_engine.url)
-    try:
-        for row in client.containers(all=True):
-            client.remove_container(row["Id"], force=True, v=True)
-        for row in client.networks():
-            if row["Name"] not in ("bridge", "host", "none"):
-                client.remove_network(row["Id"])
-        for row in client.volumes().get("Volumes") or ():
-            client.remove_volume(row["Name"], force=True)
-    finally:
-        client.close()
+    private_engine.sweep()
 
 
 def _keep_containers(monkeypatch: pytest.MonkeyPatch) -> None:

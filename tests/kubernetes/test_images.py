@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,6 @@ from transload_kubernetes.convert import convert, format_request
 from transload_kubernetes.images import is_repository, with_images
 from transload_kubernetes.options import run_opts
 
-ENGINE = Path(__file__).parents[1] / "private_engine.py"
-
 
 def workspace_app(folder: Path, image: str) -> AppDef:
     """Return an app of two roles, one of which has a workspace."""
@@ -30,20 +25,10 @@ def workspace_app(folder: Path, image: str) -> AppDef:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Any]:
-    """A private engine with a registry, and a base image in that registry."""
-    spec = importlib.util.spec_from_file_location("transload_kubernetes_tests_engine", ENGINE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    made = module.PrivateEngine(in_memory=True)
-    try:
-        made.start()
-        made.start_registry()
-        yield made
-    finally:
-        made.close()
+def engine(private_engine: Any) -> Any:
+    """A private engine with a registry."""
+    private_engine.start_registry()
+    return private_engine
 
 
 @pytest.fixture(scope="module")
