@@ -281,6 +281,16 @@ def test_timeout_of_the_app(local) -> None:
     assert not local.alive(int(local.log(app_id)[0]))
 
 
+@pytest.mark.parametrize("seconds", [90 * 86400.0, 1e300])
+def test_limits_of_months(local, seconds: float) -> None:
+    """A limit that is longer than the kernel lets anybody sleep ends nothing; a grace period neither."""
+    app_id = local.run(local.app(local.sh("echo up; exec sleep 300"), timeout=seconds), cfg={"grace_period": seconds})
+    local.line(app_id, "up")
+    local.scheduler.cancel(app_id)
+    assert local.wait(app_id).state is AppState.CANCELLED
+    assert local.status(app_id).msg == ""
+
+
 def test_newer_state_is_refused(local) -> None:
     """State of a newer schema is refused clearly; unknown fields of this one are passed over."""
     app_id = local.run(local.sh("exit 0"))

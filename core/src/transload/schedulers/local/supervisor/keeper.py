@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _STATE_TICK_S = 0.02  # many replicas that end together are one change of state.json
 _RETRY_WRITE_S = 0.5
+_LONGEST_SLEEP_S = 86400.0  # poll takes no more than 24 days at once; a limit of months is slept through in pieces
 _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-up be lost
 
 
@@ -286,7 +287,7 @@ class Keeper:
             dues.append(self._written + _STATE_TICK_S)
         if self.waiting_for_gpus:
             dues.append(now + _LOOK_AGAIN_S)
-        timeout = None if not dues else max(0.0, min(dues) - now) * 1000 + 0.5
+        timeout = None if not dues else max(0.0, min(*dues, now + _LONGEST_SLEEP_S) - now) * 1000 + 0.5
         ready = self.poll.poll(timeout)
         for fd, _ in ready:
             if fd == self.wake:
