@@ -314,6 +314,28 @@ def test_a_workspace_travels_with_the_job(runner: Runner, tmp_path: Path) -> Non
     assert os.path.realpath(logs[0][2].strip()) != os.path.realpath(tmp_path)
 
 
+def test_a_workspace_that_is_written_to_is_no_changed_request(runner: Runner, tmp_path: Path) -> None:
+    """A file that grows between dry-run and submit is copied as it is then; a changed request is still refused."""
+    (tmp_path / "log").write_text("1\n")
+    info = runner.dryrun(sh("cat log"), workspace=str(tmp_path))
+    (tmp_path / "log").write_text("1\n2\n")
+    handle = runner.schedule(info)
+    assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    assert list(runner.log_lines(handle, "main")) == ["1\n", "2\n"]
+    info = runner.dryrun(sh("cat log"), workspace=str(tmp_path))
+    info.request.roles[0].replicas[0].args[:] = ["-c", "true"]
+    with pytest.raises(ConfigError, match="changed after the dry-run"):
+        runner.schedule(info)
+
+
+def test_a_missing_secret_leaves_no_copy_of_the_workspace(runner: Runner, transload_home: Path, tmp_path: Path) -> None:
+    """Secrets are resolved before anything is copied."""
+    (tmp_path / "main.py").write_text("")
+    with pytest.raises(SpecError, match="NOT_SET_ANYWHERE"):
+        runner.run(sh("true", secrets={"A": "env:NOT_SET_ANYWHERE"}), workspace=str(tmp_path))
+    assert not list(transload_home.rglob("main.py"))
+
+
 def test_a_missing_workspace_starts_nothing(runner: Runner, tmp_path: Path) -> None:
     """A workspace folder that is not there is named."""
     with pytest.raises(SpecError, match="no such folder"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -55,6 +56,31 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     """A workspace that is not there is named."""
     with pytest.raises(SpecError, match="no such folder"):
         copy_workspace(Workspace({str(tmp_path / "nope"): ""}), str(tmp_path / "dst"))
+
+
+def test_the_state_folder_stays_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state folder inside the workspace does not travel: it holds the copies, also the one that is being made."""
+    source = _project(tmp_path / "src")
+    for home, kept in ((source / "state", set()), (source, {"other"})):
+        monkeypatch.setenv("TRANSLOAD_HOME", str(home))
+        (home / "local" / "workspaces" / "earlier").mkdir(parents=True)
+        (home / "local" / "spawner.log").write_text("x")
+        (home / "other").write_text("x")
+        files = {inner for _, inner in workspace_files(Workspace({str(source): ""}))}
+        copy_workspace(Workspace({str(source): ""}), str(home / "local" / "workspaces" / "new"))
+        assert files == {"train.py", "data/big.bin", "data/keep.txt", "pkg/mod.py", "link", *kept}
+        assert sorted(path.name for path in (home / "local" / "workspaces" / "new").iterdir()) == sorted(
+            {name.partition("/")[0] for name in files}
+        )
+        shutil.rmtree(source / "state", ignore_errors=True)
+
+
+def test_a_copy_is_not_copied_into_itself(tmp_path: Path) -> None:
+    """Whoever copies a workspace into a folder within it gets the rest of it, once."""
+    source = _project(tmp_path / "src")
+    copy_workspace(Workspace({str(source): ""}), str(source / "jobs" / "one"))
+    assert not (source / "jobs" / "one" / "jobs").exists()
+    assert (source / "jobs" / "one" / "train.py").exists()
 
 
 def test_two_projects_may_not_bring_the_same_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -62,6 +63,9 @@ def build(
     parent = parent_run_id or os.environ.get(ENV_PARENT_RUN_ID)
     converted = with_identity(app, app_id, run_environment(handle, base, parent, runner.settings))
     info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
+    if any(role.workspace for role in app.roles):
+        # a second convert would differ if a file of the workspace did, which is no change of the request
+        info._unchanged = copy.deepcopy(info.request)
     for role in app.roles:
         info = role.pre_proc(name, info)
     info._app, info._cfg, info._scheduler = app, options, name
@@ -85,12 +89,14 @@ def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         raise ConfigError("schedule() takes what this runner's dryrun() returned")
     backend = runner.scheduler(info._scheduler)
     request = info.request
+    # before anything is copied: what is missing here starts nothing, and leaves nothing
+    submission = replace(info._submission, secrets=resolve_secrets(info._converted, backend))
     prepared = backend.prepare(info._converted, info._cfg)
     if prepared is not info._converted:
-        if request != backend.convert(info._converted, info._cfg):
+        unchanged = info._unchanged or backend.convert(info._converted, info._cfg)
+        if request != unchanged:
             raise ConfigError("the request was changed after the dry-run, but it must be built anew (workspace)")
         request = backend.convert(prepared, info._cfg)
-    submission = replace(info._submission, secrets=resolve_secrets(info._converted, backend))
     started = backend.submit(request, info._app_id, submission)
     handle = make_app_handle(info._scheduler, runner._name, info._app_id)
     if started:

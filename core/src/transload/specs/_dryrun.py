@@ -29,6 +29,8 @@ class AppDryRunInfo(Generic[T]):
         self._submission: Any = None
         self._app_id: str = ""
         self._converted: AppDef | None = None
+        # the request as it was converted, where it may have to be built anew at the submit
+        self._unchanged: Any = None
 
     def __repr__(self) -> str:
         return self._fmt(self.request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,25 +12,48 @@ from transload.specs import Workspace
 from transload.workspace._ignore import IgnoreRules
 
 
-def workspace_files(workspace: Workspace) -> Iterator[tuple[str, str]]:
+def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple[str, str]]:
     """Yield ``(source path, path inside the workspace)`` of every file and link that travels, sorted within a folder.
 
-    Links are yielded as they are, not followed.
+    Links are yielded as they are, not followed. The state folder never travels: it holds the copies made before.
+
+    Args:
+        workspace: the workspace.
+        leave_out: another folder that stays at home, wherever it lies.
 
     Raises:
         SpecError: if a project is not a folder or file.
     """
+    stay = _identities(_state_folders(), leave_out)
     for source, target in workspace.projects.items():
         root = os.path.abspath(os.path.expanduser(source))
         if os.path.isfile(root):
             yield root, os.path.join(target, os.path.basename(root))
         elif os.path.isdir(root):
-            yield from _walk(root, target, "", IgnoreRules.of_folder(root))
+            yield from _walk(root, target, "", IgnoreRules.of_folder(root), stay)
         else:
             raise SpecError(f"workspace {source!r}: no such folder (looked for {root})")
 
 
-def _walk(root: str, target: str, inner: str, rules: IgnoreRules) -> Iterator[tuple[str, str]]:
+def _state_folders() -> tuple[str, ...]:
+    from transload.schedulers.local.home import local_home, state_home
+
+    return state_home(), local_home()
+
+
+def _identities(folders: tuple[str, ...], *more: str) -> set[tuple[int, int]]:
+    """Return (device, inode) of the folders that exist: a path may be spelled in many ways."""
+    found = set()
+    for folder in (*folders, *more):
+        with contextlib.suppress(OSError):
+            stat = os.stat(folder)
+            found.add((stat.st_dev, stat.st_ino))
+    return found
+
+
+def _walk(
+    root: str, target: str, inner: str, rules: IgnoreRules, stay: set[tuple[int, int]]
+) -> Iterator[tuple[str, str]]:
     with os.scandir(os.path.join(root, inner)) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
@@ -38,7 +62,9 @@ def _walk(root: str, target: str, inner: str, rules: IgnoreRules) -> Iterator[tu
         if rules.ignored(path, is_folder):
             continue
         if is_folder:
-            yield from _walk(root, target, path, rules)
+            stat = entry.stat(follow_symlinks=False)
+            if (stat.st_dev, stat.st_ino) not in stay:
+                yield from _walk(root, target, path, rules, stay)
         elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
             yield entry.path, os.path.join(target, path)
 
@@ -55,7 +81,7 @@ def copy_workspace(workspace: Workspace, folder: str) -> int:
     """
     seen: dict[str, str] = {}
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    for source, inner in workspace_files(workspace):
+    for source, inner in workspace_files(workspace, leave_out=folder):
         if inner in seen:
             raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
         seen[inner] = source

@@ -173,6 +173,36 @@ def test_workspace_is_copied_once(local, tmp_path: Path) -> None:
     assert list(copies.iterdir()) == []
 
 
+def test_a_copy_that_fails_leaves_nothing(local, tmp_path: Path) -> None:
+    """Two projects that bring the same file are refused after the first was copied: the copy is removed again."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "same.py").write_text(name)
+    both = Workspace({str(tmp_path / "one"): "", str(tmp_path / "two"): ""})
+    with pytest.raises(SpecError, match=r"same\.py"):
+        local.run(local.sh("true", workspace=both))
+    assert os.listdir(local.home / "local" / "workspaces") == []
+
+
+def test_prune_removes_copies_that_nobody_uses(local, tmp_path: Path) -> None:
+    """A client killed between copy and submit leaves a copy; prune removes it after a day, and none that is in use."""
+    (tmp_path / "code").mkdir()
+    app_id = local.run(local.sh("exec sleep 300", workspace=Workspace({str(tmp_path / "code"): ""})))
+    copies = local.home / "local" / "workspaces"
+    used = os.listdir(copies)
+    for name in ("left", "fresh"):
+        (copies / name).mkdir()
+    for name in (*used, "left"):
+        os.utime(copies / name, (1.0, 1.0))
+    assert local.scheduler.prune(older_than=0.0) == []
+    assert sorted(os.listdir(copies)) == sorted([*used, "fresh"])
+    (local.folder(app_id) / "record.json").write_text("{torn")
+    os.utime(copies / "fresh", (1.0, 1.0))
+    other = LocalScheduler("other")
+    other.prune(older_than=0.0)
+    assert sorted(os.listdir(copies)) == sorted([*used, "fresh"]), "a damaged record may name any of them"
+
+
 def test_everything_is_private(local) -> None:
     """All folders are 0700 and all files 0600, whatever the umask."""
     before = os.umask(0)

@@ -117,9 +117,11 @@ class LocalScheduler:
                     try:
                         os.makedirs(self._copies, mode=0o700, exist_ok=True)
                         copy_workspace(role.workspace, copies[key])
-                    except OSError as exc:
+                    except BaseException as exc:
                         for folder in copies.values():
                             layout.remove_tree(folder)
+                        if not isinstance(exc, OSError):
+                            raise
                         raise SubmitError(f"cannot copy the workspace of role {role.name!r}: {exc}") from exc
                 roles.append(replace(role, image=copies[key]))
             else:

@@ -19,6 +19,7 @@ from transload.specs import AppDef, AppState, CfgVal
 _SAFE_ID = re.compile(r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z")
 _PROBE_S: Final = 0.5
 _CACHED: Final = 1024
+_STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 
 
 def safe_id(app_id: str) -> bool:
@@ -228,18 +229,43 @@ class Store:
             self._records.pop(app_id, None)
 
     def sweep(self, older_than: float) -> None:
-        """Remove what broken-off submits and removals left behind, if it is older than so many seconds."""
-        for name in ("apps", "workspaces"):
-            try:
-                entries = list(os.scandir(f"{self.local}/{name}"))
-            except FileNotFoundError:
-                continue
-            for entry in entries:
-                stale = (
-                    entry.name.startswith(".") and time.time() - entry.stat(follow_symlinks=False).st_mtime > older_than
-                )
-                if stale and not layout.keeper_lives(entry.path):
-                    layout.remove_tree(entry.path)
+        """Remove what broken-off submits and removals left behind, if it is older than so many seconds.
+
+        A copy of a workspace that no app uses is left alone for a day.
+        """
+        for entry in self._entries("apps"):
+            if entry.name.startswith(".") and _age(entry) > older_than and not layout.keeper_lives(entry.path):
+                layout.remove_tree(entry.path)
+        copies = [entry for entry in self._entries("workspaces") if _age(entry) > max(older_than, _STALE_COPY_S)]
+        if not copies:
+            return
+        try:
+            used = {os.path.basename(str(copy)) for app_id in self.ids() for copy in self._workspaces_of(app_id)}
+        except SchedulerUnavailable:
+            return  # what cannot be read may use any of them
+        for entry in copies:
+            if entry.name not in used:
+                layout.remove_tree(entry.path)
+
+    def _entries(self, name: str) -> list[os.DirEntry[str]]:
+        try:
+            return list(os.scandir(f"{self.local}/{name}"))
+        except FileNotFoundError:
+            return []
+
+    def _workspaces_of(self, app_id: str) -> list[Any]:
+        record = self.record(app_id)
+        if record == {}:
+            raise SchedulerUnavailable(f"the record of app {app_id} is damaged")
+        return list((record or {}).get("workspaces") or ())
+
+
+def _age(entry: os.DirEntry[str]) -> float:
+    """Return the seconds since something in a folder was made or removed; 0 if it is gone."""
+    try:
+        return time.time() - entry.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _read(path: str) -> dict[str, Any] | None:
