@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable
@@ -233,10 +233,12 @@ class Store:
 
         A copy of a workspace that no app uses is left alone for a day.
         """
-        for entry in self._entries("apps"):
+        for entry in _entries(f"{self.local}/apps"):
             if entry.name.startswith(".") and _age(entry) > older_than and not layout.keeper_lives(entry.path):
                 layout.remove_tree(entry.path)
-        copies = [entry for entry in self._entries("workspaces") if _age(entry) > max(older_than, _STALE_COPY_S)]
+        copies = [
+            entry for entry in _entries(f"{self.local}/workspaces") if _age(entry) > max(older_than, _STALE_COPY_S)
+        ]
         if not copies:
             return
         try:
@@ -247,17 +249,18 @@ class Store:
             if entry.name not in used:
                 layout.remove_tree(entry.path)
 
-    def _entries(self, name: str) -> list[os.DirEntry[str]]:
-        try:
-            return list(os.scandir(f"{self.local}/{name}"))
-        except FileNotFoundError:
-            return []
-
-    def _workspaces_of(self, app_id: str) -> list[Any]:
+    def _workspaces_of(self, app_id: str) -> Iterable[object]:
         record = self.record(app_id)
         if record == {}:
             raise SchedulerUnavailable(f"the record of app {app_id} is damaged")
-        return list((record or {}).get("workspaces") or ())
+        return (record or {}).get("workspaces") or ()
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except FileNotFoundError:
+        return []
 
 
 def _age(entry: os.DirEntry[str]) -> float:
