@@ -61,6 +61,8 @@ def _nothing_started(transload_home: Path) -> Any:
         (["--app-id", "a/b", "utils.echo"], ["app_id", "a/b"]),
         (["--timeout", "soon", "utils.echo"], ["timeout", "soon", "10m"]),
         (["--detach", "--wait", "utils.echo"], ["--detach and --wait"]),
+        (["--detach", "--timeout", "10m", "utils.echo"], ["--timeout", "--detach"]),
+        (["--detach", "--patience", "10m", "utils.echo"], ["--patience", "--detach"]),
         (["--no-such-option", "utils.echo"], ["--no-such-option"]),
         ([], ["COMPONENT"]),
     ],
@@ -129,6 +131,8 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
         (["tracker", "runs"], ["no tracker is configured"]),
         (["completion", "tcsh"], ["tcsh", "bash"]),
         (["status"], ["HANDLE"]),
+        (["cancel", "x", "--timeout", "5"], ["--timeout", "--wait"]),
+        (["results", "x", "--key", "k"], ["--key", "--value"]),
     ],
 )
 def test_other_commands(invoke: Any, args: list[str], words: list[str]) -> None:

@@ -30,6 +30,12 @@ def test_components_show(invoke: Any, component_file: str) -> None:
     }  # fmt: skip
 
 
+def test_json_before_the_subcommand(invoke: Any, component_file: str) -> None:
+    """``components --json show`` is JSON as ``components show --json`` is."""
+    for command in (["show", component_file], ["check", component_file]):
+        assert invoke("components", "--json", *command).json == invoke("components", *command, "--json").json
+
+
 def test_components_check(invoke: Any, component_file: str) -> None:
     """``components check`` says what is wrong, by line, and exits with 2."""
     assert invoke("components", "check", component_file).code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pty
@@ -61,6 +62,13 @@ def test_quantities_never_raise_anything_else(text: str) -> None:
             parse(text)
         except SpecError:
             pass
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59:59", "99999999999d", "yesterday"])
+def test_times_out_of_range(text: str) -> None:
+    """A time that no clock has is a time or a SpecError, in whatever time zone."""
+    with contextlib.suppress(SpecError):
+        assert parse_when(text, "--since").tzinfo is not None
 
 
 def test_when() -> None:

@@ -185,6 +185,12 @@ def test_timeout_leaves_the_app_alone(invoke: Any, component_file: str, gate: An
     assert invoke("wait", "slow").code == 0
 
 
+def test_limits_of_centuries(invoke: Any, component_file: str) -> None:
+    """A limit that is longer than Python can wait at once is as good as none."""
+    assert invoke("run", "--timeout", "99999999999d", "--app-id", "long", component_file).code == 0
+    assert invoke("log", "-f", "long", "--until", "9999-12-31").lines == ["work/0 hello"]
+
+
 def test_options_reach_the_scheduler(invoke: Any, component_file: str, tmp_path: Path) -> None:
     """``-c``, ``--cfg`` and TorchX's ``-cfg`` set run options, and may be given several times."""
     for number, option in enumerate(("-c", "--cfg", "-cfg")):

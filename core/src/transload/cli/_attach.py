@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _TICK_S: Final = 1.0
 _LEAVE_S: Final = 2.0
+_LONGEST_S: Final = 3600.0  # a limit of centuries is more than a queue can wait at once
 KEPT_LINES: Final = 10
 """How many last lines of each replica are kept for the report of a failure."""
 
@@ -173,7 +174,7 @@ class Stay:
         if self._screen.shows_status:
             ends.append(_TICK_S)
         try:
-            return self._events.get(timeout=max(min(ends), 0.0) if ends else None)
+            return self._events.get(timeout=min(max(min(ends), 0.0), _LONGEST_S) if ends else None)
         except Empty:
             self._tick()
             return "tick", None

@@ -39,7 +39,7 @@ class ExitCode(IntEnum):
     LEFT = 130
     """Left at once by Ctrl-C."""
     PIPE = 141
-    """Whoever read the output has gone."""
+    """Whoever read the output has gone, or it cannot be written (a full disk)."""
 
 
 # by name: `--help` needs no specs

@@ -12,7 +12,7 @@ import click
 
 from transload.cli._exit import ExitCode, exit_code_for
 from transload.cli._group import ReaderGone, cli
-from transload.cli._output import note, note_error
+from transload.cli._output import OutputFailed, note, note_error
 from transload.errors import TransloadError
 
 
@@ -22,6 +22,7 @@ def run_main(args: Sequence[str] | None) -> int:
         # the process is ours: most of its objects are modules that live to its end, and looking for garbage among them
         # again and again takes a tenth of a short command
         gc.set_threshold(50_000, 20, 20)
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         _tolerate_any_text(stream)
     try:
@@ -32,6 +33,10 @@ def run_main(args: Sequence[str] | None) -> int:
     except (BrokenPipeError, ReaderGone):
         _silence_stdout()
         return ExitCode.PIPE
+    except OSError as exc:
+        _silence_stdout()
+        note_error(f"the output cannot be written: {exc.strerror}")
+        return ExitCode.PIPE
     return code
 
 
@@ -41,7 +46,7 @@ def _invoke(args: Sequence[str] | None) -> int:
     except click.ClickException as exc:
         note_error(_usage_text(exc))
         return ExitCode.MISTAKE
-    except ReaderGone:
+    except (ReaderGone, OutputFailed):
         raise
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.LEFT
@@ -53,10 +58,21 @@ def _invoke(args: Sequence[str] | None) -> int:
         note_error(str(exc))
         return exit_code_for(exc)
     except Exception as exc:
+        if isinstance(exc, FileNotFoundError) and _is_nowhere():
+            note_error("the working directory has been removed: change to another one")
+            return ExitCode.MISTAKE
         _print_traceback()
         note_error(f"internal error: {type(exc).__name__}: {exc} (a defect of transload; please report the traceback)")
         return ExitCode.INTERNAL
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def debug_wanted() -> bool:
@@ -76,6 +92,13 @@ def _print_traceback() -> None:
     import traceback
 
     traceback.print_exc()
+
+
+def _replace_closed_streams() -> None:
+    """Let a stream that was closed before we began (``>&-``) lead nowhere: Python has None in its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for the process's life
 
 
 def _tolerate_any_text(stream: TextIO) -> None:

@@ -68,24 +68,49 @@ def state_text(state: AppState, stream: TextIO | None = None) -> str:
     return paint(state.name, STATE_COLOURS[state.name], stream=stream)
 
 
+class OutputFailed(OSError):
+    """The output cannot be written, though somebody may still want it: a full disk."""
+
+
+def write(stream: TextIO, text: str, *, flush: bool = False) -> None:
+    """Write text to a stream.
+
+    Raises:
+        BrokenPipeError: if its reader has gone.
+        OutputFailed: if it cannot be written for another reason.
+    """
+    try:
+        stream.write(text)
+        if flush:
+            stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        raise OutputFailed(exc.errno, exc.strerror) from exc
+
+
 def emit(text: str = "") -> None:
     """Write one line to stdout."""
-    sys.stdout.write(f"{text}\n")
+    write(sys.stdout, f"{text}\n")
 
 
 def emit_json(values: Mapping[str, Any]) -> None:
     """Write ``values`` with the ``schema`` number in front: indented on a terminal, else on one line."""
-    import json
+    from transload.specs._json import dump
 
-    indent = 2 if is_terminal(sys.stdout) else None
-    text = json.dumps({"schema": SCHEMA, **values}, indent=indent, ensure_ascii=False)
-    sys.stdout.write(f"{text}\n")
+    text = dump({"schema": SCHEMA, **values}, 2 if is_terminal(sys.stdout) else None)
+    write(sys.stdout, f"{text}\n")
 
 
 def note(text: str) -> None:
-    """Write one line ``transload: …`` to stderr."""
-    sys.stderr.write(f"transload: {text}\n")
-    sys.stderr.flush()
+    """Write one line ``transload: …`` to stderr, if there is room for it."""
+    try:
+        sys.stderr.write(f"transload: {text}\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass  # what is to be said must not hide the exit code
 
 
 def note_error(text: str) -> None:

@@ -36,15 +36,14 @@ def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
     """
     text = text.strip()
     try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
         try:
-            ago = timedelta(seconds=parse_duration(text))
-            return (now or datetime.now().astimezone()) - ago
-        except (SpecError, OverflowError):
-            message = f"{what}={text!r}: must be a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
-            raise SpecError(message) from None
-    return when.astimezone() if when.tzinfo is None else when
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            return (now or datetime.now().astimezone()) - timedelta(seconds=parse_duration(text))
+        return when.astimezone() if when.tzinfo is None else when
+    except (ValueError, OverflowError):  # a SpecError is a ValueError, and so is a local time in the year 0
+        message = f"{what}={text!r}: must be a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
+        raise SpecError(message) from None
 
 
 def parse_size(text: str, what: str = "size") -> int:

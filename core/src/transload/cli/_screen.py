@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import TextIO
 
-from transload.cli._output import REPLICA_COLOURS, has_colour, is_terminal
+from transload.cli._output import REPLICA_COLOURS, has_colour, is_terminal, write
 
 
 class Screen:
@@ -39,8 +39,7 @@ class Screen:
         with self._lock:
             if self._shared:
                 self._clear()
-            self._logs.write(text)
-            self._logs.flush()
+            write(self._logs, text, flush=True)
             if self._shared:
                 self._draw()
 

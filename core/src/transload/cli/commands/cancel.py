@@ -12,7 +12,10 @@ from transload.cli._options import Duration, handle_argument, json_option
 @click.option("--wait", "wait_for_end", is_flag=True, help="Wait until they have ended.")
 @click.option("--timeout", type=Duration(), help="With --wait: wait this long at most (10m).")
 @json_option
-def command(handle: tuple[str, ...], wait_for_end: bool, timeout: float | None, as_json: bool) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context, handle: tuple[str, ...], wait_for_end: bool, timeout: float | None, as_json: bool
+) -> None:
     """Ask apps to end; the state follows. An app that has ended stays as it is.
 
     All handles are looked up before any app is asked.
@@ -21,6 +24,8 @@ def command(handle: tuple[str, ...], wait_for_end: bool, timeout: float | None, 
     from transload.cli._report import app_json
     from transload.cli._session import find_target, open_runner, status_of
 
+    if timeout is not None and not wait_for_end:
+        raise click.UsageError("--timeout goes with --wait", ctx)
     with open_runner() as runner:
         handles = [find_target(runner, text).handle for text in handle]
         for each in handles:

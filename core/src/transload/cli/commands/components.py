@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
     """List components; `show` tells the arguments of one, `check` what is wrong with one."""
+    ctx.obj = as_json  # before the name of a subcommand it means the same as after it
     if ctx.invoked_subcommand is None:
         _list(as_json)
 
@@ -48,13 +49,14 @@ def _first_line(text: str) -> str:
 @command.command("show", short_help="Show the arguments of a component.")
 @click.argument("name", shell_complete=complete_components)
 @json_option
-def show(name: str, as_json: bool) -> None:
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show what the component NAME does, and its arguments: as `transload run NAME --help`."""
     from transload.cli._output import emit, emit_json
     from transload.components import component_help, get_component
 
     component = get_component(name)
-    if as_json:
+    if as_json or ctx.obj:
         emit_json(_json(component))
     else:
         emit(component_help(component).rstrip("\n"))
@@ -85,14 +87,15 @@ def parameter_json(parameter: Parameter) -> dict[str, Any]:
 @command.command("check", short_help="Say what is wrong with a component, by line.")
 @click.argument("name", metavar="FILE[:FUNCTION]", shell_complete=complete_components)
 @json_option
-def check(name: str, as_json: bool) -> int:
+@click.pass_context
+def check(ctx: click.Context, name: str, as_json: bool) -> int:
     """Say what is wrong with a component, by line. Exits with 2 if anything is."""
     from transload.cli._output import emit, emit_json, note
     from transload.components import check as check_component
 
     findings = check_component(name)
     errors = [finding for finding in findings if finding.level == "error"]
-    if as_json:
+    if as_json or ctx.obj:
         rows = [{"path": f.path, "line": f.line, "level": f.level, "message": f.message} for f in findings]
         emit_json({"component": name, "ok": not errors, "findings": rows})
     else:

@@ -153,11 +153,11 @@ def _writer(replicas: Replicas, options: dict[str, Any]) -> Write:
 def _write_json(role: str, k: int, lines: list[str]) -> None:
     from json import dumps
 
-    from transload.cli._output import SCHEMA
+    from transload.cli._output import SCHEMA, write
 
     head = {"schema": SCHEMA, "role": role, "replica": k}
-    sys.stdout.write("".join(f"{dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines))
-    sys.stdout.flush()
+    text = "".join(f"{dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines)
+    write(sys.stdout, text, flush=True)
 
 
 def _read(runner: Runner, target: Target, role: str, k: int, shown: _Filter, write: Write) -> None:
@@ -187,7 +187,8 @@ def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, 
         return
     lines = _Lines(shown, write, _before(runner, target, replicas, shown))
     follower = Follower(target.scheduler, target.app_id, replicas, shown.stream, lines.take)
-    timer = None if left is None else threading.Timer(left, follower.stop)
+    # what lies centuries ahead is more than a thread can wait for
+    timer = None if left is None or left > threading.TIMEOUT_MAX else threading.Timer(left, follower.stop)
     if timer is not None:
         timer.daemon = True
         timer.start()

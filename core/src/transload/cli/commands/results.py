@@ -12,12 +12,15 @@ from transload.cli._options import handle_argument, json_option
 @click.option("--value", "name", metavar="NAME", help="Write only the value of this result.")
 @click.option("--key", metavar="KEY", help="With --value: the key that it was reported under.")
 @json_option
-def command(handle: str, name: str | None, key: str | None, as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, handle: str, name: str | None, key: str | None, as_json: bool) -> None:
     """Show what an app reported so far: results by key, metadata and artifacts of configured trackers."""
     from transload.cli._output import emit, emit_json, emit_table, note
     from transload.cli._report import value_text
     from transload.cli._session import description_of, find_target, open_runner
 
+    if key is not None and name is None:
+        raise click.UsageError("--key goes with --value", ctx)
     with open_runner() as runner:
         target = find_target(runner, handle)
         description_of(runner, target.handle)

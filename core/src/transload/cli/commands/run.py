@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from transload.cli._exit import ExitCode
 from transload.cli._options import Duration, complete_components, json_option, scheduler_option
@@ -77,6 +78,11 @@ def _check(ctx: click.Context, options: dict[str, Any]) -> None:
     if len(chosen) > 1:
         names = " and ".join("--wait" if name == "wait_only" else f"--{name.replace('_', '-')}" for name in chosen)
         raise click.UsageError(f"{names} exclude each other", ctx)
+    if options["detach"]:
+        for name in ("timeout", "patience", "no_prefix"):
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                flag = f"--{name.replace('_', '-')}"
+                raise click.UsageError(f"{flag} is for those who stay: --detach leaves at once", ctx)
 
 
 def _showed_help(name: str, args: tuple[str, ...]) -> bool:
@@ -167,7 +173,7 @@ def _submit(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -
 
 def _stay(runner: Runner, target: Any, info: Any, events: Any, options: dict[str, Any]) -> int:
     from transload.cli._attach import Stay
-    from transload.cli._output import emit_json, note
+    from transload.cli._output import OutputFailed, emit_json, note
     from transload.cli._report import outcome_json, report_end
     from transload.cli._screen import Screen
 
@@ -182,8 +188,11 @@ def _stay(runner: Runner, target: Any, info: Any, events: Any, options: dict[str
         stay.show_logs(replicas)
     try:
         outcome = stay.wait()
-    except BrokenPipeError:
-        note(f"the reader of the logs has gone; {target.handle} goes on")
+    except OSError as exc:
+        if isinstance(exc, BrokenPipeError):
+            note(f"the reader of the logs has gone; {target.handle} goes on")
+        elif isinstance(exc, OutputFailed):
+            note(f"the logs cannot be written here; {target.handle} goes on")
         raise
     results = report_end(runner, target, outcome)
     if options["as_json"]:
