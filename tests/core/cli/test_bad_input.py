@@ -153,6 +153,15 @@ def test_unwritable_state_folder(invoke: Any, monkeypatch: pytest.MonkeyPatch, t
     _refused(invoke("run", "utils.echo"), "state folder", "TRANSLOAD_HOME")
 
 
+def test_component_that_leaves(invoke: Any) -> None:
+    """A component that ends the program does not decide over its exit code."""
+    Path("leave.py").write_text(
+        "import sys\nfrom transload.specs import AppDef\n\n\n"
+        'def leave() -> AppDef:\n    """Leave."""\n    sys.exit(3)\n'
+    )
+    _refused(invoke("run", "leave.py"), "leave.py", "SystemExit: 3", "leave.py:7")
+
+
 def test_component_that_raises(invoke: Any) -> None:
     """What a component raises is the component's mistake: one line, no traceback."""
     Path("bad.py").write_text(

@@ -65,6 +65,29 @@ def test_scheduler_options_come_from_files_and_variables(tmp_path: Path) -> None
         load_settings(str(tmp_path), {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "many"}).cfg("slurm", _opts())
 
 
+def test_a_variable_that_names_no_option_is_refused(tmp_path: Path) -> None:
+    """A misspelt variable is not passed over; one of a scheduler whose name begins alike is not meant."""
+    env = {**ENV, "TRANSLOAD_CFG_SLURM_NODE": "4"}
+    with pytest.raises(ConfigError, match=r"TRANSLOAD_CFG_SLURM_NODE: unknown option.*did you mean 'nodes'"):
+        load_settings(str(tmp_path), env).cfg("slurm", _opts())
+    env = {**ENV, "TRANSLOAD_CFG_SLURM_OLD_NODES": "4", "TRANSLOAD_CFG_SLURM_NODES": "2"}
+    assert load_settings(str(tmp_path), env).cfg("slurm", _opts(), ["slurm", "slurm_old"]) == {"nodes": 2}
+    assert load_settings(str(tmp_path), env).cfg("slurm_old", _opts(), ["slurm", "slurm_old"]) == {"nodes": 4}
+
+
+def test_what_is_shown_is_what_is_in_force(tmp_path: Path) -> None:
+    """An option that a file and a variable set is shown once, as the variable has it."""
+    (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartition = "main"\nnodes = 2\n')
+    env = {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "4", "TRANSLOAD_CFG_OTHER_X": "y"}
+    shown = {item.key: (item.value, item.source) for item in load_settings(str(tmp_path), env).all()}
+    assert shown == {
+        "scheduler": ("local", "default"),
+        "schedulers.slurm.partition": ("main", str(tmp_path / "transload.toml")),
+        "schedulers.slurm.nodes": ("4", "environment TRANSLOAD_CFG_SLURM_NODES"),
+        "TRANSLOAD_CFG_OTHER_X": ("y", "environment"),
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

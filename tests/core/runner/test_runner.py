@@ -15,7 +15,16 @@ import pytest
 from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner, get_runner
-from transload.specs import AppDef, AppState, Resource, Role, UnknownSchedulerException, macros, parse_app_handle
+from transload.specs import (
+    AppDef,
+    AppState,
+    Resource,
+    Role,
+    UnknownSchedulerException,
+    macros,
+    make_app_handle,
+    parse_app_handle,
+)
 
 pytestmark = pytest.mark.usefixtures("plain_folder")
 
@@ -214,6 +223,17 @@ def test_secrets_reach_the_job_and_nothing_else(
             assert b"\nhunter2" not in file.read_bytes(), file
 
 
+def test_a_described_app_is_not_run_with_the_mask(runner: Runner) -> None:
+    """A description masks what looks secret; running it again asks for the value instead of using the mask."""
+    handle = runner.run(sh("true", env={"API_KEY": "hunter2", "PLAIN": "******"}))
+    described = runner.describe(handle)
+    assert described is not None
+    with pytest.raises(SpecError, match=r"roles\[0\]\.env\['API_KEY'\]=.*in place of a secret"):
+        runner.run(described)
+    described.roles[0].env["API_KEY"] = "hunter2"
+    assert runner.wait(runner.run(described), timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+
+
 def test_a_missing_secret_starts_nothing(runner: Runner) -> None:
     """A secret that cannot be resolved is named, before anything is submitted."""
     app = sh("true", secrets={"A": "env:NOT_SET_ANYWHERE"})
@@ -357,6 +377,11 @@ def test_trackers_of_the_settings_reach_the_job_and_the_results(runner: Runner, 
     assert results.metadata == {"lr": 0.1}
     assert results.artifacts["model"]["path"] == "/m"
     assert "tracker fsspec" in results.looked_in
+    with get_runner("another") as other:  # as a command line that was given the id alone
+        alike = make_app_handle("local", "another", parse_app_handle(handle).app_id)
+        assert other.results(alike).metadata == {"lr": 0.1}
+        assert other.results(alike).artifacts == results.artifacts
+        assert [row.app_handle for row in other.list()] == [handle]
 
 
 def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:

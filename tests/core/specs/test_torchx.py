@@ -95,6 +95,9 @@ def test_text_forms(theirs: Any) -> None:
     # with replicas, theirs shows Python's own marks for an object
     made = [module.AppStatus(module.AppState.RUNNING, 1, "m") for module in (specs, theirs)]
     assert repr(made[0]) == repr(made[1])
+    error = '{"message": {"message": "out of memory", "errorCode": 1}, "ended": null}'
+    made = [module.AppStatus(module.AppState.FAILED, 1, "m", error, "http://x") for module in (specs, theirs)]
+    assert repr(made[0]) == repr(made[1])
     assert specs.make_app_handle("a", "b", "c") == theirs.make_app_handle("a", "b", "c")
     assert tuple(specs.parse_app_handle("a://b/c")) == tuple(theirs.parse_app_handle("a://b/c"))
     assert repr(specs.AppDryRunInfo(5, str)) == repr(theirs.AppDryRunInfo(5, str))

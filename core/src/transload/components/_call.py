@@ -151,14 +151,14 @@ def _call(component: Component, values: dict[str, Any]) -> AppDef:
         app = component.fn(*positional, **keywords)
     except TransloadError:
         raise
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         raise SpecError(f"component {component.name}: {_reason(component, exc)}") from exc
     if not isinstance(app, AppDef):
         raise SpecError(f"component {component.name}: returned {type(app).__name__}, must be an AppDef")
     return app
 
 
-def _reason(component: Component, exc: Exception) -> str:
+def _reason(component: Component, exc: BaseException) -> str:
     """Return what a component raised, and at which line of its own file."""
     code = getattr(function_behind(component.fn), "__code__", None)
     place = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SpecError, TransloadError
-from transload.specs import AppState
+from transload.specs import AppState, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
     from transload.schedulers.api import AppDescription
@@ -142,9 +142,12 @@ def collect_results(app_handle: str, description: AppDescription, trackers: Mapp
         return results
     from transload.tracker import build_trackers
 
+    # the job knows itself by the session that submitted it, whatever the handle that is asked with
+    parsed = parse_app_handle(app_handle)
+    run_id = make_app_handle(parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id)
     for name, tracker in zip(trackers, build_trackers(trackers), strict=True):
         results.looked_in.append(f"tracker {name}")
-        results.metadata.update(tracker.metadata(app_handle))
-        for artifact in tracker.artifacts(app_handle).values():
+        results.metadata.update(tracker.metadata(run_id))
+        for artifact in tracker.artifacts(run_id).values():
             results.artifacts[artifact.name] = {"path": artifact.path, "metadata": dict(artifact.metadata or {})}
     return results

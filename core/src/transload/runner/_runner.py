@@ -399,7 +399,8 @@ class Runner:
         self, name: str, backend: Scheduler, cfg: Mapping[str, CfgVal] | None
     ) -> tuple[dict[str, CfgVal], str | None]:
         """Return the resolved run options and the tracker base among them or in the settings."""
-        merged = {**self.settings.cfg(name, self.scheduler_run_opts(name)), **(cfg or {})}
+        settings = self.settings.cfg(name, self.scheduler_run_opts(name), self.scheduler_backends())
+        merged = {**settings, **(cfg or {})}
         base = merged.pop("tracker_base", None) or self.settings.get("tracker_base")
         if base is not None and not isinstance(base, str):
             raise ConfigError(f"run option tracker_base={base!r}: must be a str")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SpecError
 from transload.runner._ids import check_app_id, unique_app_id
 from transload.runner._inject import (
     ENV_PARENT_RUN_ID,
@@ -20,6 +20,7 @@ from transload.runner._inject import (
 )
 from transload.schedulers.api import Submission
 from transload.specs import (
+    MASK,
     AppDef,
     AppDryRunInfo,
     AppHandle,
@@ -27,6 +28,7 @@ from transload.specs import (
     AppStatus,
     CfgVal,
     Workspace,
+    looks_secret,
     make_app_handle,
 )
 
@@ -55,6 +57,7 @@ def build(
     app = get_plugins().before_submit(app, name, options)
     app = with_workspace(app, workspace if workspace is not None else runner.settings.get("workspace"))
     app.check_runnable()
+    _refuse_masks(app)
     app_id = unique_app_id(app.name) if app_id is None else check_app_id(app_id)
     qualify = getattr(backend, "qualified_id", None)  # an id that must carry more than a name
     app_id = qualify(app_id, options) if callable(qualify) else app_id
@@ -80,6 +83,21 @@ def build(
         inherit_env=runner._inherit_env,
     )
     return info
+
+
+def _refuse_masks(app: AppDef) -> None:
+    """Refuse an app that was taken from a description, where secret-looking values are masked.
+
+    Raises:
+        SpecError: for a variable that would be set to the mask.
+    """
+    for index, role in enumerate(app.roles):
+        for name, value in role.env.items():
+            if value == MASK and looks_secret(name):
+                raise SpecError(
+                    f"roles[{index}].env[{name!r}]={MASK}: is what is shown in place of a secret: "
+                    "give the value, or take the variable out and name its source in secrets"
+                )
 
 
 def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:

@@ -20,7 +20,7 @@ own, and weaker. The keys are those of `KEYS`::
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,13 +88,21 @@ class Settings:
             key = f"tracker.{name}.config"
             if key not in shown or shown[key].value != config:
                 shown[key] = Setting(key, config, f"environment {_ENV_TRACKERS}")
-        for name, value in self._environ.items():
-            if name.startswith(_ENV_CFG):
-                shown[name] = Setting(name, value, "environment")
+        variables = {name: value for name, value in self._environ.items() if name.startswith(_ENV_CFG)}
+        for key in list(shown):
+            variable = _ENV_CFG + _variable(key.removeprefix("schedulers."))
+            if key.startswith("schedulers.") and variable in variables:
+                shown[key] = Setting(key, variables.pop(variable), f"environment {variable}")
+        shown |= {name: Setting(name, value, "environment") for name, value in variables.items()}
         return [shown[key] for key in sorted(shown)]
 
-    def cfg(self, scheduler: str, opts: runopts) -> dict[str, CfgVal]:
+    def cfg(self, scheduler: str, opts: runopts, others: Collection[str] = ()) -> dict[str, CfgVal]:
         """Return the options set for a scheduler, by files and by ``TRANSLOAD_CFG_<SCHEDULER>_<OPTION>``.
+
+        Args:
+            scheduler: its name.
+            opts: its options.
+            others: names of other schedulers: variables of ``local_cwd`` begin as those of ``local`` do.
 
         Raises:
             ConfigError: for an option that the scheduler does not have, saying where it was set.
@@ -108,14 +116,23 @@ class Settings:
                     options = [option for option, _ in opts]
                     raise ConfigError(f"{setting.source}: {key}: unknown option: {nearest(name, options)}")
                 cfg[name] = setting.value
-        for name, _ in opts:
-            variable = f"{_ENV_CFG}{_variable(scheduler)}_{_variable(name)}"
-            if variable in self._environ:
-                try:
-                    cfg[name] = opts.parse(name, self._environ[variable])
-                except ConfigError as exc:
-                    raise ConfigError(f"environment variable {variable}: {exc}") from exc
+        known = {_prefix(scheduler) + _variable(name): name for name, _ in opts}
+        for variable in self._variables_of(scheduler, others):
+            if variable not in known:
+                word = variable.removeprefix(_prefix(scheduler)).lower()
+                hint = nearest(word, list(known.values()))
+                raise ConfigError(f"environment variable {variable}: unknown option of {scheduler!r}: {hint}")
+            try:
+                cfg[known[variable]] = opts.parse(known[variable], self._environ[variable])
+            except ConfigError as exc:
+                raise ConfigError(f"environment variable {variable}: {exc}") from exc
         return cfg
+
+    def _variables_of(self, scheduler: str, others: Collection[str]) -> list[str]:
+        """Return the variables that set options of a scheduler, and of no other whose name is longer."""
+        own = _prefix(scheduler)
+        longer = tuple(_prefix(other) for other in others if len(_prefix(other)) > len(own))
+        return [name for name in self._environ if name.startswith(own) and not (longer and name.startswith(longer))]
 
     def component_defaults(self, component: str) -> dict[str, Any]:
         """Return the argument defaults set for a component."""
@@ -229,6 +246,10 @@ def _flatten(path: str, table: Any) -> list[Setting]:
             if key == "tracker" and not entries:
                 found.append(Setting(f"{key}.{name}.config", None, path))
     return found
+
+
+def _prefix(scheduler: str) -> str:
+    return f"{_ENV_CFG}{_variable(scheduler)}_"
 
 
 def _variable(name: str) -> str:

@@ -113,8 +113,8 @@ class Role:
         check_dict(self.secrets, f"{path}.secrets")
         for name, value in self.env.items():
             _check_env_name(name, f"{path}.env")
-            if not isinstance(value, str) and looks_secret(name):
-                refuse(f"{path}.env[{name!r}]", "…", "must be a str (its value is not shown)")
+            if looks_secret(name) and (not isinstance(value, str) or "\x00" in value):
+                refuse(f"{path}.env[{name!r}]", "…", "must be a str without NUL (its value is not shown)")
             check_str(value, f"{path}.env[{name!r}]")
         for name, source in self.secrets.items():
             _check_env_name(name, f"{path}.secrets")

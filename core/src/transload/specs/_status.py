@@ -200,6 +200,7 @@ class AppStatus:
         values = status_to_dict(self)
         values.pop("schema")
         values["state"] = repr(self.state)
+        values["structured_error_msg"] = _error_value(self.structured_error_msg)
         return "\n".join(["AppStatus:", *_yaml(_without_unset(values), 1), ""])
 
 
@@ -247,13 +248,26 @@ def _without_unset(value: Any) -> Any:
     return value
 
 
+def _error_value(text: str) -> Any:
+    """Return what a structured error says, or the text itself if it is not the JSON that it should be."""
+    import json
+
+    try:
+        value = json.loads(text) if text != NONE else text
+    except ValueError:
+        return text
+    return value if isinstance(value, dict) else text
+
+
 def _yaml(values: dict[str, Any], depth: int) -> list[str]:
     """Return a nested dict as YAML lines: keys sorted, lists of dicts as blocks."""
     pad = "  " * depth
     lines = []
     for key in sorted(values):
         value = values[key]
-        if isinstance(value, list) and value:
+        if isinstance(value, dict) and value:
+            lines += [f"{pad}{key}:", *_yaml(value, depth + 1)]
+        elif isinstance(value, list) and value and all(isinstance(item, dict) and item for item in value):
             lines.append(f"{pad}{key}:")
             for item in value:
                 block = _yaml(item, depth + 1)

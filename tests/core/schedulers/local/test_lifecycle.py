@@ -333,6 +333,12 @@ def test_newer_state_is_refused(local) -> None:
     with pytest.raises(SchedulerUnavailable, match="newer version"):
         local.scheduler.describe(app_id)
     assert [row.state for row in local.scheduler.list()] == [AppState.UNKNOWN]
+    other = local.run(local.sh("exit 0"))
+    local.wait(other)
+    many = local.scheduler.describe_many([app_id, other, "nobody"])
+    assert many[app_id].status.state is AppState.UNKNOWN and "newer version" in many[app_id].status.msg
+    assert (many[other].status.state, many["nobody"]) == (AppState.SUCCEEDED, None)
+    assert local.scheduler.prune(older_than=0.0) == [other]
     path.write_text(json.dumps(state))
 
 

@@ -24,7 +24,7 @@ from transload.schedulers.local.store import Store, safe_id, size_of
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
 from transload.schedulers.log_lines import line_search
-from transload.specs import AppDef, CfgVal, SpecError, runopts
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runopts
 
 _STREAMS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
 _DELETE_S: Final = 60.0
@@ -184,8 +184,14 @@ class LocalScheduler:
         return self._store.describe(app_id)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many apps."""
-        return {app_id: self._store.describe(app_id) for app_id in app_ids}
+        """Return `describe` of many apps; one that cannot be read is UNKNOWN, and hides no other."""
+        return {app_id: self._describe_or_unknown(app_id) for app_id in app_ids}
+
+    def _describe_or_unknown(self, app_id: str) -> AppDescription | None:
+        try:
+            return self._store.describe(app_id)
+        except SchedulerUnavailable as exc:
+            return AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
@@ -201,7 +207,7 @@ class LocalScheduler:
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's apps, of all sessions, newest first."""
-        return self._store.list()
+        return self._store.list(self.name)
 
     def cancel(self, app_id: str) -> None:
         """Ask for the end of an app; returns at once. Nothing happens if it has ended or does not exist."""
@@ -266,11 +272,10 @@ class LocalScheduler:
         moment = time.time() if now is None else now
         ended = []
         for app_id in self._store.ids():
-            if self._store.has_ended(app_id):
-                try:
+            # what a newer version wrote is left to it; what is gone meanwhile is gone
+            with contextlib.suppress(SchedulerUnavailable, FileNotFoundError):
+                if self._store.has_ended(app_id):
                     ended.append((os.stat(f"{self._store.folder(app_id)}/state.json").st_mtime, app_id))
-                except FileNotFoundError:
-                    continue
         ended.sort()
         removed = []
         sizes = {app_id: size_of(self._store.folder(app_id)) for _, app_id in ended} if max_size is not None else {}

@@ -14,7 +14,7 @@ from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import AppDescription, ListAppResponse
 from transload.schedulers.local.states import to_state, to_status
 from transload.schedulers.local.supervisor import finalise, layout
-from transload.specs import AppDef, AppState, CfgVal
+from transload.specs import AppDef, AppState, CfgVal, make_app_handle
 
 _SAFE_ID = re.compile(r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z")
 _PROBE_S: Final = 0.5
@@ -183,8 +183,8 @@ class Store:
             raise _unreadable(f"{self.local}/apps", exc) from exc
         yield from (name for name in names if not name.startswith("."))
 
-    def list(self) -> list[ListAppResponse]:
-        """Return all apps, newest first."""
+    def list(self, scheduler: str) -> list[ListAppResponse]:
+        """Return all apps, newest first, each with the handle that it was submitted under."""
         rows = []
         for app_id in self.ids():
             try:
@@ -193,9 +193,9 @@ class Store:
                 rows.append(ListAppResponse(app_id, AppState.UNKNOWN))
                 continue
             if state is not None and record is not None:
-                name = str((record.get("app") or {}).get("name", ""))
-                row = ListAppResponse(app_id, to_state(state.get("state")), name=name, created=record.get("created"))
-                rows.append(row)
+                name, session = str((record.get("app") or {}).get("name", "")), record.get("session")
+                handle = make_app_handle(scheduler, session, app_id) if session else ""
+                rows.append(ListAppResponse(app_id, to_state(state.get("state")), handle, name, record.get("created")))
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def is_gone(self, app_id: str) -> bool:

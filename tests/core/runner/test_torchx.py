@@ -1,0 +1,64 @@
+"""The runner against that of TorchX 0.7.0, where that is installed: methods, parameters, defaults."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import pytest
+
+from transload import runner
+
+METHODS = ["__init__", "__enter__", "__exit__", "close", "run", "run_component", "dryrun", "dryrun_component"]
+METHODS += ["schedule", "name", "status", "wait", "cancel", "stop", "describe", "list", "log_lines"]
+METHODS += ["scheduler_backends", "scheduler_run_opts"]
+IGNORED = {"wait_interval"}  # accepted, and of no effect: its default says so
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    """TorchX's runner of 0.7.0, or these tests are not run."""
+    try:
+        if version("torchx") != "0.7.0":
+            pytest.skip("not run: torchx: another version than 0.7.0 is installed")
+    except PackageNotFoundError:
+        pytest.skip("not run: torchx: not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return __import__("torchx.runner", fromlist=["Runner"])
+
+
+def _compare(mine: Any, other: Any) -> None:
+    """Each parameter of theirs is here, in its place and with its default; those of ours come after, and need none."""
+    ours, there = (list(inspect.signature(thing).parameters.values()) for thing in (mine, other))
+    assert [item.name for item in ours[: len(there)] if item.kind is not item.VAR_POSITIONAL] == [
+        item.name for item in there if item.kind is not item.VAR_POSITIONAL
+    ]
+    for item, old in zip(ours, there, strict=False):
+        assert item.kind is old.kind, item
+        if old.default is not old.empty and old.name not in IGNORED:
+            assert item.default == old.default, item
+    for item in ours[len(there) :]:
+        assert item.default is not item.empty, item
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods(theirs: Any, name: str) -> None:
+    """Every public method is here and takes what theirs takes."""
+    if name == "__exit__":
+        assert callable(runner.Runner.__exit__)
+        return
+    _compare(getattr(runner.Runner, name), getattr(theirs.Runner, name))
+
+
+def test_no_method_is_left_out(theirs: Any) -> None:
+    """The list above is theirs."""
+    public = {name for name, thing in vars(theirs.Runner).items() if callable(thing) and not name.startswith("_")}
+    assert public <= set(METHODS)
+
+
+def test_get_runner(theirs: Any) -> None:
+    """The function that everybody calls first."""
+    _compare(runner.get_runner, theirs.get_runner)
