@@ -49,6 +49,7 @@ def lines(started: Any, invoke: Any, component_file: str, tmp_path: Path) -> dic
         "results --value": ["results", handle, "--value", "acc"],
         "components show": ["components", "show", "utils.echo"],
         "components check": ["components", "check", component_file],
+        "completion": ["completion", "bash"],
     }
     found |= {name: [name, handle] for name in ("status", "describe", "results")}
     found |= {name: [name] for name in ("list", "components", "schedulers", "adapters", "plugins", "config", "doctor")}

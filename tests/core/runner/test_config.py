@@ -75,6 +75,13 @@ def test_a_variable_that_names_no_option_is_refused(tmp_path: Path) -> None:
     assert load_settings(str(tmp_path), env).cfg("slurm_old", _opts(), ["slurm", "slurm_old"]) == {"nodes": 4}
 
 
+def test_the_options_of_the_runner_are_no_mistake_of_a_scheduler(tmp_path: Path) -> None:
+    """A scheduler that asks for its own options alone is not told of those that the runner takes for every one."""
+    (tmp_path / "transload.toml").write_text('[schedulers.slurm]\ntracker_base = "/runs"\nnodes = 2\n')
+    env = {**ENV, "TRANSLOAD_CFG_SLURM_TRACKER_BASE": "/other"}
+    assert load_settings(str(tmp_path), env).cfg("slurm", _opts()) == {"nodes": 2}
+
+
 def test_what_is_shown_is_what_is_in_force(tmp_path: Path) -> None:
     """An option that a file and a variable set is shown once, as the variable has it."""
     (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartition = "main"\nnodes = 2\n')

@@ -46,6 +46,7 @@ DEFAULT_SCHEDULER: Final = "local"
 _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKSPACE"}
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
+_RUNNERS_OWN: Final = frozenset({"tracker_base"})  # taken for every scheduler, and no option of any
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,16 @@ class Settings:
         for key, setting in self._values.items():
             if key.startswith(prefix):
                 name = key.removeprefix(prefix)
+                if opts.get(name) is None and name in _RUNNERS_OWN:
+                    continue
                 if opts.get(name) is None:
                     options = [option for option, _ in opts]
                     raise ConfigError(f"{setting.source}: {key}: unknown option: {nearest(name, options)}")
                 cfg[name] = setting.value
         known = {_prefix(scheduler) + _variable(name): name for name, _ in opts}
         for variable in self._variables_of(scheduler, others):
+            if variable not in known and variable.removeprefix(_prefix(scheduler)) in map(_variable, _RUNNERS_OWN):
+                continue
             if variable not in known:
                 word = variable.removeprefix(_prefix(scheduler)).lower()
                 hint = nearest(word, list(known.values()))
