@@ -86,6 +86,8 @@ def test_run(invoke: Any, component_file: str, args: list[str], words: list[str]
         (_app(resource={"cpu": -2, "gpu": 0, "memMB": 1}), ["roles[0].resource.cpu", "-2"]),
         (_app(resource={"cpu": 1, "gpu": 0, "memMB": 1e400}), ["roles[0].resource.memMB"]),
         (_app(comand="x"), ["comand"]),
+        (_app(metadata=json.loads("[" * 500 + "]" * 500)), ["roles[0].metadata", "dict"]),
+        (_app(metadata={"x": json.loads("[" * 500 + "]" * 500)}), ["roles[0].metadata['x'][0]", "100 deep"]),
         (json.dumps({"schema": 99, "name": "a", "roles": [ROLE]}), ["schema", "newer"]),
         (json.dumps({"schema": 1, "name": "a", "roles": [ROLE, ROLE]}), ["roles[1].name", "taken"]),
         (json.dumps({"schema": 1, "name": "a", "roles": []}), ["roles"]),

@@ -37,6 +37,13 @@ def role(**values: Any) -> Role:
     return Role(**{"name": "r", "image": "i", **values})
 
 
+def _endless() -> list[object]:
+    """Return a list that holds itself."""
+    found: list[object] = []
+    found.append(found)
+    return found
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [
@@ -75,6 +82,7 @@ def role(**values: Any) -> Role:
         ({"metadata": {"a": object()}}, "Role.metadata['a']="),
         ({"metadata": {"a": {1: 2}}}, "Role.metadata['a'] key=1"),
         ({"metadata": {"a": [{1, 2}]}}, "Role.metadata['a'][0]="),
+        ({"metadata": {"a": _endless()}}, "more than 100 deep"),
         ({"mounts": ["type=bind"]}, "Role.mounts[0]='type=bind': must be a BindMount"),
         ({"workspace": "."}, "Role.workspace='.': must be a Workspace or None"),
         ({"secrets": {"A": "hunter2"}}, "Role.secrets['A']='…': must be a reference"),

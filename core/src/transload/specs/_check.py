@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from transload.errors import SpecError
 
 ROLE_NAME = re.compile(r"\w[\w.-]{0,127}\Z")
+_DEEPEST = 100
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -99,16 +100,18 @@ def check_role_name(value: object, path: str) -> None:
         refuse(path, value, "must be 1 to 128 letters, digits, '_', '.' or '-', starting with a letter, a digit or '_'")
 
 
-def check_json(value: object, path: str) -> None:
-    """Refuse a value that JSON cannot hold, naming the path inside it."""
+def check_json(value: object, path: str, depth: int = 0) -> None:
+    """Refuse a value that JSON cannot hold, naming the path inside it; a list that holds itself among them."""
     if value is None or isinstance(value, (str, int, float, bool)):
         return
+    if depth > _DEEPEST:
+        raise SpecError(f"{path[:40]}…: is nested more than {_DEEPEST} deep")
     if isinstance(value, dict):
         check_dict(value, path)
         for key, item in value.items():
-            check_json(item, f"{path}[{key!r}]")
+            check_json(item, f"{path}[{key!r}]", depth + 1)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            check_json(item, f"{path}[{index}]")
+            check_json(item, f"{path}[{index}]", depth + 1)
     else:
         refuse(path, value, "must be a JSON value (None, bool, int, float, str, list, dict)")
