@@ -15,6 +15,7 @@ import pytest
 from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner, get_runner
+from transload.runtime.tracking import TrackingError
 from transload.specs import AppDef, AppState, Resource, Role, UnknownSchedulerException, macros, parse_app_handle
 
 pytestmark = pytest.mark.usefixtures("plain_folder")
@@ -335,6 +336,30 @@ def test_trackers_of_the_settings_reach_the_job_and_the_results(runner: Runner, 
     assert results.metadata == {"lr": 0.1}
     assert results.artifacts["model"]["path"] == "/m"
     assert "tracker fsspec" in results.looked_in
+
+
+def test_results_that_cannot_be_read_are_one_clear_error(runner: Runner, tmp_path: Path) -> None:
+    """Whatever a storage or a tracker raises names the place, once, without a password."""
+    (tmp_path / "file").write_text("x")
+    handle = runner.run(sh("true"), tracker_base=str(tmp_path / "file"))
+    runner.wait(handle, timeout=60)
+    with pytest.raises(TrackingError, match=f"tracker base {tmp_path}/file: cannot be read: NotADirectoryError"):
+        runner.results(handle)
+    (tmp_path / "flaky.py").write_text(
+        "from transload.tracker import FsspecTracker\n"
+        "class Flaky(FsspecTracker):\n"
+        "    def metadata(self, run_id): raise RuntimeError('https://me:hunter2@host is down')\n"
+        "def create(config): return Flaky(None, config)\n"
+    )
+    Path("transload.toml").write_text(f'[tracker."flaky:create"]\nconfig = "{tmp_path}/runs"\n')
+    with pytest.MonkeyPatch.context() as patch, get_runner("test") as other:
+        patch.syspath_prepend(tmp_path)
+        patch.delitem(sys.modules, "flaky", raising=False)
+        handle = other.run(sh("true"))
+        other.wait(handle, timeout=60)
+        with pytest.raises(TrackingError, match="tracker 'flaky:create': cannot be read: RuntimeError.*down") as bad:
+            other.results(handle)
+    assert "hunter2" not in str(bad.value)
 
 
 def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:

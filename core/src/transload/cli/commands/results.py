@@ -18,6 +18,8 @@ def command(handle: str, name: str | None, key: str | None, as_json: bool) -> No
     from transload.cli._report import value_text
     from transload.cli._session import description_of, find_target, open_runner
 
+    if key is not None and name is None:
+        raise click.UsageError("--key goes with --value NAME", click.get_current_context())
     with open_runner() as runner:
         target = find_target(runner, handle)
         description_of(runner, target.handle)
