@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from transload.pipelines import (
     StateUnknown,
     execution_from_state,
     host_runner,
+    qualified_app_id,
 )
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Role
@@ -431,6 +433,51 @@ def test_upstream_results_are_launch_parameters(control: ScriptedControl, runner
     role = AppDef.from_json(record["app"]).roles[0]
     assert role.num_replicas == 3
     assert role.args == [record["tracker_base"]]
+
+
+@pytest.mark.parametrize("as_typed", [False, True])
+def test_results_are_read_where_the_argument_says(
+    control: ScriptedControl, runner: Runner, tmp_path: Path, as_typed: bool
+) -> None:
+    """A ``tracker_base`` among the component's own arguments is where the app reports, and where one looks."""
+    mine = str(tmp_path / "mine")
+    args: Any = ["--x", "3", "--tracker_base", mine] if as_typed else {"x": 3, "tracker_base": mine}
+    results = execution(runner, launch=Launch(component=train, args=args, scheduler="scripted")).run()
+    assert results.looked_in == [mine]
+    assert results.value("x") == 3
+
+
+def test_settings_of_the_scheduler_count(
+    control: ScriptedControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tracker base that is set for the scheduler reaches the component, as it reaches the job."""
+    monkeypatch.setenv("TRANSLOAD_CFG_SCRIPTED_TRACKER_BASE", f"{tmp_path}/of/${{app_id}}")
+    with Runner("host") as runner:
+        execution(runner, launch=Launch(component=train, args={"x": 3}, scheduler="scripted")).run()
+    (app_id,) = control.started()
+    record = control.folder.record(app_id)
+    assert record is not None
+    assert record["tracker_base"] == f"{tmp_path}/of/{app_id}"
+    assert AppDef.from_json(record["app"]).roles[0].args == [record["tracker_base"]]
+
+
+def test_an_id_is_completed_by_the_options_in_force(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an id carries more than a name, an option of the settings counts like one that the host gives."""
+    scheduler = runner.scheduler("scripted")
+
+    def qualified(app_id: str, cfg: Any) -> str:
+        return app_id if ":" in app_id else f"{cfg.get('api_key') or 'default'}:{app_id}"
+
+    monkeypatch.setattr(scheduler, "qualified_id", qualified, raising=False)
+    monkeypatch.setenv("TRANSLOAD_CFG_SCRIPTED_API_KEY", "prod")
+    assert qualified_app_id(runner, "scripted", "a", {}) == "prod:a"
+    assert qualified_app_id(runner, "scripted", "a", {"api_key": "dev"}) == "dev:a"
+    one = execution(runner, {})
+    one.run()
+    assert one.handle is not None
+    assert control.started() == [f"prod:{WHO.app_id(0)}"]
 
 
 def test_retry_product_is_logged_once(control: ScriptedControl, runner: Runner) -> None:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, TransloadError
 from transload.pipelines._attach import Action, AttachRecord
 from transload.pipelines._errors import AppLost, Detached, StateUnknown
+from transload.pipelines._identity import qualified_app_id
 from transload.pipelines._patience import Patience
 from transload.runner._ids import unique_app_id
-from transload.specs import AppState, AppStatus, is_terminal, macros, make_app_handle, parse_app_handle
+from transload.runner._inject import tracker_base_of
+from transload.specs import AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
     from transload.pipelines._identity import Identity
@@ -207,7 +209,7 @@ class Attacher:
         if self._killed():
             raise Detached(None)
         app_id = unique_app_id(self._launch.name) if attempt is None else self._app_id(attempt)
-        info = self._dryrun(app_id, self._build(app_id))
+        info = self._dryrun(app_id)
         if attempt is not None:
             self._put(attempt, app_id, None)
         self.intended, self.submitting = self._handle(app_id), True
@@ -253,40 +255,24 @@ class Attacher:
     # -- parts
 
     def _app_id(self, attempt: int) -> str:
-        app_id = self._identity.app_id(attempt)
-        # a scheduler whose ids carry more than a name (a namespace, a cluster) completes it
-        qualify = getattr(self._runner.scheduler(self._scheduler_name), "qualified_id", None)
-        return str(qualify(app_id, self._launch.cfg)) if callable(qualify) else app_id
+        return qualified_app_id(self._runner, self._scheduler_name, self._identity.app_id(attempt), self._launch.cfg)
 
     def _handle(self, app_id: str) -> str:
         return make_app_handle(self._scheduler_name, self._runner.name(), app_id)
 
-    def _build(self, app_id: str) -> AppDef:
-        known = dict(self._known)
-        if self._launch.declares("tracker_base"):
-            base = self._tracker_base(app_id)
-            if base is not None:
-                known.setdefault("tracker_base", base)
-        defaults = None
-        if isinstance(self._launch.component, str):
-            defaults = self._runner.settings.component_defaults(self._launch.component)
-        app = self._launch.build(known, defaults)
-        note = self._options.rule.note(app, self._host_retries)
-        if note:
-            self._log(note)
-        return self._options.rule.to_submit(app)
-
-    def _tracker_base(self, app_id: str) -> str | None:
-        given = self._launch.tracker_base or self._launch.cfg.get("tracker_base")
-        given = given or self._runner.settings.get("tracker_base")
-        if given:
-            return str(given).replace(macros.app_id, app_id)
-        backend = self._runner.scheduler(self._scheduler_name)
-        options = {key: value for key, value in self._launch.cfg.items() if key != "tracker_base"}
-        return backend.results_folder(app_id, backend.run_opts().resolve(options))
-
-    def _dryrun(self, app_id: str, app: AppDef) -> AppDryRunInfo[Any]:
-        launch = self._launch
+    def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
+        """Build the app and return its request."""
+        launch, base = self._launch, self._launch.tracker_base
+        known, defaults = dict(self._known), None
+        if isinstance(launch.component, str):
+            defaults = self._runner.settings.component_defaults(launch.component)
+        if launch.declares("tracker_base"):
+            own = self._tracker_base(app_id)
+            if own is not None:
+                known.setdefault("tracker_base", own)
+            # an argument of the user's own says where the app reports, so that is where its results are looked for
+            base = launch.argument("tracker_base", {"tracker_base": "", **(defaults or {}), **known}) or base
+        app = self._app(known, defaults)
         return self._runner.dryrun(
             app,
             self._scheduler_name,
@@ -294,20 +280,31 @@ class Attacher:
             launch.workspace,
             launch.parent_run_id,
             app_id=app_id,
-            tracker_base=launch.tracker_base,
+            tracker_base=None if base is None else str(base),
         )
+
+    def _app(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
+        app = self._launch.build(known, defaults)
+        note = self._options.rule.note(app, self._host_retries)
+        if note:
+            self._log(note)
+        return self._options.rule.to_submit(app)
+
+    def _tracker_base(self, app_id: str) -> str | None:
+        backend = self._runner.scheduler(self._scheduler_name)
+        options, configured = self._runner._options(self._scheduler_name, backend, self._launch.cfg)
+        return tracker_base_of(backend, app_id, options, self._launch.tracker_base or configured)
 
     def dry_run(self) -> AppDryRunInfo[Any]:
         """Return the request of the first attempt; nothing is submitted or stored."""
-        app_id = self._app_id(0)
-        return self._dryrun(app_id, self._build(app_id))
+        return self._dryrun(self._app_id(0))
 
     def _compare(self, app_id: str) -> None:
         """Log that what runs is not what would be submitted now. Never more than a remark."""
         try:
             description = self._runner.scheduler(self._scheduler_name).describe(app_id)
             known = None if description is None else description.digest
-            if known and known != self._dryrun(app_id, self._build(app_id))._submission.digest:
+            if known and known != self._dryrun(app_id)._submission.digest:
                 self._log(f"{self._handle(app_id)} was submitted with another definition than the present one")
         except TransloadError:
             return
