@@ -338,6 +338,35 @@ def test_trackers_of_the_settings_reach_the_job_and_the_results(runner: Runner, 
     assert "tracker fsspec" in results.looked_in
 
 
+def test_a_relative_tracker_base_is_one_place_for_all(runner: Runner, tmp_path: Path) -> None:
+    """The job, in its image's folder, and a reader elsewhere find the place that the submitter meant."""
+    (tmp_path / "image").mkdir()
+    report = 'mkdir -p "$TRANSLOAD_TRACKER_BASE" && cp "$0" "$TRANSLOAD_TRACKER_BASE/k.json"'
+    (tmp_path / "k").write_text('{"schema": 1, "key": "k", "results": {"x": 1}}')
+    app = sh(report)
+    app.roles[0].image = str(tmp_path / "image")
+    app.roles[0].args.append(str(tmp_path / "k"))
+    here = os.getcwd()
+    handle = runner.run(app, tracker_base="results/${app_id}")
+    assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        results = runner.results(handle)
+    assert results.value("x") == 1
+    assert results.looked_in == [f"{here}/results/{parse_app_handle(handle).app_id}"]
+
+
+@pytest.mark.parametrize("base", ["s4://me:hunter2@bucket/x", "simplecash::s3://bucket/x"])
+def test_a_tracker_base_that_no_storage_knows_is_refused_at_submit(runner: Runner, base: str) -> None:
+    """A misspelt protocol is an error where the app is submitted, with the nearest one that there is."""
+    with pytest.raises(
+        ConfigError, match=r"tracker_base=.*protocol '(s4|simplecash)': (did you mean|must be one of)"
+    ) as bad:
+        runner.run(sh("true"), tracker_base=base)
+    assert "hunter2" not in str(bad.value)
+    assert runner.list() == []
+
+
 def test_results_that_cannot_be_read_are_one_clear_error(runner: Runner, tmp_path: Path) -> None:
     """Whatever a storage or a tracker raises names the place, once, without a password."""
     (tmp_path / "file").write_text("x")
