@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from transload.pipelines import (
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Role
 from transload.testing.scripted import ScriptedControl, scripted_app
+from transload.testing.scripted.scheduler import ScriptedScheduler, create_scheduler
 
 WHO = Identity("host", "here", ("flow", "step"))
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
@@ -396,6 +398,73 @@ def test_hosts_without_a_store(control: ScriptedControl, runner: Runner) -> None
     assert execution(runner, HELD, answer_lost=True).start().attempt == 1
     assert execution(runner, HELD).start().attempt == 1
     assert len(control.started()) == 2
+
+
+@pytest.fixture
+def second(control: ScriptedControl, tmp_path: Path) -> ScriptedControl:
+    """Another scheduler, to which somebody points a host that has an app on the first one."""
+    return ScriptedControl(tmp_path / "second")
+
+
+@pytest.fixture
+def both(control: ScriptedControl, second: ScriptedControl) -> Iterator[Runner]:
+    """A runner with both schedulers."""
+
+    def other(session: str, **params: Any) -> ScriptedScheduler:
+        return ScriptedScheduler(session, str(second.folder.root))
+
+    with Runner("host", {"scripted": create_scheduler, "second": other}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("handle_stored", [True, False])
+def test_an_app_is_looked_for_where_it_was_submitted(
+    control: ScriptedControl, second: ScriptedControl, both: Runner, handle_stored: bool
+) -> None:
+    """A host whose scheduler was changed between two runs attaches to the app on the old one, and starts no second."""
+    store = MemoryStore()
+    execution(both, HELD, store=store).start()
+    if not handle_stored:  # killed between the submit and the store
+        store.put({**(store.get() or {}), "handle": None})
+    elsewhere = Launch(app=scripted_app("a", HELD), scheduler="second")
+    said: list[str] = []
+    again = execution(both, launch=elsewhere, store=store, log=said.append)
+    assert again.start().action is Action.ATTACH
+    assert again.handle == f"scripted://host/{WHO.app_id(0)}"
+    assert any("another place" in line for line in said)
+    control.open("go")
+    assert again.collect(again.follow()).value("x") == 1
+    assert (len(control.started()), second.started()) == (1, [])
+    assert execution(both, launch=elsewhere, store=store).start().action is Action.COLLECT
+
+
+@pytest.mark.parametrize("script", [{"steps": ["FAILED"]}, {"submit_error": "permanent"}])
+def test_the_next_attempt_goes_where_the_host_says_now(
+    control: ScriptedControl, second: ScriptedControl, both: Runner, script: dict[str, Any]
+) -> None:
+    """What failed on the old scheduler, or never came to be there, is answered on the new one."""
+    store = MemoryStore()
+    with pytest.raises((AppFailed, SubmitError)):
+        execution(both, script, store=store).run()
+    elsewhere = Launch(app=scripted_app("a", {}), scheduler="second")
+    assert execution(both, launch=elsewhere, store=store).run().state is AppState.SUCCEEDED
+    assert len(second.started()) == 1
+    assert store.record is not None
+    assert store.record["handle"] == f"second://host/{second.started()[0]}"
+
+
+def test_a_loss_on_the_old_scheduler_is_reported_once(
+    control: ScriptedControl, second: ScriptedControl, both: Runner
+) -> None:
+    """A stored app that is gone is lost wherever it was; the retry starts the next attempt where the host says now."""
+    store = MemoryStore()
+    execution(both, HELD, store=store).start()
+    control.vanish(WHO.app_id(0))
+    elsewhere = Launch(app=scripted_app("a", {}), scheduler="second")
+    with pytest.raises(AppLost, match="scripted://"):
+        execution(both, launch=elsewhere, store=store).run()
+    assert execution(both, launch=elsewhere, store=store).run().state is AppState.SUCCEEDED
+    assert second.started() == [WHO.app_id(1)]
 
 
 def test_a_changed_definition_is_attached_to_and_said(control: ScriptedControl, runner: Runner) -> None:

@@ -97,6 +97,7 @@ class Attacher:
         self._host_retries = host_retries
         self._killed = killed
         self._scheduler_name = launch.scheduler or runner.settings.scheduler
+        self._stored: AttachRecord | None = None
         self.submitting = False
         self.intended: str | None = None
 
@@ -121,6 +122,7 @@ class Attacher:
             record = None
         start = 0 if record is None else record.attempt + (1 if record.lost else 0)
         has_handle = record is not None and record.handle is not None and not record.lost
+        self._stored = record
         gone: int | None = None
         for attempt in count(start):
             action, status = yield from self._decide(attempt, has_handle and attempt == start)
@@ -140,22 +142,23 @@ class Attacher:
 
     def _decide(self, attempt: int, has_handle: bool) -> Generator[Pause, None, tuple[Action, AppStatus | None]]:
         """Return what to do about an attempt, once that can be said."""
-        app_id = self._app_id(attempt)
+        scheduler, app_id = self._place(attempt)
+        handle = self._handle(attempt)
         patience = Patience(self._options.patience)
         pause = FIRST_PAUSE
         while True:
             if self._killed():
-                self.intended = self._handle(app_id)
+                self.intended = handle
                 self._undo()
                 raise Detached(None)
-            status, existed = self._probe(app_id)
+            status, existed = self._probe(app_id, scheduler)
             action = self._options.attach.decide(status, existed=existed, handle_stored=has_handle)
             if patience.observe(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING):
                 message = status.msg if status is not None else ""
-                raise StateUnknown(self._handle(app_id), patience.elapsed or 0.0, message)
+                raise StateUnknown(handle, patience.elapsed or 0.0, message)
             if action is Action.WAIT_END:
-                self._log(f"{self._handle(app_id)} is being cancelled: waiting for its end")
-                yield Pause(0.0, self._handle(app_id))
+                self._log(f"{handle} is being cancelled: waiting for its end")
+                yield Pause(0.0, handle)
             elif action is Action.WAIT_KNOWN:
                 yield Pause(min(pause, patience.left or pause))
                 pause = min(pause * 1.5, LONGEST_PAUSE)
@@ -183,9 +186,9 @@ class Attacher:
             if self._killed():
                 raise Detached(None)
 
-    def _probe(self, app_id: str, scheduler: str | None = None) -> tuple[AppStatus | None, bool]:
+    def _probe(self, app_id: str, scheduler: str) -> tuple[AppStatus | None, bool]:
         """Return the status of an app, and whether an absent one existed; UNKNOWN if that cannot be said."""
-        backend = self._runner.scheduler(scheduler or self._scheduler_name)
+        backend = self._runner.scheduler(scheduler)
         try:
             description = backend.describe(app_id)
             if description is not None:
@@ -197,27 +200,31 @@ class Attacher:
     # -- what comes of it
 
     def _found(self, attempt: int, action: Action, status: AppStatus | None) -> Attached:
-        app_id = self._app_id(attempt)
-        handle = self.intended = self._handle(app_id)
+        handle = self.intended = self._handle(attempt)
+        scheduler, app_id = self._place(attempt)
         if action is Action.ATTACH:
             self._log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
-            self._compare(app_id)
-        self._put(attempt, app_id, handle)
+            if (scheduler, app_id) == (self._scheduler_name, self._app_id(attempt)):
+                self._compare(handle, app_id)
+            else:
+                self._log(f"{handle} was submitted to another place than the present settings name")
+        self._put(attempt, handle)
         return Attached(handle, app_id, attempt, action, status)
 
     def _submit(self, attempt: int | None) -> Attached:
         if self._killed():
             raise Detached(None)
+        self._stored = None  # what was intended once, elsewhere perhaps, never came to be
         app_id = unique_app_id(self._launch.name) if attempt is None else self._app_id(attempt)
         info = self._dryrun(app_id)
         if attempt is not None:
-            self._put(attempt, app_id, None)
-        self.intended, self.submitting = self._handle(app_id), True
+            self._put(attempt, None)
+        self.intended, self.submitting = make_app_handle(self._scheduler_name, self._runner.name(), app_id), True
         try:
             handle = self._runner.schedule(info)
         except AppExists:
             # somebody submitted it between the question and the submit
-            handle = self._handle(app_id)
+            handle = self.intended
             self._log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
         except BaseException as exc:
             if not isinstance(exc, Exception):
@@ -226,7 +233,7 @@ class Attacher:
         finally:
             self.submitting = False
         if attempt is not None:
-            self._put(attempt, app_id, handle)
+            self._put(attempt, handle)
         if self._killed():
             self._undo()
         return Attached(handle, app_id, attempt, Action.SUBMIT)
@@ -242,23 +249,31 @@ class Attacher:
                 self._log(f"{self.intended} could not be cancelled: {exc}")
 
     def _lost(self, attempt: int) -> NoReturn:
-        app_id = self._app_id(attempt)
-        self._put(attempt, app_id, self._handle(app_id), lost=True)
-        raise AppLost(self._handle(app_id))
+        handle = self._handle(attempt)
+        self._put(attempt, handle, lost=True)
+        raise AppLost(handle)
 
     def mark_lost(self, attempt: int | None) -> None:
         """Note in the store that an attempt was found lost, so that a retry answers with the next one."""
         if attempt is not None:
-            app_id = self._app_id(attempt)
-            self._put(attempt, app_id, self._handle(app_id), lost=True)
+            self._stored = self._record()
+            self._put(attempt, self._handle(attempt), lost=True)
 
     # -- parts
 
     def _app_id(self, attempt: int) -> str:
         return qualified_app_id(self._runner, self._scheduler_name, self._identity.app_id(attempt), self._launch.cfg)
 
-    def _handle(self, app_id: str) -> str:
-        return make_app_handle(self._scheduler_name, self._runner.name(), app_id)
+    def _place(self, attempt: int) -> tuple[str, str]:
+        """Return scheduler and id of an attempt: where it was stored to be, whatever the settings say by now."""
+        stored = self._stored
+        if stored is not None and (stored.generation, stored.attempt) == (self._identity.generation, attempt):
+            return stored.scheduler, stored.app_id
+        return self._scheduler_name, self._app_id(attempt)
+
+    def _handle(self, attempt: int) -> str:
+        scheduler, app_id = self._place(attempt)
+        return make_app_handle(scheduler, self._runner.name(), app_id)
 
     def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
         """Build the app and return its request."""
@@ -299,13 +314,13 @@ class Attacher:
         """Return the request of the first attempt; nothing is submitted or stored."""
         return self._dryrun(self._app_id(0))
 
-    def _compare(self, app_id: str) -> None:
+    def _compare(self, handle: str, app_id: str) -> None:
         """Log that what runs is not what would be submitted now. Never more than a remark."""
         try:
             description = self._runner.scheduler(self._scheduler_name).describe(app_id)
             known = None if description is None else description.digest
             if known and known != self._dryrun(app_id)._submission.digest:
-                self._log(f"{self._handle(app_id)} was submitted with another definition than the present one")
+                self._log(f"{handle} was submitted with another definition than the present one")
         except TransloadError:
             return
 
@@ -313,10 +328,11 @@ class Attacher:
         data = self._store.get() if self._store is not None else None
         return None if data is None else AttachRecord.from_dict(data)
 
-    def _put(self, attempt: int, app_id: str, handle: str | None, *, lost: bool = False) -> None:
+    def _put(self, attempt: int, handle: str | None, *, lost: bool = False) -> None:
         if self._store is None:
             return
+        scheduler, app_id = self._place(attempt)
         cfg = dict(self._launch.cfg)
-        record = AttachRecord(self._identity.generation, attempt, app_id, self._scheduler_name, handle, cfg, lost)
+        record = AttachRecord(self._identity.generation, attempt, app_id, scheduler, handle, cfg, lost)
         if self._store.get() != record.to_dict():
             self._store.put(record.to_dict())
