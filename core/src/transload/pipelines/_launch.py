@@ -34,7 +34,7 @@ class Launch:
         tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's own.
 
     Raises:
-        SpecError: if not exactly one of app and component is given, or arguments without a component.
+        SpecError: if not exactly one of app and component is given, arguments without a component, or one text for all.
     """
 
     app: AppDef | str | Mapping[str, Any] | Callable[[], AppDef] | None = None
@@ -51,6 +51,10 @@ class Launch:
             raise SpecError("launch: exactly one of app and component must be given")
         if self.app is not None and self.args:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
+        if isinstance(self.args, str | bytes) or not isinstance(self.args, Mapping | Sequence):
+            raise SpecError(
+                f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line"
+            )
 
     @staticmethod
     def of(source: object, **more: Any) -> Launch:
