@@ -8,7 +8,37 @@ from typing import Any
 
 import pytest
 
-from transload.plugins import get_plugins
+from transload.hookspecs import Register
+from transload.pipelines import AdapterCapabilities, StateMap
+from transload.plugins import get_plugins, hookimpl
+from transload.specs import AppState
+
+
+class Host:
+    """An adapter of a host that only has a name."""
+
+    def __init__(self, name: str, capabilities: AdapterCapabilities) -> None:
+        self.name = name
+        self.state_map = StateMap(name, {state: f"{name} {state.name.lower()}" for state in AppState})
+        self.capabilities = capabilities
+
+    def convert(self, source: Any, **host_options: Any) -> Any:
+        """Return the source."""
+        return source
+
+    def dry_run(self, source: Any, **host_options: Any) -> str:
+        """Return a text."""
+        return "dry"
+
+
+class Adapters:
+    """Registers two of them."""
+
+    @hookimpl
+    def transload_adapters(self, register: Register) -> None:
+        """Register them."""
+        register("cron", lambda: Host("cron", AdapterCapabilities(deferred=True)))
+        register("nightly", lambda: Host("nightly", AdapterCapabilities(notes={"deferred": "not at night"})))
 
 
 def test_components(invoke: Any) -> None:
@@ -92,6 +122,21 @@ def test_adapters(invoke: Any) -> None:
     assert isinstance(result.json["adapters"], list)
     assert invoke("adapters").code == 0
     assert invoke("adapters", "--states").code == 0
+
+
+def test_adapters_in_a_pipe(invoke: Any) -> None:
+    """Without a terminal there are no headers: which column is whose stands in the first row."""
+    get_plugins().register(Adapters(), "two-hosts")
+    try:
+        shown = [line.split("\t") for line in invoke("adapters").lines]
+        states = [line.split("\t") for line in invoke("adapters", "--states").lines]
+    finally:
+        get_plugins().unregister("two-hosts")
+    columns = {name: shown[0].index(name) for name in ("cron", "nightly")}
+    assert shown[0][0] == states[0][0] == "adapter"
+    rows = {row[0]: row for row in shown if len(row) > 1}
+    assert [rows["deferred"][columns[name]] for name in ("cron", "nightly")] == ["yes", "no*"]
+    assert {row[0]: row[states[0].index("nightly")] for row in states}["FAILED"] == "nightly failed"
 
 
 def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
