@@ -200,6 +200,22 @@ def test_lineage(invoke: Any, runs: str, tmp_path: Path) -> None:
     assert invoke("tracker", "--base", runs, "lineage", "train", "--svg", "/no/such/folder/x.svg").code == 2
 
 
+def test_odd_run_ids_are_shown_not_obeyed(invoke: Any, runs: str) -> None:
+    """An id, a name or a value takes one line and sends nothing to the terminal; JSON has it as it is."""
+    from transload.tracker import FsspecTracker
+
+    odd = "two\nlines\x1b[31m ü \u202e"
+    tracker = FsspecTracker(None, runs)
+    tracker.add_metadata(odd, **{"a\tb": "c\x1bd"})
+    tracker.add_artifact(odd, "m\n", "/p\x07", {"k": "v\n"})
+    shown = "two\\nlines\\x1b[31m ü \\u202e"
+    assert shown in invoke("tracker", "--base", runs, "runs").lines
+    assert odd in invoke("tracker", "--base", runs, "runs", "--json").json["runs"]
+    assert invoke("tracker", "--base", runs, "metadata", odd).lines == ["a\\tb\tc\\x1bd"]
+    assert invoke("tracker", "--base", runs, "artifacts", odd).lines == ["m\\n\t/p\\x07\tk=v\\n"]
+    assert f"run\t{shown}" in invoke("tracker", "--base", runs, "lineage", odd).lines
+
+
 def test_configured_tracker(invoke: Any, runs: str) -> None:
     """Without ``--base``, the first configured tracker is read; another by name."""
     Path("transload.toml").write_text(f"[tracker.fsspec]\nconfig = {json.dumps(runs)}\n")

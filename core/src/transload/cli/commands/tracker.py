@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -73,14 +73,14 @@ def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
 @click.pass_context
 def runs(ctx: click.Context, parent: str | None, as_json: bool) -> None:
     """List the ids of runs."""
-    from transload.cli._output import emit, emit_json
+    from transload.cli._output import emit, emit_json, visible
 
     found = _ask(ctx, lambda it: list(it.run_ids(parent_run_id=parent) if parent else it.run_ids()))
     if as_json:
         emit_json({"runs": found})
     else:
         for run_id in found:
-            emit(run_id)
+            emit(visible(run_id))
 
 
 @command.command("metadata", short_help="Show the metadata of a run.")
@@ -89,14 +89,14 @@ def runs(ctx: click.Context, parent: str | None, as_json: bool) -> None:
 @click.pass_context
 def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the metadata of a run."""
-    from transload.cli._output import emit_json, emit_table
+    from transload.cli._output import emit_json
     from transload.cli._report import value_text
 
     found = _ask(ctx, lambda tracker: dict(_known(tracker, run_id).metadata(run_id)))
     if as_json:
         emit_json({"run_id": run_id, "metadata": found})
     else:
-        emit_table(("NAME", "VALUE"), [(name, value_text(value)) for name, value in found.items()])
+        _emit_visible(("NAME", "VALUE"), [(name, value_text(value)) for name, value in found.items()])
 
 
 @command.command("artifacts", short_help="Show the artifacts of a run.")
@@ -105,14 +105,14 @@ def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
 @click.pass_context
 def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the artifacts of a run: name, path, metadata."""
-    from transload.cli._output import emit_json, emit_table
+    from transload.cli._output import emit_json
 
     found = _ask(ctx, lambda tracker: dict(_known(tracker, run_id).artifacts(run_id)))
     if as_json:
         emit_json({"run_id": run_id, "artifacts": {name: _artifact(item) for name, item in found.items()}})
     else:
         rows = [(name, item.path, _pairs(item.metadata)) for name, item in found.items()]
-        emit_table(("NAME", "PATH", "METADATA"), rows)
+        _emit_visible(("NAME", "PATH", "METADATA"), rows)
 
 
 @command.command("lineage", short_help="Show where a run came from and what came of it.")
@@ -147,16 +147,20 @@ def _draw(found: Lineage, path: str) -> None:
 
 
 def _show_lineage(found: Lineage) -> None:
-    from transload.cli._output import emit_table
-
     rows = [("source", run_id) for run_id in found.parents]
     rows += [("run", found.run_id)]
     rows += [("descendant", run_id) for run_id in found.descendants]
-    emit_table(("RELATION", "RUN"), rows)
-    emit_table(
+    _emit_visible(("RELATION", "RUN"), rows)
+    _emit_visible(
         ("RUN", "CAME FROM", "BY"),
         [(edge.run_id, edge.source_run_id, edge.artifact_name or "") for edge in found.edges],
     )
+
+
+def _emit_visible(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from transload.cli._output import emit_table, visible
+
+    emit_table(headers, [[visible(cell) for cell in row] for row in rows])
 
 
 def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
