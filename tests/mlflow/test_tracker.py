@@ -145,6 +145,10 @@ def test_registered() -> None:
         ('{"uri": "x"}', "unknown setting uri; known: tracking_uri, experiment_name"),
         ('{"tracking_uri": 7}', "tracking_uri=7: must be a text"),
         ('{"experiment_name": ""}', "experiment_name='': must be a text"),
+        ("sqlite:///mlflow.db", "tracking_uri='sqlite:///mlflow.db': relative; .*absolute path"),
+        ("sqlite://", "relative"),
+        ("file:mlruns", "relative"),
+        ("file://mlruns", "relative"),
         ("relative/mlruns", "not a database, a server or an absolute path"),
         ("ftp://user:secret@host/x", "tracking_uri=ftp:…"),
     ],
@@ -154,6 +158,15 @@ def test_wrong_configuration(config: str | None, message: str) -> None:
     with pytest.raises(ConfigError, match=f"tracker 'mlflow': .*{message}") as caught:
         check_trackers({"mlflow": config})
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["sqlite:////a/m.db", "sqlite:///file:/a/m.db?uri=true", "file:///a", "file:/a", "file://localhost/a", "/a"],
+)
+def test_absolute_places(uri: str) -> None:
+    """What is the same file from every folder is taken, in every way to write it."""
+    check_trackers({"mlflow": uri})
 
 
 def test_configuration_from_mlflows_own_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,11 @@ def test_through_the_uniform_door(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (row,) = describe_adapters()
     assert (row.name, row.status) == ("tinyflow", "ready")
     assert row.states["SUCCEEDED"] == "DONE"
-    with pytest.raises(ConfigError, match="on_kill"):
-        adapter.convert("utils.echo", on_kill="pause")
+    assert "hello" in adapter.dry_run("utils.echo", launch=launch, name="s", retries=2, inherit_env=True, patience=5)
+    for door in (adapter.convert, adapter.dry_run):
+        with pytest.raises(ConfigError, match="on_kill"):
+            door("utils.echo", on_kill="pause")
+        with pytest.raises(TypeError, match="patiense"):
+            door("utils.echo", patiense=5)
     with pytest.raises(SpecError):
         adapter.convert(7)

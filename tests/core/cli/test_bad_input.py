@@ -131,6 +131,10 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
         (["components", "check", "nosuch.py:fn"], ["nosuch.py"]),
         (["config", "schedulre"], ["schedulre", "did you mean 'scheduler'"]),
         (["tracker", "runs"], ["no tracker is configured"]),
+        (["tracker", "--base", "transload.toml", "runs"], ["--base='transload.toml'", "cannot be read"]),
+        (["tracker", "--base", "transload.toml", "lineage", "r", "--json"], ["transload.toml", "cannot be read"]),
+        (["tracker", "--base", "nosuch://x", "runs"], ["nosuch"]),
+        (["results", "x", "--key", "1"], ["--key", "--value"]),
         (["completion", "tcsh"], ["tcsh", "bash"]),
         (["status"], ["HANDLE"]),
         (["cancel", "x", "--timeout", "5"], ["--timeout", "--wait"]),
@@ -139,6 +143,7 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
 )
 def test_other_commands(invoke: Any, args: list[str], words: list[str]) -> None:
     """The other commands refuse wrong arguments."""
+    Path("transload.toml").write_text("")
     _refused(invoke(*args), *words)
 
 

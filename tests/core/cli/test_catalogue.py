@@ -8,7 +8,37 @@ from typing import Any
 
 import pytest
 
-from transload.plugins import get_plugins
+from transload.hookspecs import Register
+from transload.pipelines import AdapterCapabilities, StateMap
+from transload.plugins import get_plugins, hookimpl
+from transload.specs import AppState
+
+
+class Host:
+    """An adapter of a host that only has a name."""
+
+    def __init__(self, name: str, capabilities: AdapterCapabilities) -> None:
+        self.name = name
+        self.state_map = StateMap(name, {state: f"{name} {state.name.lower()}" for state in AppState})
+        self.capabilities = capabilities
+
+    def convert(self, source: Any, **host_options: Any) -> Any:
+        """Return the source."""
+        return source
+
+    def dry_run(self, source: Any, **host_options: Any) -> str:
+        """Return a text."""
+        return "dry"
+
+
+class Adapters:
+    """Registers two of them."""
+
+    @hookimpl
+    def transload_adapters(self, register: Register) -> None:
+        """Register them."""
+        register("cron", lambda: Host("cron", AdapterCapabilities(deferred=True)))
+        register("nightly", lambda: Host("nightly", AdapterCapabilities(notes={"deferred": "not at night"})))
 
 
 def test_components(invoke: Any) -> None:
@@ -100,6 +130,21 @@ def test_adapters(invoke: Any) -> None:
     assert invoke("adapters", "--states").code == 0
 
 
+def test_adapters_in_a_pipe(invoke: Any) -> None:
+    """Without a terminal there are no headers: which column is whose stands in the first row."""
+    get_plugins().register(Adapters(), "two-hosts")
+    try:
+        shown = [line.split("\t") for line in invoke("adapters").lines]
+        states = [line.split("\t") for line in invoke("adapters", "--states").lines]
+    finally:
+        get_plugins().unregister("two-hosts")
+    columns = {name: shown[0].index(name) for name in ("cron", "nightly")}
+    assert shown[0][0] == states[0][0] == "adapter"
+    rows = {row[0]: row for row in shown if len(row) > 1}
+    assert [rows["deferred"][columns[name]] for name in ("cron", "nightly")] == ["yes", "no*"]
+    assert {row[0]: row[states[0].index("nightly")] for row in states}["FAILED"] == "nightly failed"
+
+
 def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """``config`` shows each value and where it came from; what looks secret is masked."""
     assert invoke("config").lines == ["scheduler\tlocal\tdefault"]
@@ -159,6 +204,22 @@ def test_lineage(invoke: Any, runs: str, tmp_path: Path) -> None:
     document = invoke("tracker", "--base", runs, "lineage", "train", "--json").json
     assert (document["parents"], document["descendants"]) == (["data"], ["eval"])
     assert invoke("tracker", "--base", runs, "lineage", "train", "--svg", "/no/such/folder/x.svg").code == 2
+
+
+def test_odd_run_ids_are_shown_not_obeyed(invoke: Any, runs: str) -> None:
+    """An id, a name or a value takes one line and sends nothing to the terminal; JSON has it as it is."""
+    from transload.tracker import FsspecTracker
+
+    odd = "two\nlines\x1b[31m ü \u202e"
+    tracker = FsspecTracker(None, runs)
+    tracker.add_metadata(odd, **{"a\tb": "c\x1bd"})
+    tracker.add_artifact(odd, "m\n", "/p\x07", {"k": "v\n"})
+    shown = "two\\nlines\\x1b[31m ü \\u202e"
+    assert shown in invoke("tracker", "--base", runs, "runs").lines
+    assert odd in invoke("tracker", "--base", runs, "runs", "--json").json["runs"]
+    assert invoke("tracker", "--base", runs, "metadata", odd).lines == ["a\\tb\tc\\x1bd"]
+    assert invoke("tracker", "--base", runs, "artifacts", odd).lines == ["m\\n\t/p\\x07\tk=v\\n"]
+    assert f"run\t{shown}" in invoke("tracker", "--base", runs, "lineage", odd).lines
 
 
 def test_configured_tracker(invoke: Any, runs: str) -> None:

@@ -32,6 +32,12 @@ class Cron:
         return "dry"
 
 
+class Vague(Cron):
+    """An adapter that does not say what it can do in the way that all do."""
+
+    capabilities: Any = "all"
+
+
 def broken() -> Cron:
     """Fail."""
     raise ValueError("no cron here")
@@ -46,6 +52,7 @@ class CronPlugin:
         register("cron", Cron)
         register("broken", broken)
         register("half", lambda: object())
+        register("vague", Vague)
         register("absent", "no.such.module:thing")
 
 
@@ -59,13 +66,15 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_get_adapter() -> None:
     """By name, with the nearest one suggested."""
-    assert adapters() == ["absent", "broken", "cron", "half"]
+    assert adapters() == ["absent", "broken", "cron", "half", "vague"]
     assert get_adapter("cron").convert("x") == "x"
     with pytest.raises(ConfigError, match="'cron'"):
         get_adapter("corn")
 
 
-@pytest.mark.parametrize(("name", "says"), [("broken", "no cron"), ("half", "lacks"), ("absent", "cannot be loaded")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("broken", "no cron"), ("half", "lacks"), ("vague", "lacks"), ("absent", "cannot be loaded")]
+)
 def test_broken_adapters_are_the_plugins_fault(name: str, says: str) -> None:
     """One clear line that names adapter and reason."""
     with pytest.raises(PluginError, match=says) as caught:
@@ -82,6 +91,7 @@ def test_describe_adapters() -> None:
     assert rows["cron"].states["SUCCEEDED"] == "succeeded"
     assert rows["cron"].plugin == "crons"
     assert "no cron here" in rows["broken"].status
+    assert "lacks" in rows["vague"].status
 
 
 def test_a_state_table_costs_little() -> None:

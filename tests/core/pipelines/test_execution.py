@@ -6,6 +6,8 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +28,12 @@ from transload.pipelines import (
     StateUnknown,
     execution_from_state,
     host_runner,
+    qualified_app_id,
 )
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Role
 from transload.testing.scripted import ScriptedControl, scripted_app
+from transload.testing.scripted.scheduler import ScriptedScheduler, create_scheduler
 
 WHO = Identity("host", "here", ("flow", "step"))
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
@@ -396,6 +400,73 @@ def test_hosts_without_a_store(control: ScriptedControl, runner: Runner) -> None
     assert len(control.started()) == 2
 
 
+@pytest.fixture
+def second(control: ScriptedControl, tmp_path: Path) -> ScriptedControl:
+    """Another scheduler, to which somebody points a host that has an app on the first one."""
+    return ScriptedControl(tmp_path / "second")
+
+
+@pytest.fixture
+def both(control: ScriptedControl, second: ScriptedControl) -> Iterator[Runner]:
+    """A runner with both schedulers."""
+
+    def other(session: str, **params: Any) -> ScriptedScheduler:
+        return ScriptedScheduler(session, str(second.folder.root))
+
+    with Runner("host", {"scripted": create_scheduler, "second": other}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("handle_stored", [True, False])
+def test_an_app_is_looked_for_where_it_was_submitted(
+    control: ScriptedControl, second: ScriptedControl, both: Runner, handle_stored: bool
+) -> None:
+    """A host whose scheduler was changed between two runs attaches to the app on the old one, and starts no second."""
+    store = MemoryStore()
+    execution(both, HELD, store=store).start()
+    if not handle_stored:  # killed between the submit and the store
+        store.put({**(store.get() or {}), "handle": None})
+    elsewhere = Launch(app=scripted_app("a", HELD), scheduler="second")
+    said: list[str] = []
+    again = execution(both, launch=elsewhere, store=store, log=said.append)
+    assert again.start().action is Action.ATTACH
+    assert again.handle == f"scripted://host/{WHO.app_id(0)}"
+    assert any("another place" in line for line in said)
+    control.open("go")
+    assert again.collect(again.follow()).value("x") == 1
+    assert (len(control.started()), second.started()) == (1, [])
+    assert execution(both, launch=elsewhere, store=store).start().action is Action.COLLECT
+
+
+@pytest.mark.parametrize("script", [{"steps": ["FAILED"]}, {"submit_error": "permanent"}])
+def test_the_next_attempt_goes_where_the_host_says_now(
+    control: ScriptedControl, second: ScriptedControl, both: Runner, script: dict[str, Any]
+) -> None:
+    """What failed on the old scheduler, or never came to be there, is answered on the new one."""
+    store = MemoryStore()
+    with pytest.raises((AppFailed, SubmitError)):
+        execution(both, script, store=store).run()
+    elsewhere = Launch(app=scripted_app("a", {}), scheduler="second")
+    assert execution(both, launch=elsewhere, store=store).run().state is AppState.SUCCEEDED
+    assert len(second.started()) == 1
+    assert store.record is not None
+    assert store.record["handle"] == f"second://host/{second.started()[0]}"
+
+
+def test_a_loss_on_the_old_scheduler_is_reported_once(
+    control: ScriptedControl, second: ScriptedControl, both: Runner
+) -> None:
+    """A stored app that is gone is lost wherever it was; the retry starts the next attempt where the host says now."""
+    store = MemoryStore()
+    execution(both, HELD, store=store).start()
+    control.vanish(WHO.app_id(0))
+    elsewhere = Launch(app=scripted_app("a", {}), scheduler="second")
+    with pytest.raises(AppLost, match="scripted://"):
+        execution(both, launch=elsewhere, store=store).run()
+    assert execution(both, launch=elsewhere, store=store).run().state is AppState.SUCCEEDED
+    assert second.started() == [WHO.app_id(1)]
+
+
 def test_a_changed_definition_is_attached_to_and_said(control: ScriptedControl, runner: Runner) -> None:
     """Ids decide; a digest that differs is logged."""
     said: list[str] = []
@@ -431,6 +502,51 @@ def test_upstream_results_are_launch_parameters(control: ScriptedControl, runner
     role = AppDef.from_json(record["app"]).roles[0]
     assert role.num_replicas == 3
     assert role.args == [record["tracker_base"]]
+
+
+@pytest.mark.parametrize("as_typed", [False, True])
+def test_results_are_read_where_the_argument_says(
+    control: ScriptedControl, runner: Runner, tmp_path: Path, as_typed: bool
+) -> None:
+    """A ``tracker_base`` among the component's own arguments is where the app reports, and where one looks."""
+    mine = str(tmp_path / "mine")
+    args: Any = ["--x", "3", "--tracker_base", mine] if as_typed else {"x": 3, "tracker_base": mine}
+    results = execution(runner, launch=Launch(component=train, args=args, scheduler="scripted")).run()
+    assert results.looked_in == [mine]
+    assert results.value("x") == 3
+
+
+def test_settings_of_the_scheduler_count(
+    control: ScriptedControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tracker base that is set for the scheduler reaches the component, as it reaches the job."""
+    monkeypatch.setenv("TRANSLOAD_CFG_SCRIPTED_TRACKER_BASE", f"{tmp_path}/of/${{app_id}}")
+    with Runner("host") as runner:
+        execution(runner, launch=Launch(component=train, args={"x": 3}, scheduler="scripted")).run()
+    (app_id,) = control.started()
+    record = control.folder.record(app_id)
+    assert record is not None
+    assert record["tracker_base"] == f"{tmp_path}/of/{app_id}"
+    assert AppDef.from_json(record["app"]).roles[0].args == [record["tracker_base"]]
+
+
+def test_an_id_is_completed_by_the_options_in_force(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an id carries more than a name, an option of the settings counts like one that the host gives."""
+    scheduler = runner.scheduler("scripted")
+
+    def qualified(app_id: str, cfg: Any) -> str:
+        return app_id if ":" in app_id else f"{cfg.get('api_key') or 'default'}:{app_id}"
+
+    monkeypatch.setattr(scheduler, "qualified_id", qualified, raising=False)
+    monkeypatch.setenv("TRANSLOAD_CFG_SCRIPTED_API_KEY", "prod")
+    assert qualified_app_id(runner, "scripted", "a", {}) == "prod:a"
+    assert qualified_app_id(runner, "scripted", "a", {"api_key": "dev"}) == "dev:a"
+    one = execution(runner, {})
+    one.run()
+    assert one.handle is not None
+    assert control.started() == [f"prod:{WHO.app_id(0)}"]
 
 
 def test_retry_product_is_logged_once(control: ScriptedControl, runner: Runner) -> None:

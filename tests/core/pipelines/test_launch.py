@@ -66,10 +66,13 @@ def test_what_the_host_knows_is_passed_where_it_is_declared() -> None:
 
 
 def test_wrong_launches_are_refused() -> None:
-    """Neither or both of app and component, arguments without a component, and a callable that returns no app."""
+    """Neither or both of app and component, arguments without a component or in one text, a callable without an app."""
     for values in ({}, {"app": APP, "component": train}, {"app": APP, "args": {"lr": 1}}):
         with pytest.raises(SpecError, match="launch"):
             Launch(**values)  # type: ignore[arg-type]
+    for args in ("--lr 1", b"x", 7):
+        with pytest.raises(SpecError, match="args=.*list of texts"):
+            Launch(component=train, args=args)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="AppDef"):
         Launch(app=lambda: "no app").build()  # type: ignore[arg-type, return-value]
     with pytest.raises(SpecError, match="must be an AppDef"):

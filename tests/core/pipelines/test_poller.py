@@ -216,6 +216,31 @@ def test_a_broken_watch_is_done_without(poller: Poller, caplog: pytest.LogCaptur
     assert seen.get(timeout=10).final
 
 
+def test_a_watch_that_cannot_be_closed_harms_nobody(poller: Poller, caplog: pytest.LogCaptureFixture) -> None:
+    """The thread goes on to watch others, and there is one for whoever comes later."""
+
+    class Stuck(BoardWatch):
+        def close(self) -> None:
+            super().close()
+            raise OSError("cannot say goodbye")
+
+    board, other = Board(push=True), Board()
+    board.watch = Stuck  # type: ignore[method-assign, assignment]
+    other.set("b", AppState.RUNNING)
+    feed = collect(poller, runner_of(other), "b")
+    feed.get(timeout=30)
+    board.set("a", AppState.SUCCEEDED)
+    assert collect(poller, runner_of(board), "a").get(timeout=30).final
+    end = time.monotonic() + 30
+    while "could not be closed" not in caplog.text:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    other.set("b", AppState.SUCCEEDED)
+    assert feed.get(timeout=30).final
+    wait_for_end(poller)
+    assert collect(poller, runner_of(board), "a").get(timeout=30).final
+
+
 def test_gone_is_final(poller: Poller) -> None:
     """An app that provably does not exist is the last thing that is told of it."""
     board = Board()

@@ -201,6 +201,12 @@ def test_options_are_checked_and_travel() -> None:
         ("on_kill", "ignore"),
         ("retries_by", "luck"),
         ("max_log_rate", "fast"),
+        ("deadline", "tomorrow"),
+        ("deadline", float("nan")),
+        ("tail_lines", -1),
+        ("tail_lines", 2.5),
+        ("durable", "no"),
+        ("answer_lost", 1),
     ):
         with pytest.raises(ConfigError, match=name):
             ExecutionOptions(**{name: value})  # type: ignore[arg-type]

@@ -136,6 +136,24 @@ def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:
     assert settings.component_defaults("echo") == {}
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('tracking_uri = "x"', r"transload.toml: tracker.mlflow.tracking_uri: unknown key; a tracker has one, config"),
+        ("config = 7", r"transload.toml: tracker.mlflow.config=7: must be a str"),
+        (
+            'config = {root_path = "/runs"}',
+            r"tracker.mlflow.config=.*must be a str; several settings are JSON",
+        ),
+    ],
+)
+def test_a_tracker_has_one_setting(tmp_path: Path, line: str, message: str) -> None:
+    """What a tracker would not get is refused with file and key, not passed over."""
+    (tmp_path / "transload.toml").write_text(f"[tracker.mlflow]\n{line}\n")
+    with pytest.raises(ConfigError, match=message):
+        load_settings(str(tmp_path), ENV)
+
+
 def test_trackers_from_files_and_variables(tmp_path: Path) -> None:
     """Files name trackers; TRANSLOAD_TRACKERS replaces the names, the config variable the configuration."""
     (tmp_path / "transload.toml").write_text('[tracker.fsspec]\nconfig = "/runs"\n[tracker."m:f"]\n')

@@ -15,6 +15,7 @@ import pytest
 from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner, get_runner
+from transload.runtime.tracking import TrackingError
 from transload.specs import (
     AppDef,
     AppState,
@@ -382,6 +383,59 @@ def test_trackers_of_the_settings_reach_the_job_and_the_results(runner: Runner, 
         assert other.results(alike).metadata == {"lr": 0.1}
         assert other.results(alike).artifacts == results.artifacts
         assert [row.app_handle for row in other.list()] == [handle]
+
+
+def test_a_relative_tracker_base_is_one_place_for_all(runner: Runner, tmp_path: Path) -> None:
+    """The job, in its image's folder, and a reader elsewhere find the place that the submitter meant."""
+    (tmp_path / "image").mkdir()
+    report = 'mkdir -p "$TRANSLOAD_TRACKER_BASE" && cp "$0" "$TRANSLOAD_TRACKER_BASE/k.json"'
+    (tmp_path / "k").write_text('{"schema": 1, "key": "k", "results": {"x": 1}}')
+    app = sh(report)
+    app.roles[0].image = str(tmp_path / "image")
+    app.roles[0].args.append(str(tmp_path / "k"))
+    here = os.getcwd()
+    handle = runner.run(app, tracker_base="results/${app_id}")
+    assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        results = runner.results(handle)
+    assert results.value("x") == 1
+    assert results.looked_in == [f"{here}/results/{parse_app_handle(handle).app_id}"]
+
+
+@pytest.mark.parametrize("base", ["s4://me:hunter2@bucket/x", "simplecash::s3://bucket/x"])
+def test_a_tracker_base_that_no_storage_knows_is_refused_at_submit(runner: Runner, base: str) -> None:
+    """A misspelt protocol is an error where the app is submitted, with the nearest one that there is."""
+    with pytest.raises(
+        ConfigError, match=r"tracker_base=.*protocol '(s4|simplecash)': (did you mean|must be one of)"
+    ) as bad:
+        runner.run(sh("true"), tracker_base=base)
+    assert "hunter2" not in str(bad.value)
+    assert runner.list() == []
+
+
+def test_results_that_cannot_be_read_are_one_clear_error(runner: Runner, tmp_path: Path) -> None:
+    """Whatever a storage or a tracker raises names the place, once, without a password."""
+    (tmp_path / "file").write_text("x")
+    handle = runner.run(sh("true"), tracker_base=str(tmp_path / "file"))
+    runner.wait(handle, timeout=60)
+    with pytest.raises(TrackingError, match=f"tracker base {tmp_path}/file: cannot be read: NotADirectoryError"):
+        runner.results(handle)
+    (tmp_path / "flaky.py").write_text(
+        "from transload.tracker import FsspecTracker\n"
+        "class Flaky(FsspecTracker):\n"
+        "    def metadata(self, run_id): raise RuntimeError('https://me:hunter2@host is down')\n"
+        "def create(config): return Flaky(None, config)\n"
+    )
+    Path("transload.toml").write_text(f'[tracker."flaky:create"]\nconfig = "{tmp_path}/runs"\n')
+    with pytest.MonkeyPatch.context() as patch, get_runner("test") as other:
+        patch.syspath_prepend(tmp_path)
+        patch.delitem(sys.modules, "flaky", raising=False)
+        handle = other.run(sh("true"))
+        other.wait(handle, timeout=60)
+        with pytest.raises(TrackingError, match="tracker 'flaky:create': cannot be read: RuntimeError.*down") as bad:
+            other.results(handle)
+    assert "hunter2" not in str(bad.value)
 
 
 def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:

@@ -110,6 +110,7 @@ def test_base_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         tracker.put("k", x=1)
     assert [path.name for path in tmp_path.iterdir()] == ["k.json"]
+    assert (tracker.get("k"), "k" in tracker, tracker.keys()) == ({}, False, [])
 
 
 def test_from_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

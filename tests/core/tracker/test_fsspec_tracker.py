@@ -281,6 +281,7 @@ CONFIGS: dict[str, Written] = {
     "url": lambda folder: f"file://{folder}/runs",
     "json": lambda folder: json.dumps({"root_path": f"{folder}/runs"}),
     "json with protocol": lambda folder: json.dumps({"protocol": "file", "root_path": f"{folder}/runs"}),
+    "torchx's": lambda folder: _file(folder, f"protocol = file\nroot_path = {folder}/runs\nauto_mkdir = True\n"),
     "file": lambda folder: _file(folder, f"# settings\n\nprotocol = file\nroot_path={folder}/runs\n"),
 }
 
@@ -318,6 +319,7 @@ def test_create_with_storage_options(tmp_path: Path) -> None:
         ("{}", "root_path=None"),
         ('{"root_path": 7}', "root_path=7"),
         ('{"root_path": "/x", "protocol": "nosuch"}', "protocol='nosuch'"),
+        ('{"root_path": "/x", "protocl": "s3", "anon": true}', "unknown setting anon, protocl"),
         ("nosuch://x/y", "nosuch"),
     ],
 )

@@ -27,6 +27,8 @@ _CODES: Final = {
 REPLICA_COLOURS: Final = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
 """ANSI codes that replicas take in turn."""
 
+_UNSEEN: Final = "[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+
 STATE_COLOURS: Final[Mapping[str, str]] = {
     "UNSUBMITTED": "dim",
     "SUBMITTED": "blue",
@@ -100,6 +102,13 @@ def emit_json(values: Mapping[str, Any]) -> None:
 
     text = dump({"schema": SCHEMA, **values}, 2 if is_terminal(sys.stdout) else None)
     write(sys.stdout, f"{text}\n")
+
+
+def visible(text: str) -> str:
+    """Return a text of somebody else's (a key, a run id) on one line: control characters are escaped, not obeyed."""
+    import re
+
+    return re.sub(_UNSEEN, lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
 def note(text: str) -> None:

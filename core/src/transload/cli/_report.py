@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.cli._attach import KEPT_LINES, Outcome, Tails, timed_out_text
 from transload.cli._exit import ExitCode
-from transload.cli._output import paint, state_text
+from transload.cli._output import paint, state_text, visible
 from transload.cli._quantities import duration_text
 from transload.errors import TransloadError
 from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text
@@ -103,16 +103,16 @@ def result_lines(results: AppResults) -> list[str]:
     """Return one line for each key that has results."""
     lines = []
     for key, values in list(results.results.items())[:_SHOWN_RESULTS]:
-        shown = "  ".join(f"{name}={value_text(value)}" for name, value in values.items())
-        lines.append(f"result {paint(key, 'bold', stream=sys.stderr)}: {shown}")
+        shown = "  ".join(f"{visible(name)}={value_text(value)}" for name, value in values.items())
+        lines.append(f"result {paint(visible(key), 'bold', stream=sys.stderr)}: {shown}")
     if len(results.results) > _SHOWN_RESULTS:
         lines.append(f"and {len(results.results) - _SHOWN_RESULTS} more: `transload results {results.handle}`")
     return lines
 
 
 def value_text(value: Any) -> str:
-    """Return a result for a person: floats to six digits."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    """Return a result for a person: floats to six digits, a text on one line."""
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
 
 
 def outcome_json(target: Target, outcome: Outcome, results: AppResults | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transload.pipelines._execution_state import execution_from_state
     from transload.pipelines._failure import LogTail, failed_replica, failure_message
     from transload.pipelines._host_runner import host_runner
-    from transload.pipelines._identity import Identity, app_id_for
+    from transload.pipelines._identity import Identity, app_id_for, qualified_app_id
     from transload.pipelines._launch import Launch
     from transload.pipelines._ledger import SearchLedger, next_round, objective_value
     from transload.pipelines._logs import LogForwarder, LogRate, LogSink
@@ -49,7 +49,7 @@ _HOMES: Final = {
     "_execution_state": ("execution_from_state",),
     "_host_runner": ("host_runner",),
     "_failure": ("LogTail", "failed_replica", "failure_message"),
-    "_identity": ("Identity", "app_id_for"),
+    "_identity": ("Identity", "app_id_for", "qualified_app_id"),
     "_launch": ("Launch",),
     "_ledger": ("SearchLedger", "next_round", "objective_value"),
     "_logs": ("LogForwarder", "LogRate", "LogSink"),
@@ -118,6 +118,7 @@ __all__ = [
     "may_wait_elsewhere",
     "next_round",
     "objective_value",
+    "qualified_app_id",
     "run_search",
     "run_search_async",
     "where",

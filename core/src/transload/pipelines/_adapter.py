@@ -114,7 +114,11 @@ def get_adapter(name: str) -> Adapter:
         adapter = factory()
     except Exception as exc:
         raise PluginError(f"adapter {name!r} cannot be made: {type(exc).__name__}: {exc}", entry.plugin) from exc
-    if not isinstance(adapter, Adapter) or not isinstance(adapter.state_map, StateMap):
+    if (
+        not isinstance(adapter, Adapter)
+        or not isinstance(adapter.state_map, StateMap)
+        or not isinstance(adapter.capabilities, AdapterCapabilities)
+    ):
         message = f"adapter {name!r}: {type(adapter).__name__} lacks part of transload.pipelines.Adapter"
         raise PluginError(message, entry.plugin)
     return adapter

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, TransloadError
 from transload.pipelines._attach import Action, AttachRecord
 from transload.pipelines._errors import AppLost, Detached, StateUnknown
+from transload.pipelines._identity import qualified_app_id
 from transload.pipelines._patience import Patience
 from transload.runner._ids import unique_app_id
-from transload.specs import AppState, AppStatus, is_terminal, macros, make_app_handle, parse_app_handle
+from transload.runner._inject import tracker_base_of
+from transload.specs import AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
     from transload.pipelines._identity import Identity
@@ -95,6 +97,7 @@ class Attacher:
         self._host_retries = host_retries
         self._killed = killed
         self._scheduler_name = launch.scheduler or runner.settings.scheduler
+        self._stored: AttachRecord | None = None
         self.submitting = False
         self.intended: str | None = None
 
@@ -119,6 +122,7 @@ class Attacher:
             record = None
         start = 0 if record is None else record.attempt + (1 if record.lost else 0)
         has_handle = record is not None and record.handle is not None and not record.lost
+        self._stored = record
         gone: int | None = None
         for attempt in count(start):
             action, status = yield from self._decide(attempt, has_handle and attempt == start)
@@ -138,22 +142,23 @@ class Attacher:
 
     def _decide(self, attempt: int, has_handle: bool) -> Generator[Pause, None, tuple[Action, AppStatus | None]]:
         """Return what to do about an attempt, once that can be said."""
-        app_id = self._app_id(attempt)
+        scheduler, app_id = self._place(attempt)
+        handle = self._handle(attempt)
         patience = Patience(self._options.patience)
         pause = FIRST_PAUSE
         while True:
             if self._killed():
-                self.intended = self._handle(app_id)
+                self.intended = handle
                 self._undo()
                 raise Detached(None)
-            status, existed = self._probe(app_id)
+            status, existed = self._probe(app_id, scheduler)
             action = self._options.attach.decide(status, existed=existed, handle_stored=has_handle)
             if patience.observe(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING):
                 message = status.msg if status is not None else ""
-                raise StateUnknown(self._handle(app_id), patience.elapsed or 0.0, message)
+                raise StateUnknown(handle, patience.elapsed or 0.0, message)
             if action is Action.WAIT_END:
-                self._log(f"{self._handle(app_id)} is being cancelled: waiting for its end")
-                yield Pause(0.0, self._handle(app_id))
+                self._log(f"{handle} is being cancelled: waiting for its end")
+                yield Pause(0.0, handle)
             elif action is Action.WAIT_KNOWN:
                 yield Pause(min(pause, patience.left or pause))
                 pause = min(pause * 1.5, LONGEST_PAUSE)
@@ -181,9 +186,9 @@ class Attacher:
             if self._killed():
                 raise Detached(None)
 
-    def _probe(self, app_id: str, scheduler: str | None = None) -> tuple[AppStatus | None, bool]:
+    def _probe(self, app_id: str, scheduler: str) -> tuple[AppStatus | None, bool]:
         """Return the status of an app, and whether an absent one existed; UNKNOWN if that cannot be said."""
-        backend = self._runner.scheduler(scheduler or self._scheduler_name)
+        backend = self._runner.scheduler(scheduler)
         try:
             description = backend.describe(app_id)
             if description is not None:
@@ -195,27 +200,31 @@ class Attacher:
     # -- what comes of it
 
     def _found(self, attempt: int, action: Action, status: AppStatus | None) -> Attached:
-        app_id = self._app_id(attempt)
-        handle = self.intended = self._handle(app_id)
+        handle = self.intended = self._handle(attempt)
+        scheduler, app_id = self._place(attempt)
         if action is Action.ATTACH:
             self._log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
-            self._compare(app_id)
-        self._put(attempt, app_id, handle)
+            if (scheduler, app_id) == (self._scheduler_name, self._app_id(attempt)):
+                self._compare(handle, app_id)
+            else:
+                self._log(f"{handle} was submitted to another place than the present settings name")
+        self._put(attempt, handle)
         return Attached(handle, app_id, attempt, action, status)
 
     def _submit(self, attempt: int | None) -> Attached:
         if self._killed():
             raise Detached(None)
+        self._stored = None  # what was intended once, elsewhere perhaps, never came to be
         app_id = unique_app_id(self._launch.name) if attempt is None else self._app_id(attempt)
-        info = self._dryrun(app_id, self._build(app_id))
+        info = self._dryrun(app_id)
         if attempt is not None:
-            self._put(attempt, app_id, None)
-        self.intended, self.submitting = self._handle(app_id), True
+            self._put(attempt, None)
+        self.intended, self.submitting = make_app_handle(self._scheduler_name, self._runner.name(), app_id), True
         try:
             handle = self._runner.schedule(info)
         except AppExists:
             # somebody submitted it between the question and the submit
-            handle = self._handle(app_id)
+            handle = self.intended
             self._log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
         except BaseException as exc:
             if not isinstance(exc, Exception):
@@ -224,7 +233,7 @@ class Attacher:
         finally:
             self.submitting = False
         if attempt is not None:
-            self._put(attempt, app_id, handle)
+            self._put(attempt, handle)
         if self._killed():
             self._undo()
         return Attached(handle, app_id, attempt, Action.SUBMIT)
@@ -240,53 +249,45 @@ class Attacher:
                 self._log(f"{self.intended} could not be cancelled: {exc}")
 
     def _lost(self, attempt: int) -> NoReturn:
-        app_id = self._app_id(attempt)
-        self._put(attempt, app_id, self._handle(app_id), lost=True)
-        raise AppLost(self._handle(app_id))
+        handle = self._handle(attempt)
+        self._put(attempt, handle, lost=True)
+        raise AppLost(handle)
 
     def mark_lost(self, attempt: int | None) -> None:
         """Note in the store that an attempt was found lost, so that a retry answers with the next one."""
         if attempt is not None:
-            app_id = self._app_id(attempt)
-            self._put(attempt, app_id, self._handle(app_id), lost=True)
+            self._stored = self._record()
+            self._put(attempt, self._handle(attempt), lost=True)
 
     # -- parts
 
     def _app_id(self, attempt: int) -> str:
-        app_id = self._identity.app_id(attempt)
-        # a scheduler whose ids carry more than a name (a namespace, a cluster) completes it
-        qualify = getattr(self._runner.scheduler(self._scheduler_name), "qualified_id", None)
-        return str(qualify(app_id, self._launch.cfg)) if callable(qualify) else app_id
+        return qualified_app_id(self._runner, self._scheduler_name, self._identity.app_id(attempt), self._launch.cfg)
 
-    def _handle(self, app_id: str) -> str:
-        return make_app_handle(self._scheduler_name, self._runner.name(), app_id)
+    def _place(self, attempt: int) -> tuple[str, str]:
+        """Return scheduler and id of an attempt: where it was stored to be, whatever the settings say by now."""
+        stored = self._stored
+        if stored is not None and (stored.generation, stored.attempt) == (self._identity.generation, attempt):
+            return stored.scheduler, stored.app_id
+        return self._scheduler_name, self._app_id(attempt)
 
-    def _build(self, app_id: str) -> AppDef:
-        known = dict(self._known)
-        if self._launch.declares("tracker_base"):
-            base = self._tracker_base(app_id)
-            if base is not None:
-                known.setdefault("tracker_base", base)
-        defaults = None
-        if isinstance(self._launch.component, str):
-            defaults = self._runner.settings.component_defaults(self._launch.component)
-        app = self._launch.build(known, defaults)
-        note = self._options.rule.note(app, self._host_retries)
-        if note:
-            self._log(note)
-        return self._options.rule.to_submit(app)
+    def _handle(self, attempt: int) -> str:
+        scheduler, app_id = self._place(attempt)
+        return make_app_handle(scheduler, self._runner.name(), app_id)
 
-    def _tracker_base(self, app_id: str) -> str | None:
-        given = self._launch.tracker_base or self._launch.cfg.get("tracker_base")
-        given = given or self._runner.settings.get("tracker_base")
-        if given:
-            return str(given).replace(macros.app_id, app_id)
-        backend = self._runner.scheduler(self._scheduler_name)
-        options = {key: value for key, value in self._launch.cfg.items() if key != "tracker_base"}
-        return backend.results_folder(app_id, backend.run_opts().resolve(options))
-
-    def _dryrun(self, app_id: str, app: AppDef) -> AppDryRunInfo[Any]:
-        launch = self._launch
+    def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
+        """Build the app and return its request."""
+        launch, base = self._launch, self._launch.tracker_base
+        known, defaults = dict(self._known), None
+        if isinstance(launch.component, str):
+            defaults = self._runner.settings.component_defaults(launch.component)
+        if launch.declares("tracker_base"):
+            own = self._tracker_base(app_id)
+            if own is not None:
+                known.setdefault("tracker_base", own)
+            # an argument of the user's own says where the app reports, so that is where its results are looked for
+            base = launch.argument("tracker_base", {"tracker_base": "", **(defaults or {}), **known}) or base
+        app = self._app(known, defaults)
         return self._runner.dryrun(
             app,
             self._scheduler_name,
@@ -294,21 +295,32 @@ class Attacher:
             launch.workspace,
             launch.parent_run_id,
             app_id=app_id,
-            tracker_base=launch.tracker_base,
+            tracker_base=None if base is None else str(base),
         )
+
+    def _app(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
+        app = self._launch.build(known, defaults)
+        note = self._options.rule.note(app, self._host_retries)
+        if note:
+            self._log(note)
+        return self._options.rule.to_submit(app)
+
+    def _tracker_base(self, app_id: str) -> str | None:
+        backend = self._runner.scheduler(self._scheduler_name)
+        options, configured = self._runner._options(self._scheduler_name, backend, self._launch.cfg)
+        return tracker_base_of(backend, app_id, options, self._launch.tracker_base or configured)
 
     def dry_run(self) -> AppDryRunInfo[Any]:
         """Return the request of the first attempt; nothing is submitted or stored."""
-        app_id = self._app_id(0)
-        return self._dryrun(app_id, self._build(app_id))
+        return self._dryrun(self._app_id(0))
 
-    def _compare(self, app_id: str) -> None:
+    def _compare(self, handle: str, app_id: str) -> None:
         """Log that what runs is not what would be submitted now. Never more than a remark."""
         try:
             description = self._runner.scheduler(self._scheduler_name).describe(app_id)
             known = None if description is None else description.digest
-            if known and known != self._dryrun(app_id, self._build(app_id))._submission.digest:
-                self._log(f"{self._handle(app_id)} was submitted with another definition than the present one")
+            if known and known != self._dryrun(app_id)._submission.digest:
+                self._log(f"{handle} was submitted with another definition than the present one")
         except TransloadError:
             return
 
@@ -316,10 +328,11 @@ class Attacher:
         data = self._store.get() if self._store is not None else None
         return None if data is None else AttachRecord.from_dict(data)
 
-    def _put(self, attempt: int, app_id: str, handle: str | None, *, lost: bool = False) -> None:
+    def _put(self, attempt: int, handle: str | None, *, lost: bool = False) -> None:
         if self._store is None:
             return
+        scheduler, app_id = self._place(attempt)
         cfg = dict(self._launch.cfg)
-        record = AttachRecord(self._identity.generation, attempt, app_id, self._scheduler_name, handle, cfg, lost)
+        record = AttachRecord(self._identity.generation, attempt, app_id, scheduler, handle, cfg, lost)
         if self._store.get() != record.to_dict():
             self._store.put(record.to_dict())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from transload.errors import SpecError
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+    from transload.specs import CfgVal
 
 MAX_LENGTH: Final = 40
 """Longest id, in characters: room for what schedulers add, below the 63 of a DNS label."""
@@ -50,6 +54,28 @@ def app_id_for(host: str, namespace: str, identity: str | Sequence[str], generat
     if not readable[0].isalpha():
         readable = f"a-{readable}"
     return f"{readable[: MAX_LENGTH - _DIGEST_LENGTH - 1].rstrip('-')}-{text}"
+
+
+def qualified_app_id(runner: Runner, scheduler: str, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
+    """Return an app id completed by a scheduler whose ids carry more than a name (a namespace, a cluster).
+
+    It is the id that the runner will submit it under: made of the run options in force, settings included.
+
+    Args:
+        runner: that submits it.
+        scheduler: name of the scheduler.
+        app_id: for instance of `app_id_for`.
+        cfg: the host's run options.
+
+    Raises:
+        ConfigError: for an unknown scheduler or a wrong option.
+    """
+    backend = runner.scheduler(scheduler)
+    qualify = getattr(backend, "qualified_id", None)
+    if not callable(qualify):
+        return app_id
+    options, _ = runner._options(scheduler, backend, cfg)
+    return str(qualify(app_id, options))
 
 
 @dataclass(frozen=True, slots=True)

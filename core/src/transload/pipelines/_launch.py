@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SpecError
 from transload.specs import AppDef, CfgVal
+
+if TYPE_CHECKING:
+    from transload.components import Component
 
 SCHEMA: Final = 1
 
@@ -31,7 +34,7 @@ class Launch:
         tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's own.
 
     Raises:
-        SpecError: if not exactly one of app and component is given, or arguments without a component.
+        SpecError: if not exactly one of app and component is given, arguments without a component, or one text for all.
     """
 
     app: AppDef | str | Mapping[str, Any] | Callable[[], AppDef] | None = None
@@ -48,6 +51,10 @@ class Launch:
             raise SpecError("launch: exactly one of app and component must be given")
         if self.app is not None and self.args:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
+        if isinstance(self.args, str | bytes) or not isinstance(self.args, Mapping | Sequence):
+            raise SpecError(
+                f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line"
+            )
 
     @staticmethod
     def of(source: object, **more: Any) -> Launch:
@@ -97,6 +104,27 @@ class Launch:
 
         return any(parameter.name == argument for parameter in as_component(self.component).parameters)
 
+    def argument(
+        self, name: str, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return what the component will get for an argument, as it was given; None if it has none of that name.
+
+        Args:
+            name: name of the argument.
+            known: see `build`.
+            defaults: see `build`.
+
+        Raises:
+            SpecError: if there is no such component, or its arguments are wrong.
+        """
+        if self.component is None or not self.declares(name):
+            return None
+        from transload.components import as_component
+        from transload.runner._component import component_arguments
+
+        found = as_component(self.component)
+        return component_arguments(found, self.args, _open_values(found, known or {}, defaults or {})).get(name)
+
     def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
         """Return the app, validated.
 
@@ -131,9 +159,7 @@ class Launch:
 
         assert self.component is not None
         found = as_component(self.component)
-        declared = {parameter.name for parameter in found.parameters}
-        # what the host knows gives way to what the user said, and goes before the settings
-        open_values = {**(defaults or {}), **{name: value for name, value in known.items() if name in declared}}
+        open_values = _open_values(found, known, defaults or {})
         if isinstance(self.args, Mapping):
             return build(found, self.args, defaults=open_values)
         return materialize(found, list(self.args), open_values)
@@ -179,6 +205,12 @@ class Launch:
             return Launch(**values)
         except TypeError as exc:
             raise SpecError(f"launch: not the JSON form of a launch: {exc}") from exc
+
+
+def _open_values(component: Component, known: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of arguments that the user leaves open: what the host knows goes before the settings."""
+    declared = {parameter.name for parameter in component.parameters}
+    return {**defaults, **{name: value for name, value in known.items() if name in declared}}
 
 
 def _path(function: Callable[..., Any]) -> str:

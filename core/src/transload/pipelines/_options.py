@@ -59,24 +59,17 @@ class ExecutionOptions:
         self.retries_by = RetryRule.of(self.retries_by)
         if self.on_kill not in ("cancel", "detach"):
             raise ConfigError(f"on_kill={self.on_kill!r}: must be 'cancel' or 'detach'")
-        for name, zero in (
-            ("patience", True),
-            ("poll_interval", False),
-            ("logging_interval", False),
-            ("schedule_timeout", False),
-            ("startup_timeout", False),
-        ):
-            value = getattr(self, name)
-            if value is None and name.endswith("_timeout"):
-                continue
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or not (value > 0 or (zero and value == 0))
-            ):
-                raise ConfigError(
-                    f"{name}={value!r}: must be a number of seconds{', 0 or more' if zero else ' above 0'}"
-                )
+        _check_seconds("patience", self.patience, zero=True)
+        for name in ("poll_interval", "logging_interval"):
+            _check_seconds(name, getattr(self, name))
+        for name in ("schedule_timeout", "startup_timeout", "deadline"):
+            if getattr(self, name) is not None:
+                _check_seconds(name, getattr(self, name))
+        for name in ("durable", "answer_lost"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be True or False")
+        if isinstance(self.tail_lines, bool) or not isinstance(self.tail_lines, int) or self.tail_lines < 0:
+            raise ConfigError(f"tail_lines={self.tail_lines!r}: must be an int, 0 or more")
         if self.max_log_rate is not None:
             from transload.pipelines._logs import LogRate
 
@@ -105,3 +98,9 @@ class ExecutionOptions:
         known = {key: value for key, value in values.items() if key in ExecutionOptions.__dataclass_fields__}
         known["attach"] = AttachPolicy(frozenset(AppState[name] for name in values.get("attach", ())))
         return ExecutionOptions(**known)
+
+
+def _check_seconds(name: str, value: object, *, zero: bool = False) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
+        raise ConfigError(f"{name}={value!r}: must be a number of seconds{', 0 or more' if zero else ' above 0'}")

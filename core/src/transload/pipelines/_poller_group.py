@@ -79,11 +79,17 @@ class Group:
             self._members_changed, self._members = False, list(self.apps)
 
     def close(self) -> None:
-        """Free the scheduler's watch."""
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        """Free the scheduler's watch; one that cannot be closed must not end the thread that watches all others."""
+        watch, self._watch = self._watch, None
         self._watch_again = 0.0
+        if watch is not None:
+            try:
+                watch.close()
+            except Exception:
+                import logging
+
+                name = self.scheduler.name
+                logging.getLogger("transload.poller").exception("watch of scheduler %s could not be closed", name)
 
     @property
     def descriptor(self) -> int | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from transload.specs import AppDef, CfgVal, Workspace, macros, resolve_secret
+from transload.errors import ConfigError
+from transload.specs import AppDef, CfgVal, Workspace, macros, masked_url, nearest, resolve_secret
 
 if TYPE_CHECKING:
     from transload.runner.config import Settings
@@ -47,8 +49,33 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
 
 
 def tracker_base_of(backend: Scheduler, app_id: str, cfg: Mapping[str, CfgVal], given: str | None) -> str | None:
-    """Return where an app reports: the given base (``${app_id}`` replaced), else a folder of its own; None: nowhere."""
-    return given.replace(macros.app_id, app_id) if given else backend.results_folder(app_id, cfg)
+    """Return where an app reports: the given base (``${app_id}`` replaced), else a folder of its own; None: nowhere.
+
+    A relative path is taken from the working directory: the job may run in another one, and so may who reads.
+
+    Raises:
+        ConfigError: for a URL that no storage can be opened with.
+    """
+    if not given:
+        return backend.results_folder(app_id, cfg)
+    base = given.replace(macros.app_id, app_id)
+    if "://" not in base and "::" not in base and not base.startswith("~"):
+        return base if os.path.isabs(base) else os.path.abspath(base)
+    _check_protocol(base)
+    return base
+
+
+def _check_protocol(base: str) -> None:
+    from transload.runtime.tracking._stores import local_path
+
+    if local_path(base) is not None:
+        return
+    from fsspec import available_protocols
+
+    known = available_protocols()
+    unknown = [name for name in base.partition("://")[0].split("::") if name not in known]
+    if unknown:
+        raise ConfigError(f"tracker_base={masked_url(base)!r}: protocol {unknown[0]!r}: {nearest(unknown[0], known)}")
 
 
 def run_environment(

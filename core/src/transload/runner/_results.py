@@ -126,20 +126,32 @@ class AppResults:
 
 
 def read_results(tracker_base: str) -> dict[str, dict[str, ResultValue]]:
-    """Return all that was reported below a tracker base: key → name → value."""
-    from transload.runtime.tracking import FsspecResultTracker
+    """Return all that was reported below a tracker base: key → name → value.
 
-    return FsspecResultTracker(tracker_base).to_dict()
+    Raises:
+        TrackingError: if it cannot be read; the message names it.
+    """
+    from transload.runtime.tracking import FsspecResultTracker
+    from transload.runtime.tracking._errors import told_as_tracking_error
+
+    with told_as_tracking_error(f"tracker base {tracker_base}:"):
+        return FsspecResultTracker(tracker_base).to_dict()
 
 
 def collect_results(app_handle: str, description: AppDescription, trackers: Mapping[str, str | None]) -> AppResults:
-    """Return what an app reported, from its tracker base and from the given trackers (name → configuration)."""
+    """Return what an app reported, from its tracker base and from the given trackers (name → configuration).
+
+    Raises:
+        TrackingError: if one of them cannot be read; the message names it.
+        ConfigError: if a tracker cannot be made of its configuration.
+    """
     results = AppResults(app_handle, description.status.state)
     if description.tracker_base:
         results.looked_in.append(description.tracker_base)
         results.results = read_results(description.tracker_base)
     if not trackers:
         return results
+    from transload.runtime.tracking._errors import told_as_tracking_error
     from transload.tracker import build_trackers
 
     # the job knows itself by the session that submitted it, whatever the handle that is asked with
@@ -147,7 +159,9 @@ def collect_results(app_handle: str, description: AppDescription, trackers: Mapp
     run_id = make_app_handle(parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id)
     for name, tracker in zip(trackers, build_trackers(trackers), strict=True):
         results.looked_in.append(f"tracker {name}")
-        results.metadata.update(tracker.metadata(run_id))
-        for artifact in tracker.artifacts(run_id).values():
+        with told_as_tracking_error(f"tracker {name!r}:"):
+            results.metadata.update(tracker.metadata(run_id))
+            artifacts = list(tracker.artifacts(run_id).values())
+        for artifact in artifacts:
             results.artifacts[artifact.name] = {"path": artifact.path, "metadata": dict(artifact.metadata or {})}
     return results

@@ -378,6 +378,7 @@ class Runner:
 
         Raises:
             AppNotFound: if there is no such app.
+            TrackingError: if the results, or what a tracker knows, cannot be read; the message says where they are.
         """
         from transload.runner._results import collect_results
 

@@ -162,8 +162,8 @@ class Settings:
         return {name: self._tracker_config(name) if config is None else config for name, config in listed.items()}
 
     def _tracker_config(self, name: str) -> str | None:
-        config = self.get(f"tracker.{name}.config")
-        return None if config is None else str(config)
+        config: str | None = self.get(f"tracker.{name}.config")
+        return config
 
 
 def load_settings(start: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -247,6 +247,8 @@ def _flatten(path: str, table: Any) -> list[Setting]:
         for name, entries in table[key].items():
             if not isinstance(entries, dict):
                 raise ConfigError(f"{path}: {key}.{name}={shorten(entries)}: must be a table")
+            if key == "tracker":
+                _check_tracker(path, name, entries)
             found += [Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()]
             if key == "tracker" and not entries:
                 found.append(Setting(f"{key}.{name}.config", None, path))
@@ -255,6 +257,16 @@ def _flatten(path: str, table: Any) -> list[Setting]:
 
 def _prefix(scheduler: str) -> str:
     return f"{_ENV_CFG}{_variable(scheduler)}_"
+
+
+def _check_tracker(path: str, name: str, entries: dict[str, Any]) -> None:
+    """Refuse what would be passed over: a tracker has one setting, a text that it alone understands."""
+    for option, entry in entries.items():
+        where = f"{path}: tracker.{name}.{option}"
+        if option != "config":
+            raise ConfigError(f"{where}: unknown key; a tracker has one, config (a text; of several settings: JSON)")
+        if not isinstance(entry, str):
+            raise ConfigError(f"{where}={shorten(entry)}: must be a str; several settings are JSON in it")
 
 
 def _variable(name: str) -> str:

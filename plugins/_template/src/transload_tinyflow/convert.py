@@ -52,7 +52,11 @@ class TinyflowAdapter:
         """Return a step; see `step_from_app`."""
         return step_from_app(source, **host_options)
 
-    def dry_run(self, source: Any, *, launch: dict[str, Any] | None = None, **host_options: Any) -> str:
-        """Return what a step would submit."""
-        made = Launch.of(source, **(launch or {}))
-        return Execution(host_runner("tinyflow"), made, Identity("tinyflow", "dry-run", (made.name,))).dry_run()
+    def dry_run(
+        self, source: Any, *, launch: dict[str, Any] | None = None, inherit_env: bool = False, **options: Any
+    ) -> str:
+        """Return what a step would submit; a wrong option is refused here as well."""
+        step = {name: options.pop(name) for name in ("name", "retries") if name in options}
+        made, settings = Launch.of(source, **(launch or {})), ExecutionOptions(**options)
+        identity = Identity("tinyflow", "dry-run", (step.get("name") or made.name,))
+        return Execution(host_runner("tinyflow", inherit_env=inherit_env), made, identity, settings).dry_run()

@@ -25,6 +25,7 @@ from transload.pipelines import (
     execution_from_state,
     get_poller,
     host_runner,
+    qualified_app_id,
 )
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle
@@ -206,9 +207,7 @@ class TrialApps:
         raise AssertionError("generations do not end")
 
     def _app_id(self, unit: Unit, generation: int, attempt: int, scheduler: str, cfg: Mapping[str, Any]) -> str:
-        app_id = self.identity(unit, generation).app_id(attempt)
-        qualify = getattr(self.runner.scheduler(scheduler), "qualified_id", None)
-        return str(qualify(app_id, cfg)) if callable(qualify) else app_id
+        return qualified_app_id(self.runner, scheduler, self.identity(unit, generation).app_id(attempt), cfg)
 
     def _ask(self, scheduler: str, app_id: str) -> tuple[AppDef | None, AppStatus | None]:
         patience, pause = Patience(self.options.patience), _FIRST_PAUSE

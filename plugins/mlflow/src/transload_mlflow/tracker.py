@@ -247,4 +247,17 @@ def create(config: str | None) -> MlflowTracker:
         raise ConfigError("no tracking_uri is configured, and MLFLOW_TRACKING_URI is not set")
     if not uri.startswith(("/", *_SCHEMES)):
         raise ConfigError(f"tracking_uri={uri.partition(':')[0]}:…: not a database, a server or an absolute path")
+    if _is_relative(uri):
+        raise ConfigError(
+            f"tracking_uri={uri!r}: relative; the job runs in another folder, so give an absolute path "
+            f"({uri.partition(':')[0]}:// and a path that begins with /)"
+        )
     return MlflowTracker(uri, settings.get("experiment_name"))
+
+
+def _is_relative(uri: str) -> bool:
+    """Tell whether a URI names a file, but not the same one in every folder (``sqlite:///x``, ``file:x``, memory)."""
+    scheme, _, rest = uri.partition(":")
+    if scheme == "sqlite":  # a third slash ends the empty host; SQLite's own URIs come after it as well
+        return not rest.startswith(("////", "///file:/"))
+    return scheme == "file" and not rest.removeprefix("//").removeprefix("localhost").startswith("/")

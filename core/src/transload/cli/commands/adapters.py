@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,13 +40,11 @@ def _json(row: AdapterInfo) -> dict[str, Any]:
 
 
 def _show(rows: list[AdapterInfo]) -> None:
-    from transload.cli._output import emit_table
-
     names = list(dict.fromkeys(name for row in rows for name in row.capabilities))
     cells = [[row.name, row.status, *(_cell(row, name) for name in names)] for row in rows]
     # on a terminal: a line for each capability, since there are more of them than adapters
     turned = [[head, *(row[index] for row in cells)] for index, head in enumerate(["status", *names], start=1)]
-    emit_table(["", *(row.name for row in rows)], turned)
+    _emit_columns("", rows, turned)
     for row in rows:
         _show_notes(row)
 
@@ -63,10 +62,16 @@ def _show_notes(row: AdapterInfo) -> None:
 
 
 def _show_states(rows: list[AdapterInfo]) -> None:
-    from transload.cli._output import emit_table
     from transload.specs import AppState
 
-    emit_table(
-        ["STATE", *(row.name for row in rows)],
-        [[state.name, *(row.states.get(state.name, "") for row in rows)] for state in AppState],
+    _emit_columns(
+        "STATE", rows, [[state.name, *(row.states.get(state.name, "") for row in rows)] for state in AppState]
     )
+
+
+def _emit_columns(corner: str, rows: list[AdapterInfo], cells: list[list[str]]) -> None:
+    """Write a table with a column for each adapter; in a pipe, which gets no headers, their names come first."""
+    from transload.cli._output import emit_table, is_terminal
+
+    names = [row.name for row in rows]
+    emit_table([corner, *names], cells if is_terminal(sys.stdout) else [["adapter", *names], *cells])

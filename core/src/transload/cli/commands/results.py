@@ -15,12 +15,12 @@ from transload.cli._options import handle_argument, json_option
 @click.pass_context
 def command(ctx: click.Context, handle: str, name: str | None, key: str | None, as_json: bool) -> None:
     """Show what an app reported so far: results by key, metadata and artifacts of configured trackers."""
-    from transload.cli._output import emit, emit_json, emit_table, note
+    from transload.cli._output import emit, emit_json, emit_table, note, visible
     from transload.cli._report import value_text
     from transload.cli._session import description_of, find_target, open_runner
 
     if key is not None and name is None:
-        raise click.UsageError("--key goes with --value", ctx)
+        raise click.UsageError("--key goes with --value NAME", ctx)
     with open_runner() as runner:
         target = find_target(runner, handle)
         description_of(runner, target.handle)
@@ -36,8 +36,8 @@ def command(ctx: click.Context, handle: str, name: str | None, key: str | None, 
     else:
         rows = [(k, n, value_text(value)) for k, values in results.results.items() for n, value in values.items()]
         rows += [("(metadata)", n, value_text(value)) for n, value in results.metadata.items()]
-        rows += [("(artifact)", n, str(artifact.get("path", ""))) for n, artifact in results.artifacts.items()]
+        rows += [("(artifact)", n, value_text(artifact.get("path", ""))) for n, artifact in results.artifacts.items()]
         if rows:
-            emit_table(("KEY", "RESULT", "VALUE"), rows)
+            emit_table(("KEY", "RESULT", "VALUE"), [(visible(k), visible(n), value) for k, n, value in rows])
         if not results.results:
             note(results.explain())

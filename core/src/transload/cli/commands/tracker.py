@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -11,6 +11,8 @@ from transload.cli._options import json_option
 
 if TYPE_CHECKING:
     from transload.tracker import Lineage, TrackerArtifact, TrackerBase
+
+T = TypeVar("T")
 
 
 @click.group(short_help="Look into trackers: runs, metadata, artifacts, lineage.")
@@ -32,12 +34,14 @@ def _open(ctx: click.Context) -> TrackerBase:
     """
     from transload.errors import ConfigError
     from transload.runner import load_settings
+    from transload.runtime.tracking._errors import told_as_tracking_error
     from transload.specs._check import nearest
     from transload.tracker import FsspecTracker, build_trackers
 
     name, base = ctx.obj
     if base:
-        return FsspecTracker(None, base)
+        with told_as_tracking_error(f"--base={base!r}:"):
+            return FsspecTracker(None, base)
     configured = load_settings().trackers()
     if not configured:
         raise ConfigError("no tracker is configured: set [tool.transload.tracker.NAME] or give --base URL")
@@ -48,21 +52,35 @@ def _open(ctx: click.Context) -> TrackerBase:
     return tracker
 
 
+def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
+    """Return the answer of the tracker that is asked for.
+
+    Raises:
+        TrackingError: if its storage cannot be read.
+        ConfigError: as in `_open`.
+    """
+    from transload.runtime.tracking._errors import told_as_tracking_error
+
+    name, base = ctx.obj
+    tracker = _open(ctx)
+    with told_as_tracking_error(f"--base={base!r}:" if base else f"tracker {name!r}:" if name else "the tracker"):
+        return question(tracker)
+
+
 @command.command("runs", short_help="List runs.")
 @click.option("--parent", metavar="RUN", help="Only runs that came from this one.")
 @json_option
 @click.pass_context
 def runs(ctx: click.Context, parent: str | None, as_json: bool) -> None:
     """List the ids of runs."""
-    from transload.cli._output import emit, emit_json
+    from transload.cli._output import emit, emit_json, visible
 
-    tracker = _open(ctx)
-    found = list(tracker.run_ids(parent_run_id=parent) if parent else tracker.run_ids())
+    found = _ask(ctx, lambda it: list(it.run_ids(parent_run_id=parent) if parent else it.run_ids()))
     if as_json:
         emit_json({"runs": found})
     else:
         for run_id in found:
-            emit(run_id)
+            emit(visible(run_id))
 
 
 @command.command("metadata", short_help="Show the metadata of a run.")
@@ -71,14 +89,14 @@ def runs(ctx: click.Context, parent: str | None, as_json: bool) -> None:
 @click.pass_context
 def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the metadata of a run."""
-    from transload.cli._output import emit_json, emit_table
+    from transload.cli._output import emit_json
     from transload.cli._report import value_text
 
-    found = dict(_known(_open(ctx), run_id).metadata(run_id))
+    found = _ask(ctx, lambda tracker: dict(_known(tracker, run_id).metadata(run_id)))
     if as_json:
         emit_json({"run_id": run_id, "metadata": found})
     else:
-        emit_table(("NAME", "VALUE"), [(name, value_text(value)) for name, value in found.items()])
+        _emit_visible(("NAME", "VALUE"), [(name, value_text(value)) for name, value in found.items()])
 
 
 @command.command("artifacts", short_help="Show the artifacts of a run.")
@@ -87,14 +105,14 @@ def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
 @click.pass_context
 def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the artifacts of a run: name, path, metadata."""
-    from transload.cli._output import emit_json, emit_table
+    from transload.cli._output import emit_json
 
-    found = _known(_open(ctx), run_id).artifacts(run_id)
+    found = _ask(ctx, lambda tracker: dict(_known(tracker, run_id).artifacts(run_id)))
     if as_json:
         emit_json({"run_id": run_id, "artifacts": {name: _artifact(item) for name, item in found.items()}})
     else:
         rows = [(name, item.path, _pairs(item.metadata)) for name, item in found.items()]
-        emit_table(("NAME", "PATH", "METADATA"), rows)
+        _emit_visible(("NAME", "PATH", "METADATA"), rows)
 
 
 @command.command("lineage", short_help="Show where a run came from and what came of it.")
@@ -106,7 +124,7 @@ def lineage(ctx: click.Context, run_id: str, svg: str | None, as_json: bool) -> 
     """Show the lineage of a run: its sources, transitively, and everything that came of it."""
     from transload.cli._output import emit_json
 
-    found = _known(_open(ctx), run_id).lineage(run_id)
+    found = _ask(ctx, lambda tracker: _known(tracker, run_id).lineage(run_id))
     if svg:
         _draw(found, svg)
     if as_json:
@@ -129,16 +147,20 @@ def _draw(found: Lineage, path: str) -> None:
 
 
 def _show_lineage(found: Lineage) -> None:
-    from transload.cli._output import emit_table
-
     rows = [("source", run_id) for run_id in found.parents]
     rows += [("run", found.run_id)]
     rows += [("descendant", run_id) for run_id in found.descendants]
-    emit_table(("RELATION", "RUN"), rows)
-    emit_table(
+    _emit_visible(("RELATION", "RUN"), rows)
+    _emit_visible(
         ("RUN", "CAME FROM", "BY"),
         [(edge.run_id, edge.source_run_id, edge.artifact_name or "") for edge in found.edges],
     )
+
+
+def _emit_visible(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from transload.cli._output import emit_table, visible
+
+    emit_table(headers, [[visible(cell) for cell in row] for row in rows])
 
 
 def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:

@@ -188,7 +188,7 @@ class FsspecResultTracker(ResultTracker):
         name = encode_name(key, _SUFFIX)
         try:
             data = self._store.read(name)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):  # a folder of that name is somebody else's
             return None
         loaded = self._of_file(name, data)
         return None if loaded is None else loaded[1]

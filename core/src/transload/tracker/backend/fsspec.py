@@ -250,6 +250,9 @@ def create(config: str | None) -> FsspecTracker:
         path = local_path(root)
         if path is not None and not os.path.isabs(os.path.expanduser(path)):
             raise ConfigError(f"root_path={root!r}: relative; the job runs in another folder, so give an absolute path")
+        unknown = [] if path is None else sorted(settings.keys() - {"auto_mkdir"})  # folders are always made
+        if unknown:
+            raise ConfigError(f"unknown setting {', '.join(unknown)}; a local folder has root_path and protocol")
         return FsspecTracker(None, root, storage_options=settings if path is None else None)
     import fsspec
 
