@@ -245,6 +245,11 @@ def test_dry_run_touches_nothing(control: ScriptedControl) -> None:
     assert "main" in asks.dry_run()
     with pytest.raises(SpecError, match="missing a required argument: 'ti'"):
         TransloadOperator(task_id="job", app=lambda ti: APP, scheduler="scripted").dry_run()
+    with DAG("upstream", schedule=None):
+        upstream = TransloadOperator(task_id="before", app=APP)
+        after = TransloadOperator(task_id="after", component="utils.echo", component_args=upstream.output)
+    with pytest.raises(SpecError, match="known only once that has run"):
+        after.dry_run()
     assert control.started() == []
 
 

@@ -53,8 +53,10 @@ def arguments(value: Any) -> Mapping[str, Any] | Sequence[str]:
     """Return the arguments of a component, as they are after rendering.
 
     Raises:
-        SpecError: if they have become a text: that is what a template makes of an upstream's dict.
+        SpecError: if they have become a text (a template of an upstream's dict is one), or are not there yet.
     """
+    if hasattr(value, "resolve"):
+        raise SpecError(f"component_args={value}: what an upstream task returns is known only once that has run")
     if isinstance(value, str) or not isinstance(value, (Mapping, Sequence, type(None))):
         raise SpecError(
             f"component_args={value!r}: must be name → value, or words as on the command line "
