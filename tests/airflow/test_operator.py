@@ -318,6 +318,19 @@ def test_lineage_of_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert found.run_facets["transload"].results == {"0": {"x": "NaN"}}
 
 
+@pytest.mark.parametrize(
+    ("last", "state"), [("FAILED", "FAILED"), ("CANCELLED", "CANCELLED"), ({"state": "UNAVAILABLE"}, "UNKNOWN")]
+)
+def test_lineage_of_what_did_not_end_well(control: ScriptedControl, last: Any, state: str) -> None:
+    """OpenLineage gets the state of the app: a task may fail because nobody knows what its app does."""
+    pytest.importorskip("airflow.providers.openlineage")
+    operator = scripted({"steps": [{"state": "RUNNING", "seconds": 0.1}, last]}, patience=0.2, poll_interval=0.1)
+    with pytest.raises(AirflowException):
+        execute(operator, make_context(operator))
+    facet = operator.get_openlineage_facets_on_failure(None).run_facets["transload"]
+    assert (facet.handle, facet.state) == (operator.handle, state)
+
+
 def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The inputs of a run are what its trackers know as sources."""
     from transload.tracker import build_trackers

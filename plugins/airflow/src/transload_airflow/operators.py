@@ -390,7 +390,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         """Return inputs, outputs and run facets of the app, from its trackers."""
         from transload_airflow.lineage import operator_lineage
 
-        return operator_lineage(self.handle, self.results)
+        return operator_lineage(self.handle, self.results, self._execution)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Return what is known of an app that failed."""
