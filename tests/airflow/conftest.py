@@ -72,3 +72,15 @@ def airflow(_fork_server: None) -> Iterator[AirflowServer]:
 def stage(airflow: AirflowServer) -> Stage:
     """Scripted apps on the real Airflow."""
     return Stage(airflow, ScriptedControl(airflow.environment["TRANSLOAD_SCRIPTED_DIR"]))
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
+    """Scripted apps of a test's own."""
+    control = ScriptedControl(tmp_path / "scripted")
+    for name, value in control.environment().items():
+        monkeypatch.setenv(name, value)
+    import transload.pipelines._host_runner as shared
+
+    monkeypatch.setattr(shared, "_runners", {})
+    return control

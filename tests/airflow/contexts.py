@@ -1,10 +1,14 @@
-"""Contexts of tasks, made without Airflow's daemons: for what needs no real ones."""
+"""Tasks and their contexts, made without Airflow's daemons: for what needs no real ones."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+
+from transload.testing import scripted_app
+from transload_airflow import TransloadOperator
 
 
 class Kept(dict[str, Any]):
@@ -48,3 +52,15 @@ def make_context(task: Any, *, with_store: bool = True, try_number: int = 1, max
 def execute(task: Any, context: dict[str, Any]) -> Any:
     """Run a task; its guard wants the real task runner."""
     return type(task).execute.__wrapped__(task, context)
+
+
+def scripted(script: Mapping[str, Any] | None = None, **options: Any) -> TransloadOperator:
+    """Return an operator of a scripted app."""
+    app = options.pop("app", None) or scripted_app("app", script)
+    return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=False, **options)
+
+
+def deferring(script: Mapping[str, Any], **options: Any) -> TransloadOperator:
+    """Return a deferrable operator of a scripted app."""
+    app = scripted_app("a", script)
+    return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, **options)

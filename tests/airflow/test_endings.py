@@ -128,6 +128,9 @@ def test_decorator_templates_groups(airflow: AirflowServer) -> None:
     assert f"args ['{templated.run_id}']" in templated.log()
     assert "env templated" in templated.log()
     assert "args ['{{ run_id }}']" in templated.log("literal")
+    for name, number in (("mapped", 0), ("upstream", -1)):
+        templated.wait("success", task_id=name, index=number)
+        assert "args ['{{ run_id }}']" in templated.log(name, index=number)
     for index, word in enumerate(("one", "two")):
         grouped.wait("success", task_id="stage.job", index=index)
         assert grouped.xcom(task_id="stage.job", index=index)["results"] == {"0": {"word": word}}

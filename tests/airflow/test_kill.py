@@ -109,6 +109,23 @@ def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
     assert not stage.cancelled(first)
 
 
+def test_clear_of_an_app_that_talks(stage: Stage) -> None:
+    """Clearing a running task ends its app, also while each second brings lines whose positions are noted."""
+    mark = uuid.uuid4().hex
+    talk = "for k in $(seq 1000); do echo still here; sleep 0.1; done"
+    run = stage.run(
+        "sync_plain", AppDef(f"app-{mark}", [Role("main", image="", entrypoint="sh", args=["-c", talk, mark])])
+    )
+    stage.server.until(lambda: run.log().count("still here") > 20, "lines")
+    first = processes_with(mark)
+    run.clear("job")
+    stage.server.until(lambda: not set(first) & set(processes_with(mark)), "the app is ended", 60)
+    stage.server.until(lambda: processes_with(mark), "the next one runs")
+    stage.server.until(lambda: "still here" in run.log(), "its lines")
+    run.mark("failed")
+    stage.server.until(lambda: not processes_with(mark), "all processes have ended", 60)
+
+
 def processes_with(mark: str) -> list[int]:
     """Return the living processes that have a word among their arguments, keepers apart."""
     found = []

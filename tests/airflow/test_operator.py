@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,88 +11,29 @@ import pytest
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
-    AirflowSkipException,
-    AirflowTaskTimeout,
     TaskDeferred,
 )
-from contexts import execute, make_context
+from airflow.sdk import DAG
+from airflow.serialization.helpers import serialize_template_field
+from airflow.serialization.serialized_objects import DagSerialization
+from contexts import deferring, execute, make_context, scripted
 
 from transload.errors import (
-    AppFailed,
     ConfigError,
-    SchedulerUnavailable,
     SpecError,
-    SubmitError,
-    TransloadError,
-    TransloadTimeout,
 )
 from transload.pipelines import (
-    AppCancelled,
-    AppLost,
-    Detached,
-    ExecutionOptions,
     Launch,
-    StateUnknown,
     get_adapter,
     host_runner,
 )
-from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
+from transload.specs import AppDef, AppState, Role
 from transload.testing import ScriptedControl, scripted_app
 from transload_airflow import AppCallbacks, TransloadOperator, operator_from_app
 from transload_airflow.hooks import Defaults
-from transload_airflow.run import failure
-from transload_airflow.values import plain
+from transload_airflow.values import decoded, plain
 
 APP = AppDef("app", [Role("main", "none", entrypoint="none")])
-
-
-@pytest.fixture
-def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
-    """Scripted apps of a test's own."""
-    control = ScriptedControl(tmp_path / "scripted")
-    for name, value in control.environment().items():
-        monkeypatch.setenv(name, value)
-    import transload.pipelines._host_runner as shared
-
-    monkeypatch.setattr(shared, "_runners", {})
-    return control
-
-
-def scripted(script: Mapping[str, Any] | None = None, **options: Any) -> TransloadOperator:
-    """Return an operator of a scripted app."""
-    app = options.pop("app", None) or scripted_app("app", script)
-    return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=False, **options)
-
-
-def failed(exit_code: int) -> AppStatus:
-    """Return the status of an app that failed."""
-    replica = ReplicaStatus(0, AppState.FAILED, "main", "", exit_code=exit_code)
-    return AppStatus(AppState.FAILED, roles=[RoleStatus("main", [replica])])
-
-
-@pytest.mark.parametrize(
-    ("error", "options", "more", "kind"),
-    [
-        (AppFailed(failed(1), "x"), {}, {}, AirflowException),
-        (AppFailed(failed(9), "x"), {}, {"skip_on": (9,)}, AirflowSkipException),
-        (AppFailed(failed(1), "x"), {"retries_by": "scheduler"}, {}, AirflowFailException),
-        (AppCancelled(AppStatus(AppState.CANCELLED), "x"), {}, {}, AirflowFailException),
-        (AppCancelled(AppStatus(AppState.CANCELLED), "x"), {}, {"cancelled": "skip"}, AirflowSkipException),
-        (AppLost("local://x/y"), {}, {}, AirflowException),
-        (StateUnknown("local://x/y", 3.0), {}, {}, AirflowException),
-        (SchedulerUnavailable("x"), {}, {}, AirflowException),
-        (Detached("local://x/y"), {}, {}, AirflowException),
-        (SubmitError("x", transient=True), {}, {}, AirflowException),
-        (SubmitError("x", transient=False), {}, {}, AirflowFailException),
-        (SpecError("x"), {}, {}, AirflowFailException),
-        (ConfigError("x"), {}, {}, AirflowFailException),
-        (TransloadTimeout("the host's time limit has passed"), {}, {}, AirflowTaskTimeout),
-        (TransloadTimeout("within startup_timeout=1 s"), {}, {}, AirflowException),
-    ],
-)
-def test_failures(error: TransloadError, options: dict[str, Any], more: dict[str, Any], kind: type) -> None:
-    """Each error is what Airflow acts on rightly: skip, fail for good, or fail and perhaps retry."""
-    assert type(failure(error, ExecutionOptions(**options), **more)) is kind
 
 
 @pytest.mark.parametrize(
@@ -107,12 +47,32 @@ def test_failures(error: TransloadError, options: dict[str, Any], more: dict[str
         ({"defer_after": "soon"}, "defer_after='soon'"),
         ({"skip_on_exit_code": "9"}, "skip_on_exit_code='9'"),
         ({"max_log_rate": "much"}, "max_log_rate='much'"),
+        ({"tail_lines": -1}, "tail_lines=-1"),
+        ({"app": None}, "exactly one of app and component"),
+        ({"component": "utils.echo"}, "exactly one of app and component"),
+        ({"component_args": {"msg": "x"}}, "only a component takes arguments"),
     ],
 )
 def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], words: str) -> None:
-    """A setting that is not allowed is an import error of the DAG, with name, value and what is allowed."""
-    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
-        TransloadOperator(task_id="job", app=APP, **arguments)
+    """What is not allowed is an import error of the DAG, with name, value and what is allowed."""
+    with pytest.raises((ConfigError, SpecError), match=words.replace("(", r"\(")):
+        TransloadOperator(task_id="job", **{"app": APP, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"component": "utils.echo", "component_args": "{'msg': 'x'}"}, "component_args="),
+        ({"app": APP, "cfg": "{'x': 1}"}, "cfg="),
+        ({"app": APP, "cfg": {"grace_period": "soon"}}, "grace_period='soon'"),
+        ({"app": APP, "cfg": {"grase_period": "1"}}, "grase_period"),
+    ],
+)
+def test_what_templates_made_is_checked(arguments: dict[str, Any], words: str) -> None:
+    """A template that became something else than wanted fails the task for good, with name and value."""
+    operator = TransloadOperator(task_id="job", scheduler="local", deferrable=False, **arguments)
+    with pytest.raises(AirflowFailException, match=words):
+        execute(operator, make_context(operator))
 
 
 def test_app_becomes_values() -> None:
@@ -120,7 +80,29 @@ def test_app_becomes_values() -> None:
     operator = TransloadOperator(task_id="job", app=APP)
     assert operator.app["roles"][0]["image"] == "none"
     assert AppDef.from_json(json.dumps(operator.app)).digest() == APP.digest()
-    assert "app" not in TransloadOperator(task_id="job", app=APP, template_app=False).template_fields
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_literal_app(as_text: bool) -> None:
+    """With ``template_app=False`` templates leave the app alone, and only the app."""
+    app = AppDef("app", [Role("main", "none", entrypoint="none", args=["{{ params.word }}"])])
+    given = app.to_json() if as_text else app
+    operator = TransloadOperator(task_id="job", app=given, template_app=False, scheduler="{{ params.word }}")
+    operator.render_template_fields({"params": {"word": "there"}})
+    launch = operator._launch({})
+    assert launch.build().digest() == app.digest()
+    assert launch.scheduler == "there"
+    assert "{{ params.word }}" in json.dumps(serialize_template_field(operator.app, "app"))
+
+
+def test_run_options_have_their_types() -> None:
+    """Rendered run options are read as on the command line, by the types that the scheduler wants."""
+    operator = TransloadOperator(task_id="job", app=APP, scheduler="local", cfg={"grace_period": "{{ params.word }}"})
+    operator.render_template_fields({"params": {"word": "7"}})
+    context = make_context(operator)
+    with host_runner("airflow") as runner:
+        launch = decoded(operator._launch(context), runner)
+    assert type(launch.cfg["grace_period"]) is not str
 
 
 def test_templates_reach_everywhere() -> None:
@@ -156,6 +138,12 @@ def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:
     operator = scripted(app=make)
     assert execute(operator, make_context(operator))["results"] == {"0": {"x": 1}}
     assert seen == [("there", "run")]
+    wrong = scripted(app=lambda parms: make(parms, None))
+    with pytest.raises(AirflowFailException, match=r"missing a required argument: 'parms' .*\(.*params"):
+        execute(wrong, make_context(wrong))
+    nothing = scripted(app=lambda: 5)
+    with pytest.raises(AirflowFailException, match="app=5: must be an AppDef"):
+        execute(nothing, make_context(nothing))
 
 
 def test_results_that_json_has_not(control: ScriptedControl) -> None:
@@ -190,10 +178,18 @@ def test_callbacks(control: ScriptedControl) -> None:
     assert seen == ["submit", "RUNNING", "SUCCEEDED", "1"]
 
 
-def deferring(script: Mapping[str, Any], **options: Any) -> TransloadOperator:
-    """Return a deferrable operator of a scripted app."""
-    app = scripted_app("a", script)
-    return TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, **options)
+def test_callbacks_look_the_same_in_each_process() -> None:
+    """Callbacks stand in the stored form of a mapped task: an address in it would be a new version of the DAG."""
+
+    class Mine(AppCallbacks):
+        pass
+
+    with DAG("mapped", schedule=None) as dag:
+        TransloadOperator.partial(task_id="job", callbacks=Mine(), app=APP).expand(scheduler=["local"])
+    task = DagSerialization.to_dict(dag)["dag"]["tasks"][0]
+    stored = task["__var"]["partial_kwargs"]["callbacks"]
+    assert stored == repr(Mine())
+    assert "Mine()" in stored
 
 
 def test_app_that_ends_soon_is_not_deferred(control: ScriptedControl) -> None:
@@ -209,7 +205,8 @@ def test_app_that_ends_soon_is_not_deferred(control: ScriptedControl) -> None:
 @pytest.mark.parametrize(("state", "defer_after"), [("RUNNING", 0), ("RUNNING", 0.8), ("PENDING", 3600)])
 def test_app_that_goes_on_is_deferred(control: ScriptedControl, state: str, defer_after: float) -> None:
     """An app that still runs after that while is deferred, with its handle as XCom; one that queues, at once."""
-    operator = deferring({"steps": [{"state": state, "until": "go"}, "SUCCEEDED"]}, defer_after=defer_after)
+    script = {"steps": [{"state": state, "until": "go"}, "SUCCEEDED"]}
+    operator = deferring(script, defer_after=defer_after, patience=math.inf)  # which JSON has not
     context = make_context(operator)
     with pytest.raises(TaskDeferred) as deferral:
         execute(operator, context)
@@ -231,62 +228,6 @@ def test_kill_while_looking_is_no_deferral(control: ScriptedControl) -> None:
         execute(operator, make_context(operator))
 
 
-@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
-def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str) -> None:
-    """Airflow's own alarm for ``execution_timeout``, if it comes first, ends the app whatever ``on_kill`` says."""
-
-    class Alarm(AppCallbacks):
-        def on_status(self, status: Any, context: Any) -> None:
-            raise AirflowTaskTimeout("Timeout")
-
-    operator = scripted({"steps": [{"state": "RUNNING", "until": "go"}]}, on_kill=on_kill, callbacks=Alarm())
-    with pytest.raises(AirflowTaskTimeout):
-        execute(operator, make_context(operator))
-    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
-
-
-def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
-    """A trigger that broke, or a lost event: the task attaches to its app again, and waits in place."""
-    app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"]})
-    operator = TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0)
-    context = make_context(operator)
-    with pytest.raises(TaskDeferred):
-        execute(operator, context)
-    found = operator.resume_execution("__fail__", {"error": "Trigger failure", "traceback": None}, context)
-    assert found["state"] == "SUCCEEDED"
-    assert len(control.started()) == 1
-    assert operator.resume(context, None)["state"] == "SUCCEEDED"
-
-
-@pytest.mark.parametrize("silent", [False, True])
-def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) -> None:
-    """With ``durable=False`` too a broken or silent trigger costs no second app: this try's own handle leads to it."""
-    app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"], "results": {"0": {"x": 1}}})
-    options = {"scheduler": "scripted", "deferrable": True, "defer_after": 0, "durable": False}
-    operator = TransloadOperator(task_id="job", app=app, **options)
-    context = make_context(operator)
-    with pytest.raises(TaskDeferred):
-        execute(operator, context)
-    again = TransloadOperator(task_id="job", app=app, **options)
-    error = {"error": "Trigger failure", "traceback": None}
-    found = again.resume(context, None) if silent else again.resume_execution("__fail__", error, context)
-    assert found["results"] == {"0": {"x": 1}}
-    assert found["handle"] == again.handle == context["ti"].xcoms["handle"]
-    context["ti"].xcoms.clear()
-    with pytest.raises(AirflowException, match="no XCom 'handle'"):
-        again.resume(context, None)
-    assert len(control.started()) == 1
-
-
-def test_kill_before_the_submit_starts_nothing(control: ScriptedControl) -> None:
-    """A task that is ended before it came to submit does not submit any more."""
-    operator = scripted()
-    operator.on_kill()
-    with pytest.raises(AirflowException, match="before the app was submitted"):
-        execute(operator, make_context(operator))
-    assert control.started() == []
-
-
 def test_without_a_task_state_store(control: ScriptedControl, caplog: pytest.LogCaptureFixture) -> None:
     """Before Airflow 3.3 the id alone re-attaches; a cleared task is a new app; a missing name is a loud warning."""
     operator = scripted()
@@ -295,22 +236,20 @@ def test_without_a_task_state_store(control: ScriptedControl, caplog: pytest.Log
     assert len(control.started()) == 2
 
 
-def test_loss_is_told_once_without_a_store(control: ScriptedControl) -> None:
-    """Without a store a vanished app is a failure first, and the retry starts another."""
-    operator = scripted({"steps": [{"state": "RUNNING", "seconds": 0.3}, {"state": "GONE"}]})
-    with pytest.raises(AirflowException, match="is lost"):
-        execute(operator, make_context(operator, with_store=False))
-    control.vanish(control.started()[0])
-    with pytest.raises(AirflowException, match="is lost"):
-        execute(operator, make_context(operator, with_store=False, try_number=2))
-    assert len(control.started()) == 2
-
-
 def test_dry_run_touches_nothing(control: ScriptedControl) -> None:
     """A dry run shows what would be submitted, and submits nothing."""
     operator = TransloadOperator(task_id="job", component="utils.echo", component_args={"msg": "hello"})
     assert "hello" in operator.dry_run()
     assert "hello" in get_adapter("airflow").dry_run("utils.echo", args={"msg": "hello"})
+    asks = TransloadOperator(task_id="job", app=lambda params: APP, scheduler="scripted", params={"word": "x"})
+    assert "main" in asks.dry_run()
+    with pytest.raises(SpecError, match="missing a required argument: 'ti'"):
+        TransloadOperator(task_id="job", app=lambda ti: APP, scheduler="scripted").dry_run()
+    with DAG("upstream", schedule=None):
+        upstream = TransloadOperator(task_id="before", app=APP)
+        after = TransloadOperator(task_id="after", component="utils.echo", component_args=upstream.output)
+    with pytest.raises(SpecError, match="known only once that has run"):
+        after.dry_run()
     assert control.started() == []
 
 
@@ -341,6 +280,12 @@ def test_connection_holds_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         Defaults.of({"schedular": "x"}, "mine")
     with pytest.raises(ConfigError, match=r"extra\.cfg"):
         Defaults.of({"cfg": "[1]"}, "mine")
+    with pytest.raises(ConfigError, match=r"extra\.scheduler=\['local'\]"):
+        Defaults.of({"scheduler": ["local"]}, "mine")
+    for wrong in ("{scheduler: slurm}", "[1]"):  # not to be taken for no defaults at all
+        monkeypatch.setenv("AIRFLOW_CONN_WRONG", json.dumps({"conn_type": "transload", "extra": wrong}))
+        with pytest.raises(ConfigError, match=r"'wrong': extra"):
+            TransloadOperator(task_id="job", app=APP, conn_id="wrong")._launch({})
 
 
 @pytest.mark.parametrize("inherit", [False, True])
@@ -371,6 +316,19 @@ def test_lineage_of_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert [(each.namespace, each.name) for each in found.inputs] == [("s3://bucket", "data/train.csv")]
     assert [(each.namespace, each.name) for each in found.outputs] == [("file", "/models/1.pt")]
     assert found.run_facets["transload"].results == {"0": {"x": "NaN"}}
+
+
+@pytest.mark.parametrize(
+    ("last", "state"), [("FAILED", "FAILED"), ("CANCELLED", "CANCELLED"), ({"state": "UNAVAILABLE"}, "UNKNOWN")]
+)
+def test_lineage_of_what_did_not_end_well(control: ScriptedControl, last: Any, state: str) -> None:
+    """OpenLineage gets the state of the app: a task may fail because nobody knows what its app does."""
+    pytest.importorskip("airflow.providers.openlineage")
+    operator = scripted({"steps": [{"state": "RUNNING", "seconds": 0.1}, last]}, patience=0.2, poll_interval=0.1)
+    with pytest.raises(AirflowException):
+        execute(operator, make_context(operator))
+    facet = operator.get_openlineage_facets_on_failure(None).run_facets["transload"]
+    assert (facet.handle, facet.state) == (operator.handle, state)
 
 
 def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

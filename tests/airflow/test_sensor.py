@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from contexts import make_context
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+from contexts import execute, make_context
 
+from transload.errors import ConfigError
 from transload.pipelines import host_runner
 from transload.testing import ScriptedControl, scripted_app
 from transload_airflow import AppSensor, sensors
-
-
-@pytest.fixture
-def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
-    """Scripted apps of a test's own."""
-    control = ScriptedControl(tmp_path / "scripted")
-    for name, value in control.environment().items():
-        monkeypatch.setenv(name, value)
-    import transload.pipelines._host_runner as shared
-
-    monkeypatch.setattr(shared, "_runners", {})
-    return control
 
 
 @pytest.fixture
@@ -77,6 +65,34 @@ def test_poke_of_nothing(control: ScriptedControl) -> None:
     sensor = AppSensor(task_id="wait", handle="scripted://airflow/none", deferrable=False)
     with pytest.raises(AirflowFailException, match="does not exist"):
         sensor.poke(make_context(sensor))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [({"cancelled": "ignore"}, "cancelled='ignore'"), ({"patience": "much"}, "patience='much'")]
+)
+def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], words: str) -> None:
+    """A setting that is not allowed is an import error of the DAG."""
+    with pytest.raises(ConfigError, match=words):
+        AppSensor(task_id="wait", handle="scripted://airflow/none", **arguments)
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.parametrize("handle", ["scripted://airflow/none", "nonsense", "nosuch://airflow/none", ""])
+@pytest.mark.parametrize(("soft_fail", "kind"), [(False, AirflowFailException), (True, AirflowSkipException)])
+def test_bad_handles(control: ScriptedControl, deferrable: bool, handle: str, soft_fail: bool, kind: type) -> None:
+    """A handle that leads nowhere fails the sensor for good, at once; with ``soft_fail`` it is skipped."""
+    sensor = AppSensor(task_id="wait", handle=handle, deferrable=deferrable, soft_fail=soft_fail)
+    with pytest.raises(kind):
+        execute(sensor, make_context(sensor))
+
+
+@pytest.mark.parametrize(("soft_fail", "kind"), [(False, AirflowException), (True, AirflowSkipException)])
+def test_app_that_has_failed_is_not_deferred(control: ScriptedControl, soft_fail: bool, kind: type) -> None:
+    """The look before a deferral treats a failed app as the one after it would."""
+    sensor = AppSensor(task_id="wait", handle=started("FAILED"), deferrable=True, soft_fail=soft_fail)
+    with pytest.raises(kind, match="FAILED") as failure:
+        execute(sensor, make_context(sensor))
+    assert type(failure.value) is kind
 
 
 def test_poke_brings_the_results(control: ScriptedControl) -> None:

@@ -125,6 +125,14 @@ with DAG("templated", schedule=None, start_date=START) as templated:
     }
     TransloadOperator(task_id="job", app=app)
     TransloadOperator(task_id="literal", app=app, template_app=False)
+    TransloadOperator.partial(task_id="mapped", app=app, template_app=False).expand(scheduler=["local"])
+
+    @task
+    def made():
+        """Return an app."""
+        return app
+
+    TransloadOperator(task_id="upstream", app=made(), template_app=False)
 
 with DAG("sensing", schedule=None, start_date=START) as sensing:
     handle = "{{ dag_run.conf['handle'] }}"

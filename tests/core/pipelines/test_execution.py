@@ -219,8 +219,9 @@ def test_deferred_failures(
     state = first.state()
     outcome = asyncio.run(execution_from_state(state, runner).outcome_async())
     assert outcome["kind"] == kind
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         first.settle(json.loads(json.dumps(outcome)))
+    assert str(raised.value).count(str(first.handle)) == 1, "what happened is said once"
     assert store.record is not None
     assert store.record["lost"] is (kind == "lost")
 

@@ -75,6 +75,8 @@ def test_wrong_launches_are_refused() -> None:
             Launch(component=train, args=args)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="AppDef"):
         Launch(app=lambda: "no app").build()  # type: ignore[arg-type, return-value]
+    with pytest.raises(SpecError, match=r"app=5: must be an AppDef"):
+        Launch(app=5).build()  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="must be an AppDef"):
         Launch.of(7)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,6 +215,10 @@ def test_options_are_checked_and_travel() -> None:
     options = ExecutionOptions(patience=5, retries_by="host", attach=AttachPolicy(frozenset({AppState.FAILED})))
     again = ExecutionOptions.from_dict({**options.to_dict(), "of_a_later_version": 1})
     assert again == options
+    endless = ExecutionOptions(patience=float("inf"), startup_timeout=float("inf"))
+    text = json.dumps(endless.to_dict(), allow_nan=False)
+    again = ExecutionOptions.from_dict(json.loads(text))
+    assert (again.patience, again.startup_timeout) == (float("inf"), None)
 
 
 def test_where_an_app_can_be_waited_for() -> None:

@@ -26,6 +26,7 @@ class StateUnknown(SchedulerUnavailable):
     Attributes:
         handle: the app.
         seconds: how long its state was unknown without a break.
+        why: what its scheduler said last.
     """
 
     def __init__(self, handle: str, seconds: float, why: str = "") -> None:
@@ -33,6 +34,7 @@ class StateUnknown(SchedulerUnavailable):
         super().__init__(f"the state of {handle} is unknown for {seconds:.1f} s, more than the patience allows{reason}")
         self.handle = handle
         self.seconds = seconds
+        self.why = why
 
 
 class AppCancelled(AppFailed):

@@ -394,7 +394,7 @@ class Execution:
             else:
                 await self.follow_async()
         except StateUnknown as exc:
-            kind, message = "unknown", str(exc)
+            kind, message = "unknown", exc.why
         except AppLost as exc:
             kind, message = "lost", str(exc)
         except TransloadTimeout as exc:

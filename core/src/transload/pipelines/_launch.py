@@ -151,7 +151,8 @@ class Launch:
             import json
 
             return AppDef.from_json(json.dumps(dict(self.app)))
-        assert callable(self.app)
+        if not callable(self.app):
+            raise SpecError(f"app={self.app!r}: must be an AppDef, its JSON, or a callable that returns one")
         return self.app()
 
     def _component(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:

@@ -83,6 +83,8 @@ class ExecutionOptions:
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON values."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        # JSON has no infinity
+        values = {name: None if value == float("inf") else value for name, value in values.items()}
         values["retries_by"] = self.rule.value
         values["attach"] = sorted(state.name for state in self.attach.next_after)
         return values
@@ -96,6 +98,9 @@ class ExecutionOptions:
             KeyError: for an unknown name of a state.
         """
         known = {key: value for key, value in values.items() if key in ExecutionOptions.__dataclass_fields__}
+        for name in ("patience", "poll_interval", "logging_interval"):
+            if name in known and known[name] is None:
+                known[name] = float("inf")
         known["attach"] = AttachPolicy(frozenset(AppState[name] for name in values.get("attach", ())))
         return ExecutionOptions(**known)
 

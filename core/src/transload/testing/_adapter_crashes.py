@@ -102,6 +102,7 @@ class CrashScenarios(AdapterSuite):
         stage.driver.crash()
         stage.driver.restart()
         stage.watched(second)
+        stage.watched(second)  # the first question is answered now: it was running
         stage.control.open("first", second)
         self.is_state(stage.ended(), AppState.FAILED)
         assert len(stage.started) == 2

@@ -15,8 +15,13 @@ class AppCallbacks:
     """Called by `TransloadOperator` in the task's process; override what you need.
 
     A deferred task is not called while it waits in the triggerer: `on_status` then gets the final status only, when
-    the task comes back. What a callback raises fails the task, as any code of the task's own would.
+    the task comes back. What a callback raises fails the task, as any code of the task's own would; if no retry will
+    attach to the app, it is ended as ``on_kill`` says.
     """
+
+    def __repr__(self) -> str:
+        """Return the name of the class: it stands in a stored DAG, which must look the same each time it is read."""
+        return f"{type(self).__module__}.{type(self).__qualname__}()"
 
     def on_started(self, attached: Attached, context: Mapping[str, Any]) -> None:
         """Take note of an app that was submitted or attached to (``attached.action`` says which)."""

@@ -29,6 +29,7 @@ class _TransloadDecoratedOperator(DecoratedOperator, TransloadOperator):  # type
     }
     custom_operator_name: str = "@task.transload"
     overwrite_rtif_after_execution: bool = True
+    _source_is_given: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -37,8 +37,10 @@ class Defaults:
         """Read the extra field.
 
         Raises:
-            ConfigError: for an unknown name in it, or run options that are no object.
+            ConfigError: for an unknown name in it, or a value of another type.
         """
+        if not isinstance(extra, Mapping):
+            raise ConfigError(f"connection {name!r}: extra: must be an object, not {type(extra).__name__}")
         unknown = sorted(set(extra) - {"scheduler", "cfg", "tracker_base"})
         if unknown:
             raise ConfigError(f"connection {name!r}: extra.{unknown[0]}: must be one of scheduler, cfg, tracker_base")
@@ -50,6 +52,9 @@ class Defaults:
                 raise ConfigError(f"connection {name!r}: extra.cfg is not JSON: {exc}") from exc
         if not isinstance(cfg, Mapping):
             raise ConfigError(f"connection {name!r}: extra.cfg={cfg!r}: must be an object, option → value")
+        for each in ("scheduler", "tracker_base"):
+            if not isinstance(extra.get(each), (str, type(None))):
+                raise ConfigError(f"connection {name!r}: extra.{each}={extra[each]!r}: must be a text")
         return Defaults(extra.get("scheduler") or None, dict(cfg), extra.get("tracker_base") or None)
 
 
@@ -86,7 +91,12 @@ class TransloadHook(BaseHook):  # type: ignore[misc]
         Raises:
             ConfigError: if they are wrong.
         """
-        return Defaults.of(self.get_connection(self.conn_id).extra_dejson, self.conn_id)
+        extra = self.get_connection(self.conn_id).extra or "{}"
+        try:
+            values = json.loads(extra)
+        except ValueError as exc:  # Airflow itself would go on as if there were none
+            raise ConfigError(f"connection {self.conn_id!r}: extra is not JSON: {exc}") from exc
+        return Defaults.of(values, self.conn_id)
 
     def get_conn(self) -> Runner:
         """Return the runner that tasks of this process share; do not close it."""

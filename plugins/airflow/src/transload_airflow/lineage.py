@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 from transload.errors import TransloadError
 
 if TYPE_CHECKING:
+    from transload.pipelines import Execution
     from transload.runner import AppResults
 
 
-def operator_lineage(handle: str | None, results: AppResults | None) -> Any:
+def operator_lineage(handle: str | None, results: AppResults | None, execution: Execution | None = None) -> Any:
     """Return an ``OperatorLineage``; None without the OpenLineage provider.
 
     Args:
         handle: the app.
-        results: what it reported; None if it failed.
+        results: what it reported; None if it did not end well.
+        execution: knows what was last seen of it: a task may fail while its app goes on.
     """
     try:
         from airflow.providers.common.compat.openlineage.facet import Dataset
@@ -28,7 +30,7 @@ def operator_lineage(handle: str | None, results: AppResults | None) -> Any:
     artifacts = results.artifacts if results is not None else {}
     outputs = [Dataset(*dataset_name(str(each.get("path", name)))) for name, each in artifacts.items()]
     inputs = [Dataset(*dataset_name(source)) for source in sources_of(handle)]
-    return OperatorLineage(inputs=inputs, outputs=outputs, run_facets={"transload": _facet(handle, results)})
+    return OperatorLineage(inputs=inputs, outputs=outputs, run_facets={"transload": _facet(handle, results, execution)})
 
 
 def dataset_name(path: str) -> tuple[str, str]:
@@ -56,7 +58,7 @@ def sources_of(handle: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _facet(handle: str, results: AppResults | None) -> Any:
+def _facet(handle: str, results: AppResults | None, execution: Execution | None) -> Any:
     from airflow.providers.common.compat.openlineage.facet import RunFacet
     from attr import define
 
@@ -75,8 +77,10 @@ def _facet(handle: str, results: AppResults | None) -> Any:
 
     from transload_airflow.values import plain
 
+    status = execution.status if execution is not None else None
+    state = status.state.name if status is not None else "UNKNOWN"
     known: dict[str, Any] = (
-        results.to_dict() if results is not None else {"state": "FAILED", "results": {}, "metadata": {}}
+        results.to_dict() if results is not None else {"state": state, "results": {}, "metadata": {}}
     )
     return TransloadRunFacet(
         handle=handle, state=known["state"], results=plain(known["results"]), metadata=plain(known["metadata"])

@@ -23,8 +23,8 @@ from transload_airflow.run import (
     silent_trigger,
     told_to_airflow,
 )
-from transload_airflow.settings import default_deferrable
-from transload_airflow.values import as_values, called, exit_codes, plain
+from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
+from transload_airflow.values import AsIs, arguments, as_values, called, decoded, exit_codes, plain, run_options
 
 if TYPE_CHECKING:
     from transload.pipelines import Attached, Execution, ExecutionOptions, Launch
@@ -109,6 +109,9 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
     _log_store: LogStore | None = None
     _asked_to_end = False
 
+    _source_is_given: ClassVar[bool] = True
+    """Whether the constructor says what to run; False in classes that find that out when the task runs."""
+
     def __init__(
         self,
         *,
@@ -142,15 +145,10 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.app, self.app_callable = as_values(app)
-        self.component = component
-        self.component_args = component_args
-        self.scheduler = scheduler
-        self.cfg = cfg
-        self.workspace = workspace
-        self.tracker_base = tracker_base
-        self.parent_run_id = parent_run_id
-        self.conn_id = conn_id
+        self.app, self.app_callable = as_values(app, template_app)
+        self.component, self.component_args = component, component_args
+        self.scheduler, self.cfg, self.conn_id = scheduler, cfg, conn_id
+        self.workspace, self.tracker_base, self.parent_run_id = workspace, tracker_base, parent_run_id
         self.deferrable = default_deferrable() if deferrable is None else deferrable
         self.defer_after = defer_after
         self.options: dict[str, Any] = {
@@ -171,12 +169,15 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         self.template_app = template_app
         self.push_results = push_results
         self.callbacks = callbacks or AppCallbacks()
-        if not template_app:
-            self.template_fields = tuple(name for name in type(self).template_fields if name != "app")
         self._check()
 
     def _check(self) -> None:
+        from transload.pipelines import Launch
+
         self._options()
+        if self._source_is_given:
+            source = self.app if self.app_callable is None else self.app_callable
+            Launch(app=source, component=self.component, args=self.component_args or {})
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
         if isinstance(self.defer_after, bool) or not isinstance(self.defer_after, (int, float)) or self.defer_after < 0:
@@ -233,7 +234,9 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         """Log and return what would be submitted; nothing outside of this process is touched."""
         from transload.pipelines import Execution, Identity
 
-        execution = Execution(runner_for_tasks(), self._launch({}), Identity("airflow", "dry-run", (self.task_id,)))
+        runner = runner_for_tasks()
+        launch = decoded(self._launch({"task": self, "params": self.params}), runner)
+        execution = Execution(runner, launch, Identity("airflow", "dry-run", (self.task_id,)))
         text = execution.dry_run()
         self.log.info(text)
         return text
@@ -251,14 +254,15 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
     def _begin(self, context: Any, deferrable: bool) -> Any:
         options = self._options()
         with self._told(options):
+            same_machine = deferrable and triggerer_on_same_machine()  # if that is set wrongly, nothing is started
             launch = self._launch(context)
             execution = self._make(context, launch, options)
         self._take(execution)
         options = execution.options
-        with self._told(options), killed_by_anything(execution):
+        with self._told(options), killed_by_anything(execution, context):
             attached = execution.start()
             self._announce(context, execution, attached)
-            defer = deferrable and not self._ends_soon(execution) and self._may_defer(execution)
+            defer = deferrable and not self._ends_soon(execution) and self._may_defer(execution, same_machine)
         if defer and not self._asked_to_end:
             self._defer(execution)
         return self._end(context, execution, lambda: execution.collect(execution.follow()), options)
@@ -267,7 +271,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         self, context: Any, execution: Execution, wait: Callable[[], AppResults], options: ExecutionOptions
     ) -> dict[str, Any]:
         try:
-            with self._told(options), killed_by_anything(execution):
+            with self._told(options), killed_by_anything(execution, context):
                 self.results = wait()
         finally:
             self.handle = execution.handle
@@ -324,15 +328,14 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         running = execution.status is not None and execution.status.state is AppState.RUNNING
         return running and execution.follow_for(self.defer_after - queued)
 
-    def _may_defer(self, execution: Execution) -> bool:
+    def _may_defer(self, execution: Execution, same_machine: bool) -> bool:
         from transload.pipelines import may_wait_elsewhere
         from transload.specs import parse_app_handle
-        from transload_airflow.settings import triggerer_on_same_machine
 
         assert execution.handle is not None
         scheduler = execution.runner.scheduler(parse_app_handle(execution.handle).scheduler_backend)
         reach = scheduler.capabilities.reachable_from
-        if may_wait_elsewhere(reach, triggerer_on_same_machine()):
+        if may_wait_elsewhere(reach, same_machine):
             return True
         self.log.warning(
             f"apps of scheduler {scheduler.name!r} are reachable from this {reach} only: this task waits in place, and "
@@ -366,11 +369,11 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         known = defaults_of(self.conn_id) if self.conn_id else Defaults()
         app = self.app if self.app_callable is None else called(self.app_callable, context)
         return Launch(
-            app=app,
+            app=app.value if isinstance(app, AsIs) else app,
             component=self.component,
-            args=self.component_args or {},
+            args=arguments(self.component_args),
             scheduler=self.scheduler or known.scheduler,
-            cfg={**known.cfg, **(self.cfg or {})},
+            cfg={**known.cfg, **run_options(self.cfg)},
             workspace=self.workspace,
             parent_run_id=self.parent_run_id,
             tracker_base=self.tracker_base or known.tracker_base,
@@ -387,7 +390,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         """Return inputs, outputs and run facets of the app, from its trackers."""
         from transload_airflow.lineage import operator_lineage
 
-        return operator_lineage(self.handle, self.results)
+        return operator_lineage(self.handle, self.results, self._execution)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Return what is known of an app that failed."""

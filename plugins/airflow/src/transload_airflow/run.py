@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import AppFailed, TransloadError, TransloadTimeout
 from transload_airflow.generation import Marks, current_generation
 from transload_airflow.stores import LogStore, TaskStore, state_store
+from transload_airflow.values import decoded
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions, Identity, Launch, LogSink
@@ -55,12 +56,14 @@ def make_execution(
 
     Raises:
         SpecError: if the task state store holds something foreign.
+        ConfigError: for a run option that is a text, and does not parse.
     """
     from transload.pipelines import Execution, Identity
 
     ti, task = context["ti"], context.get("task")
     options = with_deadline(context, options)
     runner = runner_for_tasks(inherit_env)
+    launch = decoded(launch, runner)
     accessor = state_store(context) if options.durable else None
     sink: LogSink = log_line
     common = {"sink": sink, "log": task_log(context), "host_retries": getattr(task, "retries", None), **more}
@@ -183,13 +186,21 @@ def told_to_airflow(
 
 
 @contextmanager
-def killed_by_anything(execution: Execution) -> Iterator[None]:
-    """Kill the app when no ordinary error ends the task; a time limit of Airflow's is none, and never just detaches."""
+def killed_by_anything(execution: Execution, context: Mapping[str, Any]) -> Iterator[None]:
+    """Kill the app when something ends the task after which nobody comes back for the app.
+
+    An error of ours says by itself what is to become of it. Any other (of a callback, of Airflow's API) leaves it
+    alone only if a retry will attach to it. A time limit of Airflow's is no ordinary error, and never just detaches.
+    """
     from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
     try:
         yield
-    except Exception:
+    except TransloadError:
+        raise
+    except Exception as exc:
+        if not (execution.options.durable and comes_back(exc, context)):
+            execution.kill()
         raise
     except AirflowTaskTimeout:
         execution.cancel()
@@ -197,6 +208,20 @@ def killed_by_anything(execution: Execution) -> Iterator[None]:
     except BaseException:
         execution.kill()
         raise
+
+
+def comes_back(error: Exception, context: Mapping[str, Any]) -> bool:
+    """Tell whether Airflow will answer an error that is none of ours with a retry of the same generation."""
+    from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+
+    if isinstance(error, (AirflowFailException, AirflowSkipException)):
+        return False
+    # somebody has cleared the task: Airflow's API does not know this try any more
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    if isinstance(detail, Mapping) and detail.get("status_code") in (404, 409, 410):
+        return False
+    ti = context["ti"]
+    return bool(ti.try_number <= ti.max_tries)
 
 
 def link_of(handle: str, runner: Runner) -> str | None:

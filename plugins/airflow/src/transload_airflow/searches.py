@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, TaskGroup
 
@@ -101,6 +101,7 @@ class SearchTrialOperator(TransloadOperator):
     """
 
     template_fields: Sequence[str] = ("search", "tracker_base", "workspace", "parent_run_id")
+    _source_is_given: ClassVar[bool] = False
 
     def __init__(self, *, search: Mapping[str, Any], place: str, trial: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseSensorOperator
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    BaseSensorOperator,
+)
 
+from transload.errors import ConfigError
 from transload_airflow.run import HOST, runner_for_tasks, task_key, told_to_airflow
 from transload_airflow.settings import default_deferrable
 from transload_airflow.stores import TaskStore, state_store
@@ -30,6 +37,9 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         cancelled: ``fail`` or ``skip``: what the sensor is if somebody cancelled the app.
         forward_logs: put the app's lines into the log of the sensor too (deferrable only).
         kwargs: of ``BaseSensorOperator`` (``timeout``, ``poke_interval``, ``mode`` …).
+
+    Raises:
+        ConfigError: for a value that is not allowed.
     """
 
     template_fields: Sequence[str] = ("handle",)
@@ -54,16 +64,20 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         self.patience = patience
         self.cancelled = cancelled
         self.forward_logs = forward_logs
+        self._options()
+        if cancelled not in ("fail", "skip"):
+            raise ConfigError(f"cancelled={cancelled!r}: must be 'fail' or 'skip'")
 
     def execute(self, context: Any) -> Any:
         """Wait in the triggerer, or poke."""
         if not self.deferrable:
             return super().execute(context)
-        with told_to_airflow(self._options(), cancelled=self.cancelled):
-            execution = self._execution(context)
-            self._must_exist(execution)
-        if execution.status is not None and execution.status.is_terminal():
-            return self._results(execution)
+        with self._softly():
+            with told_to_airflow(self._options(), cancelled=self.cancelled):
+                execution = self._execution(context)
+                self._must_exist(execution)
+            if execution.status is not None and execution.status.is_terminal():
+                return self._results(execution)
         from datetime import timedelta
 
         from transload_airflow.settling import departure
@@ -91,6 +105,16 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         if execution.status is None or not execution.status.is_terminal():
             return False
         return PokeReturnValue(True, self._results(execution))
+
+    @contextmanager
+    def _softly(self) -> Iterator[None]:
+        """Do for the look before a deferral what Airflow does after it: ``soft_fail`` and ``never_fail`` skip."""
+        try:
+            yield
+        except AirflowException as exc:
+            if self.soft_fail or getattr(self, "never_fail", False):
+                raise AirflowSkipException(str(exc)) from exc
+            raise
 
     def _results(self, execution: Execution) -> Any:
         with told_to_airflow(self._options(), cancelled=self.cancelled):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -53,12 +54,17 @@ def _never() -> Any:
 
 
 class LogStore(TaskStore):
-    """A `TaskStore` for log positions: not every one of them is sent; `flush` sends the latest."""
+    """A `TaskStore` for log positions: not every one of them is sent; `flush` sends the latest.
+
+    A position that cannot be sent fails nothing: all that it costs is a repeated line. Airflow refuses it, for one, as
+    soon as somebody has cleared the task, some seconds before it ends the process.
+    """
 
     def __init__(self, accessor: Any, key: str) -> None:
         super().__init__(accessor, key)
         self._pending: dict[str, Any] | None = None
         self._next = 0.0
+        self._refused = False
 
     def put(self, record: dict[str, Any]) -> None:
         """Keep ``record``, at once or at the next `flush`."""
@@ -71,7 +77,12 @@ class LogStore(TaskStore):
         if self._pending is not None:
             pending, self._pending = self._pending, None
             self._next = time.monotonic() + LOG_INTERVAL
-            super().put(pending)
+            try:
+                super().put(pending)
+            except Exception as exc:
+                if not self._refused:
+                    logging.getLogger(__name__).warning("how far the logs came cannot be noted: %s", exc)
+                self._refused = True
 
 
 class CursorFile:

@@ -3,27 +3,112 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef
 
+if TYPE_CHECKING:
+    from transload.pipelines import Launch
+    from transload.runner import Runner
 
-def as_values(app: Any) -> tuple[Any, Callable[..., Any] | None]:
-    """Return an app as JSON values, so that Airflow's templates reach into it; and apart, if it is a callable."""
+
+@dataclass(frozen=True)
+class AsIs:
+    """A value of a template field whose texts are left as they are: Airflow's templates do not look into it.
+
+    Args:
+        value: JSON values.
+    """
+
+    value: Any
+
+    def serialize(self) -> Any:
+        """Return what Airflow shows of it."""
+        return self.value
+
+    def __str__(self) -> str:
+        return json.dumps(self.value, sort_keys=True)
+
+
+def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] | None]:
+    """Return an app as JSON values, so that Airflow's templates reach into it; and apart, if it is a callable.
+
+    Args:
+        app: as a user gives it; an upstream's output is resolved when the task runs, and never a template.
+        template: False: keep templates out of it.
+    """
     if isinstance(app, AppDef):
-        return json.loads(app.to_json()), None
-    if callable(app) and not hasattr(app, "resolve"):  # an upstream's output, resolved when the task runs
+        app = json.loads(app.to_json())
+    elif app is None or hasattr(app, "resolve"):
+        return app, None
+    elif callable(app):
         return None, app
-    return app, None
+    return (app if template else AsIs(app)), None
+
+
+def arguments(value: Any) -> Mapping[str, Any] | Sequence[str]:
+    """Return the arguments of a component, as they are after rendering.
+
+    Raises:
+        SpecError: if they have become a text (a template of an upstream's dict is one), or are not there yet.
+    """
+    if hasattr(value, "resolve"):
+        raise SpecError(f"component_args={value}: what an upstream task returns is known only once that has run")
+    if isinstance(value, str) or not isinstance(value, (Mapping, Sequence, type(None))):
+        raise SpecError(
+            f"component_args={value!r}: must be name → value, or words as on the command line "
+            "(an upstream's whole output is given as it is, not as a template: component_args=upstream.output)"
+        )
+    return value or {}
+
+
+def run_options(value: Any) -> Mapping[str, Any]:
+    """Return run options, as they are after rendering.
+
+    Raises:
+        ConfigError: if they are no mapping.
+    """
+    if not isinstance(value, (Mapping, type(None))):
+        raise ConfigError(f"cfg={value!r}: must be option → value")
+    return value or {}
+
+
+def decoded(launch: Launch, runner: Runner) -> Launch:
+    """Return a launch whose run options have their types: rendered ones are texts, read as on the command line.
+
+    Raises:
+        PluginError: if there is no such scheduler.
+        ConfigError: for a text that does not parse.
+    """
+    from dataclasses import replace
+
+    texts = {name: value for name, value in launch.cfg.items() if isinstance(value, str)}
+    if not texts:
+        return launch
+    known = runner.scheduler(launch.scheduler or runner.settings.scheduler).run_opts()
+    read = {name: known.parse(name, text) for name, text in texts.items() if known.get(name) is not None}
+    return replace(launch, cfg={**launch.cfg, **read})
 
 
 def called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
-    """Return the app that a user's callable makes, given what it asks for of the context."""
+    """Return the app that a user's callable makes, given what it asks for of the context.
+
+    Raises:
+        SpecError: if it asks for something that the context has not.
+    """
+    import inspect
+
     from airflow.providers.common.compat.sdk import determine_kwargs
 
-    app = function(**determine_kwargs(function, (), context))
+    given = determine_kwargs(function, (), context)
+    try:
+        inspect.signature(function).bind(**given)
+    except TypeError as exc:
+        raise SpecError(f"app={function!r}: {exc} among what the task knows ({', '.join(sorted(context))})") from exc
+    app = function(**given)
     return json.loads(app.to_json()) if isinstance(app, AppDef) else app
 
 

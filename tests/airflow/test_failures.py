@@ -1,0 +1,214 @@
+"""How tasks end that do not end well: failures, kills, callbacks that raise, and what becomes of the app."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
+from contexts import Kept, deferring, execute, make_context, scripted
+
+from transload.errors import (
+    AppFailed,
+    ConfigError,
+    SchedulerUnavailable,
+    SpecError,
+    SubmitError,
+    TransloadError,
+    TransloadTimeout,
+)
+from transload.pipelines import (
+    AppCancelled,
+    AppLost,
+    Detached,
+    ExecutionOptions,
+    StateUnknown,
+)
+from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
+from transload.testing import ScriptedControl, scripted_app
+from transload_airflow import AppCallbacks, TransloadOperator
+from transload_airflow.run import failure
+
+
+def failed(exit_code: int) -> AppStatus:
+    """Return the status of an app that failed."""
+    replica = ReplicaStatus(0, AppState.FAILED, "main", "", exit_code=exit_code)
+    return AppStatus(AppState.FAILED, roles=[RoleStatus("main", [replica])])
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "more", "kind"),
+    [
+        (AppFailed(failed(1), "x"), {}, {}, AirflowException),
+        (AppFailed(failed(9), "x"), {}, {"skip_on": (9,)}, AirflowSkipException),
+        (AppFailed(failed(1), "x"), {"retries_by": "scheduler"}, {}, AirflowFailException),
+        (AppCancelled(AppStatus(AppState.CANCELLED), "x"), {}, {}, AirflowFailException),
+        (AppCancelled(AppStatus(AppState.CANCELLED), "x"), {}, {"cancelled": "skip"}, AirflowSkipException),
+        (AppLost("local://x/y"), {}, {}, AirflowException),
+        (StateUnknown("local://x/y", 3.0), {}, {}, AirflowException),
+        (SchedulerUnavailable("x"), {}, {}, AirflowException),
+        (Detached("local://x/y"), {}, {}, AirflowException),
+        (SubmitError("x", transient=True), {}, {}, AirflowException),
+        (SubmitError("x", transient=False), {}, {}, AirflowFailException),
+        (SpecError("x"), {}, {}, AirflowFailException),
+        (ConfigError("x"), {}, {}, AirflowFailException),
+        (TransloadTimeout("the host's time limit has passed"), {}, {}, AirflowTaskTimeout),
+        (TransloadTimeout("within startup_timeout=1 s"), {}, {}, AirflowException),
+    ],
+)
+def test_failures(error: TransloadError, options: dict[str, Any], more: dict[str, Any], kind: type) -> None:
+    """Each error is what Airflow acts on rightly: skip, fail for good, or fail and perhaps retry."""
+    assert type(failure(error, ExecutionOptions(**options), **more)) is kind
+
+
+class Raises(AppCallbacks):
+    """Callbacks that fail while the app runs."""
+
+    def __init__(self, what: Exception) -> None:
+        self.what = what
+
+    def on_status(self, status: Any, context: Any) -> None:
+        """Raise."""
+        raise self.what
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "retries", "cancels"),
+    [
+        (ValueError("no"), {}, 0, 1),
+        (ValueError("no"), {}, 1, 0),
+        (ValueError("no"), {"durable": False}, 1, 1),
+        (ValueError("no"), {"on_kill": "detach"}, 0, 0),
+        (AirflowFailException("no"), {}, 1, 1),
+        (AirflowSkipException("no"), {}, 1, 1),
+    ],
+)
+def test_callback_that_raises(
+    control: ScriptedControl, what: Exception, options: dict[str, Any], retries: int, cancels: int
+) -> None:
+    """What a callback raises ends the app with the task, unless a retry will attach to it."""
+    script = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]}
+    operator = scripted(script, callbacks=Raises(what), **options)
+    with pytest.raises(type(what), match="no"):
+        execute(operator, make_context(operator, max_tries=retries))
+    assert len(control.calls("cancel")) == cancels
+    control.open("go")
+
+
+def test_task_that_airflow_forgot(control: ScriptedControl) -> None:
+    """If somebody clears the task just as the app is there, Airflow's API refuses its handle: the app is cancelled."""
+
+    class Refused(Exception):
+        error = SimpleNamespace(detail={"status_code": 404})
+
+    class Store(Kept):
+        def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+            if key == "transload.app" and value["handle"]:
+                raise Refused
+            super().set(key, value, retention=retention)
+
+    operator = scripted({"steps": [{"state": "RUNNING", "until": "go"}]})
+    context = {**make_context(operator, max_tries=3), "task_state_store": Store()}
+    with pytest.raises(Refused):
+        execute(operator, context)
+    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
+
+
+def test_log_position_that_is_refused(control: ScriptedControl, caplog: pytest.LogCaptureFixture) -> None:
+    """Airflow that does not take how far the logs came fails no task: it says so once, and goes on."""
+
+    class Store(Kept):
+        def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+            if key == "transload.logs":
+                raise RuntimeError("not found")
+            super().set(key, value, retention=retention)
+
+    first = {"state": "RUNNING", "seconds": 1.2, "lines": [{"text": "one"}]}
+    second = {"state": "RUNNING", "lines": [{"text": "two"}]}
+    operator = scripted({"steps": [first, second, "SUCCEEDED"]}, logging_interval=0.1)
+    context = {**make_context(operator), "task_state_store": Store()}
+    assert execute(operator, context)["state"] == "SUCCEEDED"
+    assert caplog.text.count("how far the logs came cannot be noted: not found") == 1
+
+
+def test_wrong_setting_starts_nothing(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong setting in airflow.cfg is found before anything is submitted."""
+    monkeypatch.setenv("AIRFLOW__TRANSLOAD__TRIGGERER_ON_SAME_MACHINE", "perhaps")
+    operator = deferring({}, defer_after=0)
+    with pytest.raises(AirflowFailException, match="triggerer_on_same_machine='perhaps'"):
+        execute(operator, make_context(operator))
+    assert control.started() == []
+
+
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_alarm_of_airflow_cancels(control: ScriptedControl, on_kill: str) -> None:
+    """Airflow's own alarm for ``execution_timeout``, if it comes first, ends the app whatever ``on_kill`` says."""
+
+    class Alarm(AppCallbacks):
+        def on_status(self, status: Any, context: Any) -> None:
+            raise AirflowTaskTimeout("Timeout")
+
+    operator = scripted({"steps": [{"state": "RUNNING", "until": "go"}]}, on_kill=on_kill, callbacks=Alarm())
+    with pytest.raises(AirflowTaskTimeout):
+        execute(operator, make_context(operator))
+    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
+
+
+def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
+    """A trigger that broke, or a lost event: the task attaches to its app again, and waits in place."""
+    app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"]})
+    operator = TransloadOperator(task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0)
+    context = make_context(operator)
+    with pytest.raises(TaskDeferred):
+        execute(operator, context)
+    found = operator.resume_execution("__fail__", {"error": "Trigger failure", "traceback": None}, context)
+    assert found["state"] == "SUCCEEDED"
+    assert len(control.started()) == 1
+    assert operator.resume(context, None)["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) -> None:
+    """With ``durable=False`` too a broken or silent trigger costs no second app: this try's own handle leads to it."""
+    app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"], "results": {"0": {"x": 1}}})
+    options = {"scheduler": "scripted", "deferrable": True, "defer_after": 0, "durable": False}
+    operator = TransloadOperator(task_id="job", app=app, **options)
+    context = make_context(operator)
+    with pytest.raises(TaskDeferred):
+        execute(operator, context)
+    again = TransloadOperator(task_id="job", app=app, **options)
+    error = {"error": "Trigger failure", "traceback": None}
+    found = again.resume(context, None) if silent else again.resume_execution("__fail__", error, context)
+    assert found["results"] == {"0": {"x": 1}}
+    assert found["handle"] == again.handle == context["ti"].xcoms["handle"]
+    context["ti"].xcoms.clear()
+    with pytest.raises(AirflowException, match="no XCom 'handle'"):
+        again.resume(context, None)
+    assert len(control.started()) == 1
+
+
+def test_kill_before_the_submit_starts_nothing(control: ScriptedControl) -> None:
+    """A task that is ended before it came to submit does not submit any more."""
+    operator = scripted()
+    operator.on_kill()
+    with pytest.raises(AirflowException, match="before the app was submitted"):
+        execute(operator, make_context(operator))
+    assert control.started() == []
+
+
+def test_loss_is_told_once_without_a_store(control: ScriptedControl) -> None:
+    """Without a store a vanished app is a failure first, and the retry starts another."""
+    operator = scripted({"steps": [{"state": "RUNNING", "seconds": 0.3}, {"state": "GONE"}]})
+    with pytest.raises(AirflowException, match="is lost"):
+        execute(operator, make_context(operator, with_store=False))
+    control.vanish(control.started()[0])
+    with pytest.raises(AirflowException, match="is lost"):
+        execute(operator, make_context(operator, with_store=False, try_number=2))
+    assert len(control.started()) == 2
