@@ -79,32 +79,26 @@ def launcher_from_app(
     """
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
-    launch, spec = _planned(
-        source,
-        args=args,
-        inputs=inputs,
-        artifacts=artifacts,
-        results=results,
-        options=options,
-        inherit_env=inherit_env,
-        dry_run=dry_run,
-        scheduler=scheduler,
-        cfg=cfg,
-        tracker_base=tracker_base,
-        workspace=workspace,
-    )
+    known: dict[str, Any] = {"args": args, "inputs": inputs, "artifacts": artifacts, "results": results}
+    known |= {"scheduler": scheduler, "cfg": cfg, "tracker_base": tracker_base, "workspace": workspace}
+    launch, spec = _planned(source, options=options, inherit_env=inherit_env, dry_run=dry_run, **known)
     made = TaskSettings(retries=0).updated(**settings)
-    title = name or launch.name
-    where = image or transload.IMAGE
-    identity = [*IDENTITY]
+    return _assembled(spec, name or launch.name, form, image or transload.IMAGE, packages, made)
+
+
+def _assembled(
+    spec: LaunchSpec, title: str, form: Form, image: str, packages: Sequence[str], settings: TaskSettings
+) -> AppComponent:
+    from transload_kfp.component import AppComponent, component_spec_of
+
     names = {port.source: port.name for port in spec.inputs}
     if "key" not in names:
         names["key"] = KEY
-    from transload_kfp.component import AppComponent, component_spec_of
-
     if form == "container":
-        return AppComponent(component_spec_of(_container(spec, title, where)), names, identity, made)
-    return AppComponent(_python(spec, title, where, packages).component_spec, names, identity, made)
+        made = component_spec_of(_container(spec, title, image))
+    else:
+        made = _python(spec, title, image, packages).component_spec
+    return AppComponent(made, names, IDENTITY, settings)
 
 
 def _planned(
