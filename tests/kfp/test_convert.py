@@ -177,7 +177,14 @@ def leaky(n: int = 2, x: float = 0.5, s: str = "ab", flag: bool = False, kind: s
         "flag": lambda: json.dumps({"flag": flag}),
         "slice": lambda: s[0],
         "key": lambda: {2: "two"}.get(n, "none"),
+        "lookup": lambda: {"ab": "two"}.get(s, "none"),
+        "digits": lambda: "two" if str(n) == "2" else "other",
+        "word": lambda: "yes" if str(flag) == "True" else "no",
+        "inside": lambda: "point" if "." in f"--x={x}" else "none",
+        "last": lambda: Path(s).name,
+        "letter": lambda: f"{n} {x}"[0],
         "bare": lambda: f"{n} {x} {s} {flag}",
+        "path": lambda: str(Path(s) / "x"),
     }
     return AppDef("leaky", [Role("main", "img:1", entrypoint="run", args=[looks[kind]()])])
 
@@ -199,6 +206,12 @@ def leaky(n: int = 2, x: float = 0.5, s: str = "ab", flag: bool = False, kind: s
         ("text", "s"),
         ("slice", "s"),
         ("key", "n"),
+        ("lookup", "s"),
+        ("digits", "n"),
+        ("word", "flag"),
+        ("inside", "x"),
+        ("last", "s"),
+        ("letter", "n"),
     ],
 )
 def test_a_value_that_is_looked_at_is_no_input(kind: str, name: str) -> None:
@@ -238,6 +251,8 @@ def test_a_value_that_is_passed_on_is_an_input() -> None:
     made = component_from_app(leaky, args={"kind": "bare"})
     (arg,) = made.component_spec.implementation.container.args
     assert arg == " ".join(f"{{{{$.inputs.parameters['{name}']}}}}" for name in ("n", "x", "s", "flag"))
+    made = component_from_app(leaky, args={"kind": "path"}, inputs=["s"])
+    assert made.component_spec.implementation.container.args == ["{{$.inputs.parameters['s']}}/x"]
 
 
 def test_inputs_of_an_app() -> None:
