@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from transload.specs import AppDef, Resource, Role, VolumeMount, macros
 
 ODD = [
@@ -115,3 +117,15 @@ def full() -> AppDef:
         },
     )
     return AppDef("full", [role], metadata={"owner": "me"})
+
+
+def script(n: int, mode: Literal["fast", "slow"], epochs: int = 1, *rest: str) -> AppDef:
+    """Run a program with arguments of its own.
+
+    Args:
+        n: a number
+        mode: how
+        epochs: how often
+        rest: the program's
+    """
+    return AppDef("script", [Role("main", "img:1", entrypoint="run", args=[str(n), mode, str(epochs), *rest])])
