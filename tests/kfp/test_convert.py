@@ -401,6 +401,23 @@ def test_a_cluster_would_expand_its_own_variables() -> None:
         component_from_app(AppDef("a", [role]))
 
 
+@pytest.mark.parametrize("text", ["kill $$", "$$(A)", "$(KFP_POD_NAME)"])
+def test_a_cluster_would_change_a_dollar(text: str) -> None:
+    """``$$`` is one ``$`` to Kubernetes, and a backend gives variables of its own: refused, or passed encoded."""
+    with pytest.raises(UnsupportedFeature, match=r"args\[0\].*a cluster would"):
+        component_from_app(app_with(args=[text]))
+    with pytest.raises(UnsupportedFeature, match=r"env\['A'\].*a cluster would.*launcher_from_app"):
+        component_from_app(app_with(env={"A": text}), results={})
+    component_from_app(app_with(args=[text]), results={})
+
+
+def test_placeholder_in_an_image_is_refused() -> None:
+    """An image is a text to KFP like any other."""
+    with pytest.raises(UnsupportedFeature, match=r"roles\[0\].image.*placeholder") as caught:
+        component_from_app(app_with(image="{{$.pipeline_job_name}}"), results={})
+    assert caught.value.field == "roles[0].image"
+
+
 def test_placeholder_in_a_default_is_refused() -> None:
     """A default that looks like a placeholder would be replaced."""
     for text in ("{{$.x}}", '{"Concat": ["a", "b"]}'):
