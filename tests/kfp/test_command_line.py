@@ -187,8 +187,9 @@ def test_adapter(transload_home: Path) -> None:
     assert "hello" in adapter.dry_run("utils.echo", launch=launch)
     with pytest.raises(ConfigError, match="on_kill"):
         adapter.convert("utils.echo", launch=launch, on_kill="pause")
-    with pytest.raises(ConfigError, match="retries"):
-        adapter.convert(apps.train, retry=1)
+    for convert in (adapter.convert, adapter.dry_run):
+        with pytest.raises(ConfigError, match="retries"):
+            convert(apps.train, retry=1)
     secret = apps.bare()
     secret.roles[0].env = {"API_TOKEN": "hidden", "LEVEL": "info"}
     shown = adapter.dry_run(secret)

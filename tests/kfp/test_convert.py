@@ -18,7 +18,13 @@ from kfp import compiler, components, dsl
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount, Workspace
-from transload_kfp import TaskSettings, component_from_app, component_spec_from_app, container_from_app
+from transload_kfp import (
+    TaskSettings,
+    component_from_app,
+    component_spec_from_app,
+    container_from_app,
+    launcher_from_app,
+)
 from transload_kfp.command import inline_source
 from transload_kfp.convert import KfpAdapter
 from transload_kfp.inline import text_of
@@ -140,6 +146,8 @@ def test_settled_arguments() -> None:
         ({"results": {"x": list}}, ["results['x']"]),
         ({"results": {"metrics": float}}, ["results['metrics']", "taken"]),
         ({"args": {"epochs": "many"}}, ["epochs", "'many'"]),
+        ({"args": {"epochs": 2}, "inputs": ["lr", "epochs"]}, ["'epochs'", "settled"]),
+        ({"args": {"data": "x"}, "artifacts": ["data"]}, ["'data'", "settled"]),
     ],
 )
 def test_refused_inputs(more: dict[str, Any], words: list[str]) -> None:
@@ -246,6 +254,31 @@ def test_a_default_of_none_is_kept() -> None:
     assert component_from_app(loose, inputs=["s"]).required_inputs == ["s"]
 
 
+def test_a_default_that_is_no_finite_number_is_kept() -> None:
+    """KFP has no infinity as a default: the argument keeps it, in a launcher too; named, it must be given."""
+    made = component_from_app(apps.endless)
+    assert set(made.component_spec.inputs) == {"n"}
+    assert made.component_spec.implementation.container.args[0] == "inf"
+    assert component_from_app(apps.endless, inputs=["limit"]).required_inputs == ["limit"]
+    with pytest.raises(SpecError, match=r"inputs\['x'\]=inf: .*finite"):
+        component_from_app(apps.bare(args=["inf"]), inputs={"x": ("args[0]", float)})
+    for form in ("container", "python"):
+        spec = launcher_from_app(apps.endless, form=form, image="python:3.11").component_spec
+        assert (spec.inputs["limit"].default, spec.inputs["limit"].optional) == (None, True)
+
+
+def test_a_variable_does_not_wrap_unasked() -> None:
+    """Without results the command is the app's own: an argument that is put into a variable keeps its value then."""
+    made = component_from_app(apps.talkative)
+    assert set(made.component_spec.inputs) == {"n"}
+    container = made.component_spec.implementation.container
+    assert (container.command, container.env) == (["run"], {"LEVEL": "info"})
+    for more in ({"inputs": ["level"]}, {"results": {}}):
+        made = component_from_app(apps.talkative, **more)
+        assert "level" in made.component_spec.inputs
+        assert made.component_spec.implementation.container.command[:2] == ["python3", "-c"]
+
+
 def test_a_value_that_is_passed_on_is_an_input() -> None:
     """Texts that are put together from inputs keep every one of them."""
     made = component_from_app(leaky, args={"kind": "bare"})
@@ -275,6 +308,7 @@ def test_inputs_of_an_app() -> None:
     ("inputs", "words"),
     [
         ({"x": "args[9]"}, "no such argument"),
+        ({"x": "args[²]"}, "no such argument"),
         ({"x": "env[NO]"}, "no such variable"),
         ({"x": "image"}, "must be 'args"),
         ({"x": ("args[0]", int)}, "is no int"),
@@ -602,6 +636,16 @@ def test_refused_metadata(metadata: dict[str, Any]) -> None:
     """Metadata that is meant for this adapter and makes no sense is refused by name."""
     with pytest.raises(SpecError, match=r"roles\[0\].metadata"):
         component_from_app(app_with(metadata=metadata))
+
+
+def test_an_id_of_run_time_in_metadata_is_refused() -> None:
+    """The app's id is not known when the pod is described; metadata of others is not looked at."""
+    for metadata in ({"kfp.annotations": {"id": "${app_id}"}}, {"kfp.labels": {"id": "x-${app_id}"}}):
+        with pytest.raises(UnsupportedFeature, match="app's id") as caught:
+            component_from_app(app_with(metadata=metadata))
+        (key,) = metadata
+        assert caught.value.field == f"roles[0].metadata[{key!r}]"
+    component_from_app(app_with(metadata={"docker.container": {"id": "${app_id}"}}))
 
 
 def test_settings_of_nothing() -> None:

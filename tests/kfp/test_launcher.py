@@ -174,6 +174,19 @@ def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
     assert "Traceback" not in shown
 
 
+def test_any_names_of_arguments(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither an app's name nor its arguments' can meet names that the Python form has for itself."""
+    settled = {"mode": launched.Mode.FAST, "path": Path("/q")}
+    made = launcher_from_app(launched.odd_names, name="class", scheduler="local", args=settled, **PYTHON)
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made(place="here", given="there")
+
+    pipeline()
+    assert "main/0 got here there c quick /q" in capfd.readouterr().out
+
+
 # -- a launcher's process
 
 
@@ -447,6 +460,35 @@ def test_refused_options(options: dict[str, Any], error: type[Exception], words:
     """A wrong option is one line, before anything is compiled."""
     with pytest.raises(error, match=words):
         launcher_from_app(launched.group, **options)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"artifacts": ["y"]}, "'y' is no input"),
+        ({"inputs": {"x": "args[0]", "y": "args[0]"}}, "'x' sets it already"),
+        ({"cfg": {"x": object()}}, "must be JSON values"),
+    ],
+)
+def test_refused_of_an_app(more: dict[str, Any], words: str) -> None:
+    """What would be ignored, or could not travel, is refused when converting."""
+    app = AppDef("x", [Role("a", "i", entrypoint="run", args=["1"])])
+    with pytest.raises(SpecError, match=words):
+        launcher_from_app(app, **{"inputs": {"x": "args[0]"}, **more})
+
+
+def test_refused_of_a_function() -> None:
+    """An argument is an input or settled, and an artifact's path is a text."""
+    with pytest.raises(SpecError, match="'image'.*settled"):
+        launcher_from_app(launched.group, args={"image": "i"}, inputs=["image"])
+    with pytest.raises(SpecError, match="'replicas' is int: must be a str"):
+        launcher_from_app(launched.group, artifacts=["replicas"])
+
+
+def test_the_name_is_the_app_s() -> None:
+    """The JSON of an app has its name."""
+    app = AppDef("trainer", [Role("a", "i", entrypoint="run")])
+    assert {launcher_from_app(source).name for source in (app, app.to_json())} == {"trainer"}
 
 
 def test_a_function_that_cannot_be_found_again() -> None:

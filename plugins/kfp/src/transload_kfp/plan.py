@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,16 @@ from transload.specs import AppDef, Role, macros
 from transload_kfp.fields import get_field, in_command, set_field
 from transload_kfp.late import NeedsValue, has_mark, mark, pieces
 from transload_kfp.names import port_names
-from transload_kfp.ports import ARTIFACT, FINAL_STATUS, KFP_TYPES, InputPort, OutputPort, default_text, output_ports
+from transload_kfp.ports import (
+    ARTIFACT,
+    FINAL_STATUS,
+    KFP_TYPES,
+    InputPort,
+    OutputPort,
+    can_be_default,
+    default_text,
+    output_ports,
+)
 from transload_kfp.probes import TYPES, build_once, build_twice
 from transload_kfp.refusals import refuse_inexpressible
 
@@ -111,7 +120,9 @@ def make_plan(
             raise SpecError(f"args={launch.args!r}: must be a mapping, name → value")
         if isinstance(inputs, Mapping):
             raise SpecError("inputs: of a component function they are names of arguments, not a mapping")
-        plan = _of_component(as_component(launch.component), settled, inputs, tuple(artifacts), final_status)
+        plan = _of_component(
+            as_component(launch.component), settled, inputs, tuple(artifacts), final_status, wraps=results is not None
+        )
     else:
         if args:
             raise SpecError(f"args={dict(args)!r}: only a component function takes arguments; for an AppDef see inputs")
@@ -131,6 +142,8 @@ def _of_component(
     inputs: Sequence[str] | None,
     artifacts: tuple[str, ...],
     final_status: str | None,
+    *,
+    wraps: bool,
 ) -> Plan:
     known = {item.name: item for item in found.parameters}
     system = (final_status,) if final_status else ()
@@ -143,6 +156,7 @@ def _of_component(
         for each in given:
             if each not in known:
                 raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
+    refuse_settled_inputs(settled, (*(inputs or ()), *artifacts, *system))
     candidates = (
         [known[each] for each in inputs]
         if inputs is not None
@@ -155,13 +169,29 @@ def _of_component(
     if TRACKER in known and TRACKER not in settled:
         late[TRACKER] = known[TRACKER]
     strict = set(inputs or ()) | set(artifacts) | {TRACKER, *system}
+    app = _settle(found, settled, late, strict)
+    if not wraps:
+        # a variable of run time needs the wrapper: nobody has asked for it, and the image may have no Python
+        for name in _only_by_wrapper(app) - strict - {name for name in late if late[name].required}:
+            late.pop(name, None)
+            app = _settle(found, settled, late, strict)
+    app = with_macros(app)
+    ports = port_names(each for each in late if each != TRACKER)
+    made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
+    return Plan(app.name, app, made, description=found.description.strip())
+
+
+def _settle(found: Component, settled: dict[str, Any], late: dict[str, Parameter], strict: set[str]) -> AppDef:
+    """Return the app with marks; whatever cannot wait for run time is taken out of ``late``, unless it must.
+
+    Raises:
+        SpecError: if one that must be an input cannot.
+    """
     while True:
         try:
-            app = build_twice(found, settled, late)
-            break
+            return build_twice(found, settled, late)
         except NeedsValue as exc:
-            item = known[exc.name]
-            if item.required or exc.name in strict:
+            if late[exc.name].required or exc.name in strict:
                 raise SpecError(f"{found.name}: {exc}: {_ways_out(exc.name)}") from exc
             del late[exc.name]
         except SpecError:
@@ -170,15 +200,28 @@ def _of_component(
             if culprit is None:
                 raise
             del late[culprit]
-    app = with_macros(app)
-    ports = port_names(each for each in late if each != TRACKER)
-    made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
-    return Plan(app.name, app, made, description=found.description.strip())
+
+
+def _only_by_wrapper(app: AppDef) -> set[str]:
+    """Return the names of the run-time values in variables."""
+    texts = [text for role in app.roles for text in role.env.values()]
+    return {piece[0] for text in texts for piece in pieces(text) if isinstance(piece, tuple)}
+
+
+def refuse_settled_inputs(settled: Iterable[str], inputs: Iterable[str]) -> None:
+    """Refuse an argument that is to be an input and has its value already.
+
+    Raises:
+        SpecError: by name.
+    """
+    both = [name for name in inputs if name in set(settled)]
+    if both:
+        raise SpecError(f"inputs: {', '.join(map(repr, both))}: settled with args, so that nothing is left to be given")
 
 
 def _can_wait(item: Parameter) -> bool:
-    """Tell whether an argument that nobody has named becomes an input; a default of None is no text that KFP has."""
-    return item.annotation in TYPES and item.name != TRACKER and (item.required or item.default is not None)
+    """Tell whether an argument that nobody has named becomes an input: not with a default that KFP cannot have."""
+    return item.annotation in TYPES and item.name != TRACKER and (item.required or can_be_default(item.default))
 
 
 def _is_culprit(
@@ -220,7 +263,8 @@ def _check_input(found: Component, item: Parameter, *, text: bool) -> None:
 def _input(item: Parameter, port: str, special: str | None) -> InputPort:
     if special is not None:
         return InputPort(item.name, port, special, help=item.help)
-    default = None if item.required or item.default is None else default_text(item.default, f"default of {item.name}")
+    settled = item.required or not can_be_default(item.default)
+    default = None if settled else default_text(item.default, f"default of {item.name}")
     return InputPort(item.name, port, KFP_TYPES[item.annotation], default, default is not None, item.help)
 
 

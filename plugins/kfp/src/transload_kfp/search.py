@@ -10,6 +10,7 @@ from transload.pipelines import Search
 from transload_kfp.generated import python_component
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
+from transload_kfp.settings import TaskSettings
 
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every upstream output there,
 # and loops only over an output called Output. So an item says which trial it is and where.
@@ -92,6 +93,7 @@ def search_pipeline(
     from kfp import dsl
 
     text = encode_search(search, options or {}, inherit_env=inherit_env)
+    TaskSettings(retries=retries).check()
     where = image or transload.IMAGE
     steps = [
         python_component(source, function, where, packages)
@@ -167,7 +169,6 @@ def search_component(
         ConfigError: for a wrong option or setting.
     """
     from transload_kfp.component import SearchComponent
-    from transload_kfp.settings import TaskSettings
 
     text = encode_search(search, options or {}, inherit_env=inherit_env)
     made = TaskSettings().updated(**settings)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import ConfigError, SpecError
+from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.specs import AppDef, VolumeMount, nearest
+from transload_kfp.late import has_mark
 from transload_kfp.ports import read_as_placeholder
 from transload_kfp.refusals import refuse_timed_retries
 
@@ -71,6 +73,7 @@ class TaskSettings:
         """Return the settings that follow from an app of one role, with what was given besides.
 
         Raises:
+            UnsupportedFeature: for metadata with the app's id in it.
             SpecError: for metadata that no pod can have, or retries of an app with a time limit.
             ConfigError: for an unknown setting or a wrong value.
         """
@@ -102,6 +105,12 @@ class TaskSettings:
             path = f"roles[0].metadata[{key!r}]"
             if name not in ("labels", "annotations", "node_selector", "tolerations"):
                 raise SpecError(f"{path}: must be kfp.labels, kfp.annotations, kfp.node_selector or kfp.tolerations")
+            if has_mark(json.dumps(value, ensure_ascii=False, default=str)):
+                raise UnsupportedFeature(
+                    f"{path}: the app's id is known only when the pipeline runs, and what a pod is called before; "
+                    "it can be in args and env",
+                    path,
+                )
             if not isinstance(value, (list if name == "tolerations" else dict)):
                 raise SpecError(f"{path}={value!r}: must be a {'list' if name == 'tolerations' else 'dict'}")
             if name == "tolerations":
