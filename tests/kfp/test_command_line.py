@@ -27,7 +27,19 @@ def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["", ".plugin", ".cli", ".convert", ".states", ".launcher", ".launcher_component", ".runs", ".search", ".settings"],
+    [
+        "",
+        ".plugin",
+        ".cli",
+        ".convert",
+        ".states",
+        ".sigterm",
+        ".launcher",
+        ".launcher_component",
+        ".runs",
+        ".search",
+        ".settings",
+    ],
 )
 def test_import_is_lazy(module: str) -> None:
     """None of these imports KFP, which takes seconds."""

@@ -293,7 +293,7 @@ def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
         "implementation": {
             "container": {
                 "image": image,
-                "command": ["python3", "-m", "transload_kfp.launcher", spec.encode()],
+                "command": ["python3", "-m", "transload_kfp", spec.encode()],
                 "args": ["{{$}}", "{{$.outputs.artifacts['results'].path}}", *paths],
             }
         },
