@@ -248,6 +248,18 @@ def test_inline_outputs(tmp_path: Path) -> None:
     assert "results" in output["artifacts"]
 
 
+def test_inline_lets_other_files_be(tmp_path: Path) -> None:
+    """Files that are no results, though they are called .json, are the app's own affair, as in every host."""
+    others = {"list": "[1]", "text": "{", "bytes": "\\377", "bare": '{"results": {"a": 1}}', "odd": '{"schema": 1}'}
+    text = "".join(f"printf '{body}' > $TRANSLOAD_TRACKER_BASE/{name}.json; " for name, body in others.items())
+    newer = """echo '{"schema": 9, "results": {"b": 1}}' > $TRANSLOAD_TRACKER_BASE/newer.json; """
+    done = run_inline(tmp_path, text + newer + say(f'{{"n": {10**400}}}'), [["n", None, "Integer"]])
+    assert done.returncode == 0, done.stderr
+    assert "newer.json: schema 9" in done.stderr
+    output = json.loads((tmp_path / "out" / "o.json").read_text())
+    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"n": 10**400}
+
+
 @pytest.mark.parametrize(
     ("text", "outputs", "code", "said"),
     [
