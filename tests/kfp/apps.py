@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from transload.specs import AppDef, Resource, Role, VolumeMount, macros
 
 ODD = [
@@ -115,3 +117,35 @@ def full() -> AppDef:
         },
     )
     return AppDef("full", [role], metadata={"owner": "me"})
+
+
+def script(n: int, mode: Literal["fast", "slow"], epochs: int = 1, *rest: str) -> AppDef:
+    """Run a program with arguments of its own.
+
+    Args:
+        n: a number
+        mode: how
+        epochs: how often
+        rest: the program's
+    """
+    return AppDef("script", [Role("main", "img:1", entrypoint="run", args=[str(n), mode, str(epochs), *rest])])
+
+
+def talkative(level: str = "info", n: int = 1) -> AppDef:
+    """Take one argument as a variable, one as an argument.
+
+    Args:
+        level: how much it says
+        n: a number
+    """
+    return AppDef("talkative", [Role("main", "img:1", entrypoint="run", args=[str(n)], env={"LEVEL": level})])
+
+
+def endless(limit: float = float("inf"), n: int = 1) -> AppDef:
+    """Have a default that is no finite number.
+
+    Args:
+        limit: a number
+        n: another
+    """
+    return AppDef("endless", [Role("main", "img:1", entrypoint="run", args=[str(limit), str(n)])])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from pathlib import Path
+
 from transload.specs import AppDef, Resource, Role
 
 REPORT = """mkdir -p "$TRANSLOAD_TRACKER_BASE"
@@ -87,3 +90,35 @@ def failing(code: int = 3) -> AppDef:
         code: exit code
     """
     return AppDef("failing", [Role("main", "/tmp", entrypoint="sh", args=["-c", f"echo last words >&2; exit {code}"])])
+
+
+class Mode(Enum):
+    """How something is done."""
+
+    FAST = "quick"
+
+
+def odd_names(
+    place: str = "a", given: str = "b", found: str = "c", mode: Mode = Mode.FAST, path: Path = Path("/p")
+) -> AppDef:
+    """Say what it got.
+
+    Args:
+        place: a text
+        given: a text
+        found: a text
+        mode: a choice
+        path: a path
+    """
+    text = f"echo got {place} {given} {found} {mode.value} {path}"
+    return AppDef("class", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])
+
+
+def reporting(folder: str) -> AppDef:
+    """Report what a file says.
+
+    Args:
+        folder: where it is
+    """
+    text = f'mkdir -p "$TRANSLOAD_TRACKER_BASE"; cp "{folder}/report.json" "$TRANSLOAD_TRACKER_BASE/all.json"'
+    return AppDef("reporting", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])

@@ -27,7 +27,19 @@ def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["", ".plugin", ".cli", ".convert", ".states", ".launcher", ".launcher_component", ".runs", ".search", ".settings"],
+    [
+        "",
+        ".plugin",
+        ".cli",
+        ".convert",
+        ".states",
+        ".sigterm",
+        ".launcher",
+        ".launcher_component",
+        ".runs",
+        ".search",
+        ".settings",
+    ],
 )
 def test_import_is_lazy(module: str) -> None:
     """None of these imports KFP, which takes seconds."""
@@ -124,6 +136,7 @@ def test_dry_run_of_a_launcher_is_what_compile_makes(tmp_path: Path, transload_h
         ([TRAIN, "--scheduler", "local"], "--launcher"),
         ([TRAIN, "--input", "image"], "image"),
         ([TRAIN, "--", "--nothing", "1"], "nothing"),
+        ([TRAIN, "--result", "x", "--result", "x:int"], "declared twice"),
     ],
 )
 def test_mistakes(words: list[str], said: str, transload_home: Path, tmp_path: Path) -> None:
@@ -134,6 +147,40 @@ def test_mistakes(words: list[str], said: str, transload_home: Path, tmp_path: P
     assert done.returncode != 0
     assert said in done.stderr and "Traceback" not in done.stderr
     assert not path.exists()
+
+
+def test_a_file_that_is_no_text(transload_home: Path, tmp_path: Path) -> None:
+    """A JSON file that is no UTF-8, or names one input twice, is one line."""
+    path = tmp_path / "app.json"
+    path.write_bytes(b"\xff\xfe{")
+    done = transload("kfp", "compile", str(path), "-o", "-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"transload: error: {path}: cannot be read: not UTF-8\n"
+    path.write_text(apps.bare(args=["a", "b"]).to_json(), encoding="utf-8")
+    done = transload("kfp", "compile", str(path), "-o", "-", "--input", "x=args[0]", "--input", "x=args[1]")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "given twice" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_what_was_typed_is_settled() -> None:
+    """Short spellings are settled like long ones; what the program itself gets settles nothing; choices stay open."""
+    from transload.components import ComponentHelpRequested, as_component
+    from transload_kfp.cli import _settled
+
+    script = as_component(TRAIN.replace(":train", ":script"))
+    for words in (["-n", "3"], ["-n3"], ["--n", "3"], ["--n=3"]):
+        assert _settled(script, (*words, "--", "--epochs", "7")) == {"n": 3, "rest": ["--epochs", "7"]}
+    assert _settled(script, ("--mode", "fast", "--epochs=2")) == {"mode": "fast", "epochs": 2}
+    assert _settled(script, ()) == {}
+    with pytest.raises(ComponentHelpRequested, match="default: 1"):
+        _settled(script, ("--help",))
+
+
+def test_help_of_a_component(transload_home: Path) -> None:
+    """``-- --help`` shows the component's arguments, and is no failure."""
+    done = transload("kfp", "compile", TRAIN, "-o", "-", "--", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "step size" in done.stdout
 
 
 def test_adapter(transload_home: Path) -> None:
@@ -152,8 +199,9 @@ def test_adapter(transload_home: Path) -> None:
     assert "hello" in adapter.dry_run("utils.echo", launch=launch)
     with pytest.raises(ConfigError, match="on_kill"):
         adapter.convert("utils.echo", launch=launch, on_kill="pause")
-    with pytest.raises(ConfigError, match="retries"):
-        adapter.convert(apps.train, retry=1)
+    for convert in (adapter.convert, adapter.dry_run):
+        with pytest.raises(ConfigError, match="retries"):
+            convert(apps.train, retry=1)
     secret = apps.bare()
     secret.roles[0].env = {"API_TOKEN": "hidden", "LEVEL": "info"}
     shown = adapter.dry_run(secret)
@@ -198,6 +246,18 @@ def test_inline_outputs(tmp_path: Path) -> None:
     metadata = output["artifacts"]["metrics"]["artifacts"][0]["metadata"]
     assert metadata == {"all.a": 0.5, "other.a": 2, "n": 3, "x": "nan"}
     assert "results" in output["artifacts"]
+
+
+def test_inline_lets_other_files_be(tmp_path: Path) -> None:
+    """Files that are no results, though they are called .json, are the app's own affair, as in every host."""
+    others = {"list": "[1]", "text": "{", "bytes": "\\377", "bare": '{"results": {"a": 1}}', "odd": '{"schema": 1}'}
+    text = "".join(f"printf '{body}' > $TRANSLOAD_TRACKER_BASE/{name}.json; " for name, body in others.items())
+    newer = """echo '{"schema": 9, "results": {"b": 1}}' > $TRANSLOAD_TRACKER_BASE/newer.json; """
+    done = run_inline(tmp_path, text + newer + say(f'{{"n": {10**400}}}'), [["n", None, "Integer"]])
+    assert done.returncode == 0, done.stderr
+    assert "newer.json: schema 9" in done.stderr
+    output = json.loads((tmp_path / "out" / "o.json").read_text())
+    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"n": 10**400}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,13 @@ from kfp import compiler, components, dsl
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount, Workspace
-from transload_kfp import TaskSettings, component_from_app, component_spec_from_app, container_from_app
+from transload_kfp import (
+    TaskSettings,
+    component_from_app,
+    component_spec_from_app,
+    container_from_app,
+    launcher_from_app,
+)
 from transload_kfp.command import inline_source
 from transload_kfp.convert import KfpAdapter
 from transload_kfp.inline import text_of
@@ -140,6 +146,8 @@ def test_settled_arguments() -> None:
         ({"results": {"x": list}}, ["results['x']"]),
         ({"results": {"metrics": float}}, ["results['metrics']", "taken"]),
         ({"args": {"epochs": "many"}}, ["epochs", "'many'"]),
+        ({"args": {"epochs": 2}, "inputs": ["lr", "epochs"]}, ["'epochs'", "settled"]),
+        ({"args": {"data": "x"}, "artifacts": ["data"]}, ["'data'", "settled"]),
     ],
 )
 def test_refused_inputs(more: dict[str, Any], words: list[str]) -> None:
@@ -177,7 +185,14 @@ def leaky(n: int = 2, x: float = 0.5, s: str = "ab", flag: bool = False, kind: s
         "flag": lambda: json.dumps({"flag": flag}),
         "slice": lambda: s[0],
         "key": lambda: {2: "two"}.get(n, "none"),
+        "lookup": lambda: {"ab": "two"}.get(s, "none"),
+        "digits": lambda: "two" if str(n) == "2" else "other",
+        "word": lambda: "yes" if str(flag) == "True" else "no",
+        "inside": lambda: "point" if "." in f"--x={x}" else "none",
+        "last": lambda: Path(s).name,
+        "letter": lambda: f"{n} {x}"[0],
         "bare": lambda: f"{n} {x} {s} {flag}",
+        "path": lambda: str(Path(s) / "x"),
     }
     return AppDef("leaky", [Role("main", "img:1", entrypoint="run", args=[looks[kind]()])])
 
@@ -199,6 +214,12 @@ def leaky(n: int = 2, x: float = 0.5, s: str = "ab", flag: bool = False, kind: s
         ("text", "s"),
         ("slice", "s"),
         ("key", "n"),
+        ("lookup", "s"),
+        ("digits", "n"),
+        ("word", "flag"),
+        ("inside", "x"),
+        ("last", "s"),
+        ("letter", "n"),
     ],
 )
 def test_a_value_that_is_looked_at_is_no_input(kind: str, name: str) -> None:
@@ -233,11 +254,38 @@ def test_a_default_of_none_is_kept() -> None:
     assert component_from_app(loose, inputs=["s"]).required_inputs == ["s"]
 
 
+def test_a_default_that_is_no_finite_number_is_kept() -> None:
+    """KFP has no infinity as a default: the argument keeps it, in a launcher too; named, it must be given."""
+    made = component_from_app(apps.endless)
+    assert set(made.component_spec.inputs) == {"n"}
+    assert made.component_spec.implementation.container.args[0] == "inf"
+    assert component_from_app(apps.endless, inputs=["limit"]).required_inputs == ["limit"]
+    with pytest.raises(SpecError, match=r"inputs\['x'\]=inf: .*finite"):
+        component_from_app(apps.bare(args=["inf"]), inputs={"x": ("args[0]", float)})
+    for form in ("container", "python"):
+        spec = launcher_from_app(apps.endless, form=form, image="python:3.11").component_spec
+        assert (spec.inputs["limit"].default, spec.inputs["limit"].optional) == (None, True)
+
+
+def test_a_variable_does_not_wrap_unasked() -> None:
+    """Without results the command is the app's own: an argument that is put into a variable keeps its value then."""
+    made = component_from_app(apps.talkative)
+    assert set(made.component_spec.inputs) == {"n"}
+    container = made.component_spec.implementation.container
+    assert (container.command, container.env) == (["run"], {"LEVEL": "info"})
+    for more in ({"inputs": ["level"]}, {"results": {}}):
+        made = component_from_app(apps.talkative, **more)
+        assert "level" in made.component_spec.inputs
+        assert made.component_spec.implementation.container.command[:2] == ["python3", "-c"]
+
+
 def test_a_value_that_is_passed_on_is_an_input() -> None:
     """Texts that are put together from inputs keep every one of them."""
     made = component_from_app(leaky, args={"kind": "bare"})
     (arg,) = made.component_spec.implementation.container.args
     assert arg == " ".join(f"{{{{$.inputs.parameters['{name}']}}}}" for name in ("n", "x", "s", "flag"))
+    made = component_from_app(leaky, args={"kind": "path"}, inputs=["s"])
+    assert made.component_spec.implementation.container.args == ["{{$.inputs.parameters['s']}}/x"]
 
 
 def test_inputs_of_an_app() -> None:
@@ -260,6 +308,7 @@ def test_inputs_of_an_app() -> None:
     ("inputs", "words"),
     [
         ({"x": "args[9]"}, "no such argument"),
+        ({"x": "args[²]"}, "no such argument"),
         ({"x": "env[NO]"}, "no such variable"),
         ({"x": "image"}, "must be 'args"),
         ({"x": ("args[0]", int)}, "is no int"),
@@ -384,6 +433,23 @@ def test_a_cluster_would_expand_its_own_variables() -> None:
     role.secrets = {"B": "k8s:s/k"}
     with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
         component_from_app(AppDef("a", [role]))
+
+
+@pytest.mark.parametrize("text", ["kill $$", "$$(A)", "$(KFP_POD_NAME)"])
+def test_a_cluster_would_change_a_dollar(text: str) -> None:
+    """``$$`` is one ``$`` to Kubernetes, and a backend gives variables of its own: refused, or passed encoded."""
+    with pytest.raises(UnsupportedFeature, match=r"args\[0\].*a cluster would"):
+        component_from_app(app_with(args=[text]))
+    with pytest.raises(UnsupportedFeature, match=r"env\['A'\].*a cluster would.*launcher_from_app"):
+        component_from_app(app_with(env={"A": text}), results={})
+    component_from_app(app_with(args=[text]), results={})
+
+
+def test_placeholder_in_an_image_is_refused() -> None:
+    """An image is a text to KFP like any other."""
+    with pytest.raises(UnsupportedFeature, match=r"roles\[0\].image.*placeholder") as caught:
+        component_from_app(app_with(image="{{$.pipeline_job_name}}"), results={})
+    assert caught.value.field == "roles[0].image"
 
 
 def test_placeholder_in_a_default_is_refused() -> None:
@@ -553,6 +619,25 @@ def test_time_limit(tmp_path: Path) -> None:
         ({"labels": {"a b": "c"}}, "labels"),
         ({"labels": {"a": "c d"}}, "labels"),
         ({"env": {"A": 1}}, "env"),
+        ({"env": [1]}, r"env=\[1\]: must be a mapping"),
+        ({"labels": [("a", "b")]}, "labels=.*mapping"),
+        ({"timeout": -5}, "timeout=-5"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"cpu": "2"}, "cpu='2'"),
+        ({"cpu": float("nan")}, "cpu=nan"),
+        ({"mem_mb": 1.5}, "mem_mb=1.5"),
+        ({"accelerators": {"a": 1, "b": 1}}, "only one kind"),
+        ({"accelerators": {"a": "1"}}, "accelerators"),
+        ({"tolerations": [{"key": "x", "tolerationSeconds": 3}]}, r"tolerations\[0\].*'tolerationSeconds'"),
+        ({"tolerations": {"key": "x"}}, "tolerations=.*list"),
+        ({"tolerations": ["x"]}, r"tolerations\[0\]"),
+        ({"secrets": {"A": "k8s:s/k"}}, r"secrets\['A'\]='k8s:s/k'"),
+        ({"annotations": {"a": 1}}, r"annotations\['a'\]=1"),
+        ({"claims": {"/a": None}}, r"claims\['/a'\]=None"),
+        ({"caching": "no"}, "caching='no'"),
+        ({"backoff": "x"}, "backoff='x'"),
+        ({"backoff_factor": 0.5}, "backoff_factor=0.5"),
+        ({"display_name": 3}, "display_name=3"),
         ({"env": {"A": "x {{$.pipeline_job_name}}"}}, r"env\['A'\].*placeholder"),
         ({"env": {"A": '{"Concat": ["a", "b"]}'}}, r"env\['A'\].*placeholder"),
     ],
@@ -570,6 +655,16 @@ def test_refused_metadata(metadata: dict[str, Any]) -> None:
     """Metadata that is meant for this adapter and makes no sense is refused by name."""
     with pytest.raises(SpecError, match=r"roles\[0\].metadata"):
         component_from_app(app_with(metadata=metadata))
+
+
+def test_an_id_of_run_time_in_metadata_is_refused() -> None:
+    """The app's id is not known when the pod is described; metadata of others is not looked at."""
+    for metadata in ({"kfp.annotations": {"id": "${app_id}"}}, {"kfp.labels": {"id": "x-${app_id}"}}):
+        with pytest.raises(UnsupportedFeature, match="app's id") as caught:
+            component_from_app(app_with(metadata=metadata))
+        (key,) = metadata
+        assert caught.value.field == f"roles[0].metadata[{key!r}]"
+    component_from_app(app_with(metadata={"docker.container": {"id": "${app_id}"}}))
 
 
 def test_settings_of_nothing() -> None:

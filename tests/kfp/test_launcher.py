@@ -23,7 +23,15 @@ from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.fields import set_field
 from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.launcher import LaunchFailed, Outcome, Place, execution_of, run_launch
+from transload_kfp.launcher import (
+    LaunchFailed,
+    Outcome,
+    Place,
+    execution_of,
+    launch_in_component,
+    main,
+    run_launch,
+)
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -174,10 +182,36 @@ def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
     assert "Traceback" not in shown
 
 
+def test_any_names_of_arguments(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither an app's name nor its arguments' can meet names that the Python form has for itself."""
+    settled = {"mode": launched.Mode.FAST, "path": Path("/q")}
+    made = launcher_from_app(launched.odd_names, name="class", scheduler="local", args=settled, **PYTHON)
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made(place="here", given="there")
+
+    pipeline()
+    assert "main/0 got here there c quick /q" in capfd.readouterr().out
+
+
 # -- a launcher's process
 
 
-def start(tmp_path: Path, source: Any, form: str = "container", **options: Any) -> subprocess.Popen[str]:
+EARLY = """
+import os, signal, sys
+from transload_kfp import sigterm
+sigterm.note_from_now_on()
+os.kill(os.getpid(), signal.SIGTERM)
+from transload_kfp.launcher import main
+raise SystemExit(main(sys.argv[1:]))
+"""
+"""What the container form does, with a SIGTERM just before the launcher is imported."""
+
+
+def start(
+    tmp_path: Path, source: Any, form: str = "container", *, early: bool = False, **options: Any
+) -> subprocess.Popen[str]:
     """Start the process of a form as a container would, with KFP's executor input."""
     args = {"folder": str(tmp_path)}
     results = options.pop("results", None)
@@ -200,7 +234,8 @@ def start(tmp_path: Path, source: Any, form: str = "container", **options: Any) 
         },
     }
     if form == "container":
-        words = [*container.command[1:], json.dumps(request), str(tmp_path / "out" / "results")]
+        program = ["-c", EARLY] if early else container.command[1:3]
+        words = [*program, container.command[3], json.dumps(request), str(tmp_path / "out" / "results")]
     else:  # what KFP's shell command ends in; whether a signal passes through a shell is the shell's affair
         (tmp_path / "component.py").write_text(container.command[-1])
         words = ["-m", "kfp.dsl.executor_main", "--component_module_path", str(tmp_path / "component.py")]
@@ -234,6 +269,24 @@ def test_sigterm_cancels_and_stays_cancelled(tmp_path: Path, transload_home: Pat
     _, said = again.communicate(timeout=60)
     assert again.returncode == EXIT_CANCELLED, said
     assert starts(tmp_path) == 1
+
+
+def test_sigterm_before_the_launcher_is_ready(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
+    """A SIGTERM while a launcher that was started again is being imported cancels the app that it would find."""
+    first = start(tmp_path, launched.waiting, early=True)
+    _, said = first.communicate(timeout=60)
+    assert (first.returncode, starts(tmp_path)) == (143, 0), said  # there is nothing yet, and nothing is submitted
+    process = start(tmp_path, launched.waiting)
+    eventually(lambda: starts(tmp_path) == 1, 60)
+    process.kill()
+    process.communicate(timeout=60)
+    again = start(tmp_path, launched.waiting, early=True)
+    _, said = again.communicate(timeout=60)
+    assert again.returncode == 143 and "SIGTERM: cancelling" in said, said
+    with Runner("test") as runner:
+        (row,) = runner.list("local")
+        ended = runner.wait(row.app_handle, timeout=60)
+    assert ended is not None and ended.state is AppState.CANCELLED
 
 
 def test_cancelled_by_somebody_else(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
@@ -309,6 +362,38 @@ def test_a_result_of_another_type(
         run_launch(spec, {}, Place("1", "n", "t"))
     assert caught.value.code == 70
     assert "the app ended well, but result 'n' is" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [('"' + "x" * 2000 + '"', "at most 1024"), ("true", "True: a value is"), ("[1]", "a value is")]
+)
+def test_a_result_that_none_can_be(tmp_path: Path, transload_home: Path, value: str, said: str) -> None:
+    """What the public format does not have, in a file that the app wrote itself, is a line and exit code 70."""
+    (tmp_path / "report.json").write_text(f'{{"schema": 1, "results": {{"n": {value}}}}}')
+    process = start(tmp_path, launched.reporting)
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 70
+    assert "the app ended well, but" in shown and said in shown and "Traceback" not in shown
+
+
+def test_a_result_of_any_size(tmp_path: Path, transload_home: Path) -> None:
+    """A whole number that no float has is a metric as it is."""
+    (tmp_path / "report.json").write_text(f'{{"schema": 1, "results": {{"n": {10**400}}}}}')
+    process = start(tmp_path, launched.reporting)
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 0, shown
+    output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
+    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"n": 10**400}
+
+
+@pytest.mark.parametrize("word", ["nonsense", "e30="])
+def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """What the launcher cannot read is one line, and exit code 2."""
+    assert main([word, "{}", "folder"]) == 2
+    with pytest.raises(LaunchFailed):
+        launch_in_component(word, {}, {}, None, None)
+    said = capfd.readouterr().err
+    assert said.count("[transload] launcher: not a spec") == said.count("\n") == 2
 
 
 @pytest.mark.parametrize(("index", "answered"), [(None, False), ("", False), ("0", False), ("1", True), ("2", True)])
@@ -447,6 +532,35 @@ def test_refused_options(options: dict[str, Any], error: type[Exception], words:
     """A wrong option is one line, before anything is compiled."""
     with pytest.raises(error, match=words):
         launcher_from_app(launched.group, **options)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"artifacts": ["y"]}, "'y' is no input"),
+        ({"inputs": {"x": "args[0]", "y": "args[0]"}}, "'x' sets it already"),
+        ({"cfg": {"x": object()}}, "must be JSON values"),
+    ],
+)
+def test_refused_of_an_app(more: dict[str, Any], words: str) -> None:
+    """What would be ignored, or could not travel, is refused when converting."""
+    app = AppDef("x", [Role("a", "i", entrypoint="run", args=["1"])])
+    with pytest.raises(SpecError, match=words):
+        launcher_from_app(app, **{"inputs": {"x": "args[0]"}, **more})
+
+
+def test_refused_of_a_function() -> None:
+    """An argument is an input or settled, and an artifact's path is a text."""
+    with pytest.raises(SpecError, match="'image'.*settled"):
+        launcher_from_app(launched.group, args={"image": "i"}, inputs=["image"])
+    with pytest.raises(SpecError, match="'replicas' is int: must be a str"):
+        launcher_from_app(launched.group, artifacts=["replicas"])
+
+
+def test_the_name_is_the_app_s() -> None:
+    """The JSON of an app has its name."""
+    app = AppDef("trainer", [Role("a", "i", entrypoint="run")])
+    assert {launcher_from_app(source).name for source in (app, app.to_json())} == {"trainer"}
 
 
 def test_a_function_that_cannot_be_found_again() -> None:

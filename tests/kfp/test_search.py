@@ -183,3 +183,10 @@ def test_refusals(tmp_path: Path) -> None:
         search_pipeline(search(tmp_path), "base", options={"on_kill": "pause"})
     with pytest.raises(ConfigError, match="retries"):
         search_component(search(tmp_path), "base", retry=2)
+    with pytest.raises(ConfigError, match="retries=-1"):
+        search_pipeline(search(tmp_path), "base", retries=-1)
+    for convert in (get_adapter("kfp").convert, get_adapter("kfp").dry_run):
+        with pytest.raises(ConfigError, match="retries"):
+            convert(search(tmp_path), tracker_base="base", retry=2)
+        with pytest.raises(ConfigError, match="needs tracker_base"):
+            convert(search(tmp_path))

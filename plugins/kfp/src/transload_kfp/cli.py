@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from transload.errors import ConfigError
 
 if TYPE_CHECKING:
+    from transload.components import Component
     from transload.pipelines import Launch
 
 _EPILOG = """
@@ -49,8 +51,14 @@ def command() -> None:
 @click.option("--dry-run", is_flag=True, help="Show what would run, write nothing.")
 def compile(app: str, arguments: tuple[str, ...], output: str, **options: Any) -> int:  # noqa: A001
     """Compile a pipeline that runs APP."""
-    launch = _launch(app, arguments)
+    from transload.components import ComponentHelpRequested
+
     _check(options)
+    try:
+        launch = _launch(app, arguments)
+    except ComponentHelpRequested as exc:
+        click.echo(str(exc))
+        return 0
     if options["dry_run"]:
         click.echo(_shown(launch, options))
         return 0
@@ -79,33 +87,50 @@ def compile_app(launch: Launch, options: dict[str, Any]) -> str:
 
 
 def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
-    from transload.components import arguments_of, as_component
+    from transload.components import as_component
     from transload.pipelines import Launch
 
     path = Path(app)
     if path.suffix == ".json" and path.is_file():
         if arguments:
             raise ConfigError(f"arguments {' '.join(arguments)!r}: only a component takes arguments")
-        return Launch.of(path.read_text(encoding="utf-8"))
-    found = as_component(app)
-    return Launch(component=app, args=_settled(found, arguments, arguments_of))
+        return Launch.of(_read(path))
+    return Launch(component=app, args=_settled(as_component(app), arguments))
 
 
-def _settled(found: Any, arguments: tuple[str, ...], arguments_of: Any) -> dict[str, Any]:
-    """Return the arguments that were typed, decoded; what was left open is not among them."""
-    if not arguments:
-        return {}
-    dummies = {"str": "x", "int": 1, "float": 1.0, "bool": True}
-    open_values = {item.name: dummies.get(item.type_name, "") for item in found.parameters if item.required}
-    typed = arguments_of(found, list(arguments), open_values)
-    marked = {
-        word.removeprefix("--").partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")
-    }
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
+        raise ConfigError(f"{path}: cannot be read: {why}") from exc
+
+
+_OPEN: Final = object()
+
+
+def _settled(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
+    """Return the arguments that were typed, decoded; what was left open is not among them.
+
+    Raises:
+        ComponentHelpRequested: if ``--help`` is among them.
+    """
+    from transload.components import ComponentHelpRequested, arguments_of
+
+    left_open = [
+        item if item.kind == "varargs" else replace(item, default=_OPEN, required=False) for item in found.parameters
+    ]
+    try:
+        typed = arguments_of(replace(found, parameters=tuple(left_open)), arguments)
+    except ComponentHelpRequested:
+        arguments_of(found, arguments)  # with the help of the component as it is
+        raise
     rest = found.varargs
-    keep = {name: value for name, value in typed.items() if name in marked}
-    if rest is not None and typed.get(rest.name):
-        keep[rest.name] = list(typed[rest.name])
-    return keep
+    return {
+        name: value
+        for name, value in typed.items()
+        if value is not _OPEN and (value or rest is None or name != rest.name)
+    }
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -141,11 +166,14 @@ def _inputs(launch: Launch, texts: tuple[str, ...]) -> Any:
         return None
     if launch.component is not None:
         return list(texts)
-    pairs = [text.partition("=") for text in texts]
-    for name, equals, path in pairs:
+    found: dict[str, str] = {}
+    for name, equals, path in (text.partition("=") for text in texts):
         if not equals or not name or not path:
             raise ConfigError(f"--input {name!r}: of an AppDef must be NAME=PATH, such as lr=args[--lr]")
-    return {name: path for name, _, path in pairs}
+        if name in found:
+            raise ConfigError(f"--input {name!r}: given twice, as {found[name]!r} and {path!r}")
+        found[name] = path
+    return found
 
 
 def _results(texts: tuple[str, ...]) -> dict[str, type] | None:
@@ -155,6 +183,8 @@ def _results(texts: tuple[str, ...]) -> dict[str, type] | None:
         name, _, kind = text.partition(":")
         if (kind or "float") not in kinds or not name:
             raise ConfigError(f"--result {text!r}: must be NAME, or NAME:TYPE with int, float or str")
+        if name in found:
+            raise ConfigError(f"--result {text!r}: {name!r} is declared twice")
         found[name] = kinds[kind or "float"]
     return found or None
 

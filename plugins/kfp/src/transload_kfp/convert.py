@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+from transload.errors import ConfigError
 from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, Search
-from transload.specs import masked_env
+from transload.specs import masked_env, nearest
 from transload_kfp.command import container_of
 from transload_kfp.names import component_name
 from transload_kfp.plan import Plan, make_plan
@@ -199,9 +201,7 @@ class KfpAdapter:
             ConfigError: for a wrong option.
         """
         if isinstance(source, Search):
-            from transload_kfp.search import search_pipeline
-
-            return search_pipeline(source, **host_options)
+            return _searched(source, host_options)
         source, launches = _launched(source, host_options)
         if launches:
             from transload_kfp.launcher_component import launcher_from_app
@@ -230,13 +230,23 @@ class KfpAdapter:
             from transload_kfp.launcher_component import dry_run_launcher
 
             return dry_run_launcher(source, **host_options)
-        settings = {name: host_options.pop(name) for name in list(host_options) if name in _SETTINGS}
+        planned = inspect.signature(make_plan).parameters
+        plan = make_plan(source, **{name: host_options.pop(name) for name in list(host_options) if name in planned})
         python = host_options.pop("python", "python3")
-        plan = make_plan(source, **host_options)
-        return shown_component(_component(plan, python, TaskSettings.of(plan.app, **settings)))
+        return shown_component(_component(plan, python, TaskSettings.of(plan.app, **host_options)))
 
 
-_SETTINGS: Final = frozenset(each.name for each in fields(TaskSettings))
+def _searched(search: Search, host_options: Mapping[str, Any]) -> Any:
+    """Return the pipeline of a search; what it does not take is refused as a wrong setting is."""
+    from transload_kfp.search import search_pipeline
+
+    known = list(inspect.signature(search_pipeline).parameters)[1:]
+    for name in host_options:
+        if name not in known:
+            raise ConfigError(f"unknown option {name!r} of a search: {nearest(name, known)}")
+    if "tracker_base" not in host_options:
+        raise ConfigError("a search needs tracker_base: where it keeps its state, and its trials report")
+    return search_pipeline(search, **host_options)
 
 
 _OPTIONS: Final = frozenset(each.name for each in fields(ExecutionOptions)) - {"attach"}

@@ -99,7 +99,7 @@ def _env(role: Role, key: str, path: str, value: list[str]) -> str:
 def _arg(role: Role, key: str, path: str, value: list[str]) -> str:
     args = list(role.args)
     prefix = ""
-    if key.isdigit():
+    if key.isdecimal():
         at = int(key)
     else:
         at = next((k for k, arg in enumerate(args) if arg == key or arg.startswith(f"{key}=")), len(args))

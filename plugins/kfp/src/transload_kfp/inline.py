@@ -65,19 +65,29 @@ def forget(folder: str) -> None:
 
 
 def read_results(folder: str) -> dict[str, dict[str, Any]]:
-    """Return key → name → value of what was reported in the public format of results."""
+    """Return key → name → value of what was reported in the public format of results; other files are let be."""
     found = {}
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".json") or name.startswith("."):
             continue
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            body = json.load(file)
-        if body.get("schema", SCHEMA) > SCHEMA:
+        with open(os.path.join(folder, name), "rb") as file:
+            body = parse(file.read())
+        if body.get("schema", 0) > SCHEMA:
             say(f"{name}: schema {body['schema']!r} is newer than this component reads")
-            continue
-        key = body.get("key")
-        found[name[:-5] if key is None else str(key)] = body.get("results") or {}
+        elif body:
+            key = body.get("key")
+            found[name[:-5] if key is None else str(key)] = body["results"]
     return found
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """Return the body of a file of results; nothing if it is none."""
+    try:
+        body = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return {}
+    ours = isinstance(body, dict) and type(body.get("schema")) is int and isinstance(body.get("results"), dict)
+    return body if ours else {}
 
 
 def pick(found: dict[str, dict[str, Any]], name: str, key: str | None) -> Any:
@@ -116,7 +126,8 @@ def metrics_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 continue
             alone = sum(name in other for other in found.values()) == 1
-            metrics[name if alone else f"{key}.{name}"] = value if math.isfinite(value) else str(value)
+            finite = isinstance(value, int) or math.isfinite(value)  # an int may be larger than any float
+            metrics[name if alone else f"{key}.{name}"] = value if finite else str(value)
     return metrics
 
 
@@ -144,7 +155,7 @@ def main(words: list[str]) -> int:
         found = read_results(folder)
         for path, (name, key, kind) in zip(files, spec["outputs"]):  # noqa: B905 - Python 3.10 and later only
             write(path, output_text(pick(found, name, key), kind, name))
-    except (LookupError, ValueError, AttributeError, TypeError, OSError) as error:
+    except (LookupError, ValueError, TypeError, OSError) as error:
         say(f"the app ended well, but {error.args[0] if isinstance(error, LookupError) else error}")
         return EXIT_NO_RESULT
     artifacts = {name: dict(each["artifacts"][0]) for name, each in request["outputs"]["artifacts"].items()}

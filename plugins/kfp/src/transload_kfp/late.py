@@ -12,7 +12,11 @@ from typing import Any, Final, NoReturn
 
 from transload.errors import SpecError
 
-_MARK: Final = re.compile("\ue000([A-Za-z])late:([^\ue000\ue001]*)\ue001")
+_JUMBLE: Final = "Zz0.1-2_3=4,5;6:7 8/9a\"b'c\\d@e+f*g?h[i]j{k}l(m)n<o>p|q&r$s%t^u~v!w#x`y"
+"""Nearly everything that a function may look for in a text: what it finds in the one mark it misses in the other."""
+_MARK: Final = re.compile(
+    f"\ue000late:([^\ue000\ue001]*)\ue001|\ue002{re.escape(_JUMBLE)}late:([^\ue002\ue003]*) \ue003"
+)
 Piece = str | tuple[str]
 """A piece of a text: literal, or ``(name,)`` of what stands there at run time."""
 
@@ -30,8 +34,8 @@ class NeedsValue(SpecError):
 
 
 def mark(name: str, probe: int = 0) -> str:
-    """Return the text that stands for the value of ``name``; marks of different probes differ, in length too."""
-    return f"\ue000{'aB'[probe]}late:{name}{' ' * probe}\ue001"
+    """Return the text that stands for the value of ``name``; marks of different probes share no part of any use."""
+    return f"\ue002{_JUMBLE}late:{name} \ue003" if probe else f"\ue000late:{name}\ue001"
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
@@ -41,7 +45,7 @@ def pieces(text: str) -> tuple[Piece, ...]:
     for match in _MARK.finditer(text):
         if match.start() > end:
             found.append(text[end : match.start()])
-        found.append((match.group(2).rstrip(" "),))
+        found.append((match.group(1) or match.group(2),))
         end = match.end()
     if end < len(text):
         found.append(text[end:])
@@ -62,46 +66,55 @@ class Late:
     def _refuse(self, what: str) -> NoReturn:
         raise NeedsValue(self.late_name, f"the component function {what}")
 
+    def _text(self) -> str:
+        """Return the value as a text that is passed on, and refuses to be looked at like the value itself."""
+        made: str = stand_in(self.late_name, str, self.late_probe)
+        return made
+
     def __str__(self) -> str:
-        return mark(self.late_name, self.late_probe)
+        return self._text()
 
     def __format__(self, spec: str) -> str:
         if spec:
             self._refuse(f"formats it with {spec!r}")
-        return mark(self.late_name, self.late_probe)
+        return self._text()
 
 
 class _LateStr(Late, str):
+    def _text(self) -> str:
+        # a true text: paths are put together of it, for one
+        return mark(self.late_name, self.late_probe)
+
     def __repr__(self) -> str:
         self._refuse("takes its repr(), which depends on the value")
 
 
 class _LateInt(Late, int):
     def __repr__(self) -> str:
-        return mark(self.late_name, self.late_probe)
+        return self._text()
 
 
 class _LateFloat(Late, float):
     def __repr__(self) -> str:
-        return mark(self.late_name, self.late_probe)
+        return self._text()
 
 
 class _LateBool(Late):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return mark(self.late_name, self.late_probe)
+        return self._text()
 
 
 _ALLOWED: Final = frozenset({"join", "format", "encode"}) | {
     f"__{name}__"
     for name in (
         *("new", "init", "init_subclass", "subclasshook", "class", "getattribute", "setattr", "delattr", "dir", "doc"),
-        *("str", "repr", "format", "hash", "sizeof", "reduce", "reduce_ex", "getnewargs", "getstate", "getformat"),
+        *("str", "repr", "format", "sizeof", "reduce", "reduce_ex", "getnewargs", "getstate", "getformat"),
         *("add", "len"),
     )
 }
-_NUMERIC_TOO: Final = frozenset(["__add__", "__hash__"])
+_NUMERIC_TOO: Final = frozenset(["__add__"])
 
 
 def _guard(cls: type, base: type, name: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SpecError
@@ -61,10 +63,14 @@ class LaunchSpec:
         return [port.name for port in self.inputs if port.type == ARTIFACT]
 
     def encode(self) -> str:
-        """Return the spec as one word that nothing on its way reads as something else."""
+        """Return the spec as one word that nothing on its way reads as something else.
+
+        Raises:
+            SpecError: for arguments, options or ``cfg`` that are no JSON values.
+        """
         data = {
             "schema": SCHEMA,
-            "launch": self.launch,
+            "launch": _json(self.launch),
             "options": self.options,
             "inputs": [[port.source, port.name, port.type] for port in self.inputs],
             "paths": self.paths,
@@ -72,7 +78,12 @@ class LaunchSpec:
             "inherit_env": self.inherit_env,
             "dry_run": self.dry_run,
         }
-        return base64.b64encode(json.dumps(data, sort_keys=True).encode()).decode()
+        try:
+            return base64.b64encode(json.dumps(data, sort_keys=True).encode()).decode()
+        except TypeError as exc:
+            raise SpecError(
+                f"launcher: what is settled now must be JSON values, for it travels as text: {exc}"
+            ) from exc
 
     @staticmethod
     def decode(text: str) -> LaunchSpec:
@@ -139,6 +150,19 @@ class LaunchSpec:
             TransloadError: if one was not reported; the message says what was.
         """
         return {port.name: _typed(port, results.value(port.result, port.key)) for port in self.outputs}
+
+
+def _json(value: Any) -> Any:
+    """Return a value as JSON has it: choices by name, paths as text, dataclasses as mappings; others as they are."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, PurePath):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _json(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {_json(key): _json(item) for key, item in value.items()}
+    return [_json(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _typed(port: OutputPort, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """The launcher at run time: submits an app through a scheduler and waits, inside a task of Kubeflow Pipelines.
 
-Imports no KFP: the container form runs ``python3 -m transload_kfp.launcher SPEC EXECUTOR_INPUT FOLDER``, the Python
-form calls `launch_in_component` from a few generated lines.
+Imports no KFP: the container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT FOLDER``, which calls `main`; the
+Python form calls `launch_in_component` from a few generated lines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, PluginError, SpecError, TransloadError
 from transload.pipelines import AppCancelled, Detached, Execution, Identity, StateUnknown, host_runner
+from transload.runtime.tracking import FsspecResultTracker, TrackingError
+from transload_kfp import sigterm
 from transload_kfp.launch_spec import KEY, PARENT, LaunchSpec
 from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN
 
@@ -86,7 +88,8 @@ class Outcome:
             for name, value in values.items():
                 if not isinstance(value, str):
                     alone = sum(name in other for other in found.values()) == 1
-                    made[name if alone else f"{key}.{name}"] = value if math.isfinite(value) else str(value)
+                    whole = isinstance(value, int)  # of any size, which a float may not have
+                    made[name if alone else f"{key}.{name}"] = value if whole or math.isfinite(value) else str(value)
         return made
 
     @property
@@ -147,16 +150,38 @@ def run_launch(spec: LaunchSpec, arguments: Mapping[str, Any], place: Place) -> 
             return Outcome()
         with killed_by_sigterm(execution):
             results = execution.run()
+    except TrackingError as exc:
+        raise _no_result(exc) from exc
     except TransloadError as exc:
-        say(str(exc))
+        say(_NOT_FOLLOWED if isinstance(exc, Detached) and exc.handle is None else str(exc))
         raise LaunchFailed(exit_code(exc)) from exc
     assert execution.handle is not None
     say(f"{execution.handle} SUCCEEDED")
     try:
         return Outcome(execution.handle, spec.output_values(results), results)
     except TransloadError as exc:
-        say(f"the app ended well, but {exc}")
-        raise LaunchFailed(EXIT_NO_RESULT) from exc
+        raise _no_result(exc) from exc
+
+
+_NOT_FOLLOWED: Final = "stopped before the app was submitted or found again; on_kill holds for one that is there"
+
+
+def _no_result(why: TransloadError) -> LaunchFailed:
+    say(f"the app ended well, but {why}")
+    return LaunchFailed(EXIT_NO_RESULT)
+
+
+def _decoded(text: str) -> LaunchSpec:
+    """Return the spec that a component carries.
+
+    Raises:
+        LaunchFailed: if it is none that this version reads.
+    """
+    try:
+        return LaunchSpec.decode(text)
+    except TransloadError as exc:
+        say(str(exc))
+        raise LaunchFailed(EXIT_WRONG) from exc
 
 
 def exit_code(error: TransloadError) -> int:
@@ -197,6 +222,8 @@ class killed_by_sigterm:  # noqa: N801 - reads as what it does
 
         with suppress(ValueError):  # not in the main thread: whoever runs us there keeps its own way
             self._before = signal.signal(signal.SIGTERM, kill)
+        if sigterm.was_noted():
+            kill(signal.SIGTERM, None)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -208,9 +235,11 @@ class killed_by_sigterm:  # noqa: N801 - reads as what it does
 
 
 def write_results(folder: str, outcome: Outcome) -> None:
-    """Make a folder the tracker base with what the app reported, so that a downstream app reads it by key."""
-    from transload.runtime.tracking import FsspecResultTracker
+    """Make a folder the tracker base with what the app reported, so that a downstream app reads it by key.
 
+    Raises:
+        LaunchFailed: if the app has reported what no result can be, such as a text that is too long.
+    """
     os.makedirs(folder, exist_ok=True)
     for name in os.listdir(folder):
         if name.endswith(".json"):
@@ -218,7 +247,10 @@ def write_results(folder: str, outcome: Outcome) -> None:
     if outcome.results is not None:
         tracker = FsspecResultTracker(folder)
         for key, values in outcome.results.results.items():
-            tracker[key] = dict(values)
+            try:
+                tracker[key] = dict(values)
+            except TransloadError as exc:
+                raise _no_result(exc) from exc
 
 
 def launch_in_component(
@@ -236,7 +268,7 @@ def launch_in_component(
     Raises:
         LaunchFailed: with the exit code.
     """
-    outcome = run_launch(LaunchSpec.decode(spec), arguments, Place(**place))
+    outcome = run_launch(_decoded(spec), arguments, Place(**place))
     write_results(results.path, outcome)
     results.metadata.update(outcome.notes)
     for name, value in outcome.metrics.items():
@@ -246,16 +278,20 @@ def launch_in_component(
 
 def main(words: list[str]) -> int:
     """Run the container form: the encoded spec, KFP's executor input as JSON, the folder of the results artifact."""
-    spec, request, folder, paths = LaunchSpec.decode(words[0]), json.loads(words[1]), words[2], words[3:]
+    try:
+        _run(_decoded(words[0]), json.loads(words[1]), words[2], words[3:])
+    except LaunchFailed as exc:
+        return int(exc.code or 0)
+    return 0
+
+
+def _run(spec: LaunchSpec, request: Mapping[str, Any], folder: str, paths: Sequence[str]) -> None:
     inputs = request.get("inputs", {}).get("parameterValues", {})
     folders = dict(zip(spec.artifact_ports, paths, strict=True))
     given = {name: inputs.get(name) for name in spec.parameter_ports}
     named = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*spec.identity, KEY)}
     place = Place(**named, parent=inputs.get(PARENT) or "")
-    try:
-        outcome = run_launch(spec, {**given, **folders}, place)
-    except LaunchFailed as exc:
-        return int(exc.code or 0)
+    outcome = run_launch(spec, {**given, **folders}, place)
     write_results(folder, outcome)
     declared = request["outputs"]["artifacts"]
     artifacts = {name: dict(each["artifacts"][0]) for name, each in declared.items()}
@@ -270,8 +306,3 @@ def main(words: list[str]) -> int:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(output, file)
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

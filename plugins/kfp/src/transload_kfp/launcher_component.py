@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import transload
@@ -16,7 +17,8 @@ from transload_kfp.fields import field_type, get_field
 from transload_kfp.generated import python_component
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
 from transload_kfp.names import component_name, port_names
-from transload_kfp.ports import ARTIFACT, KFP_TYPES, InputPort, default_text, output_ports
+from transload_kfp.plan import refuse_settled_inputs
+from transload_kfp.ports import ARTIFACT, KFP_TYPES, InputPort, can_be_default, default_text, output_ports
 from transload_kfp.settings import TaskSettings
 
 if TYPE_CHECKING:
@@ -79,32 +81,26 @@ def launcher_from_app(
     """
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
-    launch, spec = _planned(
-        source,
-        args=args,
-        inputs=inputs,
-        artifacts=artifacts,
-        results=results,
-        options=options,
-        inherit_env=inherit_env,
-        dry_run=dry_run,
-        scheduler=scheduler,
-        cfg=cfg,
-        tracker_base=tracker_base,
-        workspace=workspace,
-    )
+    known: dict[str, Any] = {"args": args, "inputs": inputs, "artifacts": artifacts, "results": results}
+    known |= {"scheduler": scheduler, "cfg": cfg, "tracker_base": tracker_base, "workspace": workspace}
+    launch, spec = _planned(source, options=options, inherit_env=inherit_env, dry_run=dry_run, **known)
     made = TaskSettings(retries=0).updated(**settings)
-    title = name or launch.name
-    where = image or transload.IMAGE
-    identity = [*IDENTITY]
+    return _assembled(spec, name or launch.name, form, image or transload.IMAGE, packages, made)
+
+
+def _assembled(
+    spec: LaunchSpec, title: str, form: Form, image: str, packages: Sequence[str], settings: TaskSettings
+) -> AppComponent:
+    from transload_kfp.component import AppComponent, component_spec_of
+
     names = {port.source: port.name for port in spec.inputs}
     if "key" not in names:
         names["key"] = KEY
-    from transload_kfp.component import AppComponent, component_spec_of
-
     if form == "container":
-        return AppComponent(component_spec_of(_container(spec, title, where)), names, identity, made)
-    return AppComponent(_python(spec, title, where, packages).component_spec, names, identity, made)
+        made = component_spec_of(_container(spec, title, image))
+    else:
+        made = _python(spec, title, image, packages).component_spec
+    return AppComponent(made, names, IDENTITY, settings)
 
 
 def _planned(
@@ -121,6 +117,8 @@ def _planned(
 ) -> tuple[Launch, LaunchSpec]:
     """Return the launch, and what the component carries; the arguments are those of `launcher_from_app`."""
     launch = Launch.of(source, **{key: value for key, value in given.items() if value})
+    if launch.app is not None:
+        launch = Launch.of(launch, app=launch.build())  # its JSON does not tell its name
     ports, paths = _ports(launch, dict(args or {}), inputs, tuple(artifacts))
     if args:
         launch = Launch.of(launch, args={**_settled(launch), **args})
@@ -197,9 +195,22 @@ def _ports(
     if inputs is not None and not isinstance(inputs, Mapping):
         raise SpecError("inputs: of an AppDef they are a mapping: name → path of a field, such as 'num_replicas'")
     app, chosen = launch.build(), dict(inputs or {})
+    _refuse_chosen(chosen, artifacts)
     names = port_names([*_RESERVED, *chosen])
     ports = [_field_port(app, each, names[each], path, each in artifacts) for each, path in chosen.items()]
     return ports, {names[each]: path for each, path in chosen.items()}
+
+
+def _refuse_chosen(chosen: Mapping[str, str], artifacts: Sequence[str]) -> None:
+    """Refuse artifacts that are no inputs, and two inputs for one field."""
+    for each in artifacts:
+        if each not in chosen:
+            raise SpecError(f"artifacts: {each!r} is no input; inputs says which field it sets")
+    of_path: dict[str, str] = {}
+    for each, path in chosen.items():
+        other = of_path.setdefault(str(path), each)
+        if other != each:
+            raise SpecError(f"inputs[{each!r}]={path!r}: {other!r} sets it already")
 
 
 _RESERVED: Final = (*IDENTITY, KEY, PARENT, *OUTPUTS)
@@ -226,6 +237,7 @@ def _component_ports(
         for each in given:
             if each not in known:
                 raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
+    refuse_settled_inputs(settled, (*(inputs or ()), *artifacts))
     wanted = [name for name in known if name not in settled and (inputs is None or name in (*inputs, *artifacts))]
     if inputs is None and "tracker_base" in wanted:
         wanted.remove("tracker_base")  # the launch's own business
@@ -238,9 +250,12 @@ def _component_ports(
 
 def _argument_port(item: Parameter, port: str, artifact: bool) -> InputPort:
     if artifact:
+        if _kind(item.annotation) is not str:
+            raise SpecError(f"artifacts: argument {item.name!r} is {item.type_name}: must be a str, for a path")
         return InputPort(item.name, port, ARTIFACT, help=item.help)
     kind = list if item.kind == "varargs" else _kind(item.annotation)
-    plain = kind in (str, int, float, bool) and type(item.default) is kind and not item.required
+    plain = kind in (str, int, float, bool) and type(item.default) is kind and can_be_default(item.default)
+    plain = plain and not item.required
     default = default_text(item.default, f"default of {item.name}") if plain else None
     return InputPort(item.name, port, KFP_TYPES[kind], default, not item.required, item.help)
 
@@ -278,7 +293,7 @@ def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
         "implementation": {
             "container": {
                 "image": image,
-                "command": ["python3", "-m", "transload_kfp.launcher", spec.encode()],
+                "command": ["python3", "-m", "transload_kfp", spec.encode()],
                 "args": ["{{$}}", "{{$.outputs.artifacts['results'].path}}", *paths],
             }
         },
@@ -290,6 +305,8 @@ def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
 
 def _python(spec: LaunchSpec, title: str, image: str, packages: Sequence[str]) -> Any:
     function = component_name(title).replace("-", "_")
+    if iskeyword(function):
+        function = f"{function}_app"
     return python_component(_source(spec, function), function, image, packages)
 
 
@@ -307,15 +324,16 @@ def _source(spec: LaunchSpec, function: str) -> str:
     given = ", ".join(f'"{port.name}": {port.name}{".path" if port.type == ARTIFACT else ""}' for port in spec.inputs)
     place = ", ".join(f'"{name.removeprefix("transload_")}": {name}' for name in (*IDENTITY, KEY))
     body = [
-        "    from transload_kfp.launcher import launch_in_component",
-        f'    place = {{{place}, "parent": {PARENT}}}',
-        f"    given = {{{given}}}",
-        f'    found = launch_in_component("{spec.encode()}", given, place, results, metrics)',
+        # names of its own begin with "_", which no input's does
+        "    from transload_kfp.launcher import launch_in_component as _launch",
+        f'    _place = {{{place}, "parent": {PARENT}}}',
+        f"    _given = {{{given}}}",
+        f'    _found = _launch("{spec.encode()}", _given, _place, results, metrics)',
     ]
     if outputs:
         names = ", ".join(name for name, _ in outputs)
-        body.append("    from collections import namedtuple")
-        body.append(f'    return namedtuple("Outputs", "{names}")(**found)')
+        body.append("    from collections import namedtuple as _tuple")
+        body.append(f'    return _tuple("Outputs", "{names}")(**_found)')
     arrow = f" -> {returned}" if outputs else ""
     return "\n".join([f"def {function}(", *lines, f"){arrow}:", *body]) + "\n"
 

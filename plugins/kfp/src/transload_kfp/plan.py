@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.components import Component, Parameter, as_component, build
+from transload.components import Component, Parameter, as_component
 from transload.errors import SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef, Role, macros
 from transload_kfp.fields import get_field, in_command, set_field
-from transload_kfp.late import Late, NeedsValue, has_mark, mark, pieces, plain, stand_in
+from transload_kfp.late import NeedsValue, has_mark, mark, pieces
 from transload_kfp.names import port_names
-from transload_kfp.ports import ARTIFACT, FINAL_STATUS, KFP_TYPES, InputPort, OutputPort, default_text, output_ports
+from transload_kfp.ports import (
+    ARTIFACT,
+    FINAL_STATUS,
+    KFP_TYPES,
+    InputPort,
+    OutputPort,
+    can_be_default,
+    default_text,
+    output_ports,
+)
+from transload_kfp.probes import TYPES, build_once, build_twice
 from transload_kfp.refusals import refuse_inexpressible
 
 TRACKER: Final = "tracker_base"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name")
 """Inputs that take what Kubeflow Pipelines knows of the task; a backend resolves it only as a whole input."""
-
-_TYPES: Final = (str, int, float, bool)
 
 
 @dataclass
@@ -112,7 +120,9 @@ def make_plan(
             raise SpecError(f"args={launch.args!r}: must be a mapping, name → value")
         if isinstance(inputs, Mapping):
             raise SpecError("inputs: of a component function they are names of arguments, not a mapping")
-        plan = _of_component(as_component(launch.component), settled, inputs, tuple(artifacts), final_status)
+        plan = _of_component(
+            as_component(launch.component), settled, inputs, tuple(artifacts), final_status, wraps=results is not None
+        )
     else:
         if args:
             raise SpecError(f"args={dict(args)!r}: only a component function takes arguments; for an AppDef see inputs")
@@ -132,6 +142,8 @@ def _of_component(
     inputs: Sequence[str] | None,
     artifacts: tuple[str, ...],
     final_status: str | None,
+    *,
+    wraps: bool,
 ) -> Plan:
     known = {item.name: item for item in found.parameters}
     system = (final_status,) if final_status else ()
@@ -144,6 +156,7 @@ def _of_component(
         for each in given:
             if each not in known:
                 raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
+    refuse_settled_inputs(settled, (*(inputs or ()), *artifacts, *system))
     candidates = (
         [known[each] for each in inputs]
         if inputs is not None
@@ -156,13 +169,29 @@ def _of_component(
     if TRACKER in known and TRACKER not in settled:
         late[TRACKER] = known[TRACKER]
     strict = set(inputs or ()) | set(artifacts) | {TRACKER, *system}
+    app = _settle(found, settled, late, strict)
+    if not wraps:
+        # a variable of run time needs the wrapper: nobody has asked for it, and the image may have no Python
+        for name in _only_by_wrapper(app) - strict - {name for name in late if late[name].required}:
+            late.pop(name, None)
+            app = _settle(found, settled, late, strict)
+    app = with_macros(app)
+    ports = port_names(each for each in late if each != TRACKER)
+    made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
+    return Plan(app.name, app, made, description=found.description.strip())
+
+
+def _settle(found: Component, settled: dict[str, Any], late: dict[str, Parameter], strict: set[str]) -> AppDef:
+    """Return the app with marks; whatever cannot wait for run time is taken out of ``late``, unless it must.
+
+    Raises:
+        SpecError: if one that must be an input cannot.
+    """
     while True:
         try:
-            app = _build_twice(found, settled, late)
-            break
+            return build_twice(found, settled, late)
         except NeedsValue as exc:
-            item = known[exc.name]
-            if item.required or exc.name in strict:
+            if late[exc.name].required or exc.name in strict:
                 raise SpecError(f"{found.name}: {exc}: {_ways_out(exc.name)}") from exc
             del late[exc.name]
         except SpecError:
@@ -171,15 +200,28 @@ def _of_component(
             if culprit is None:
                 raise
             del late[culprit]
-    app = with_macros(app)
-    ports = port_names(each for each in late if each != TRACKER)
-    made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
-    return Plan(app.name, app, made, description=found.description.strip())
+
+
+def _only_by_wrapper(app: AppDef) -> set[str]:
+    """Return the names of the run-time values in variables."""
+    texts = [text for role in app.roles for text in role.env.values()]
+    return {piece[0] for text in texts for piece in pieces(text) if isinstance(piece, tuple)}
+
+
+def refuse_settled_inputs(settled: Iterable[str], inputs: Iterable[str]) -> None:
+    """Refuse an argument that is to be an input and has its value already.
+
+    Raises:
+        SpecError: by name.
+    """
+    both = [name for name in inputs if name in set(settled)]
+    if both:
+        raise SpecError(f"inputs: {', '.join(map(repr, both))}: settled with args, so that nothing is left to be given")
 
 
 def _can_wait(item: Parameter) -> bool:
-    """Tell whether an argument that nobody has named becomes an input; a default of None is no text that KFP has."""
-    return item.annotation in _TYPES and item.name != TRACKER and (item.required or item.default is not None)
+    """Tell whether an argument that nobody has named becomes an input: not with a default that KFP cannot have."""
+    return item.annotation in TYPES and item.name != TRACKER and (item.required or can_be_default(item.default))
 
 
 def _is_culprit(
@@ -189,7 +231,7 @@ def _is_culprit(
     if name in strict or late[name].required:
         return False
     try:
-        _build(found, settled, {each: item for each, item in late.items() if each != name}, 0)
+        build_once(found, settled, {each: item for each, item in late.items() if each != name}, 0)
     except NeedsValue:
         return True
     except SpecError:
@@ -211,7 +253,7 @@ def _check_input(found: Component, item: Parameter, *, text: bool) -> None:
         raise SpecError(
             f"argument {item.name!r} of {found.name} is {item.type_name}: must be a str, for a path or a status as JSON"
         )
-    if item.kind == "varargs" or item.annotation not in _TYPES:
+    if item.kind == "varargs" or item.annotation not in TYPES:
         raise SpecError(
             f"inputs: argument {item.name!r} of {found.name} is {item.type_name}: only str, int, float and bool can be "
             f"inputs of a component; {_ways_out(item.name)}"
@@ -221,123 +263,9 @@ def _check_input(found: Component, item: Parameter, *, text: bool) -> None:
 def _input(item: Parameter, port: str, special: str | None) -> InputPort:
     if special is not None:
         return InputPort(item.name, port, special, help=item.help)
-    default = None if item.required or item.default is None else default_text(item.default, f"default of {item.name}")
+    settled = item.required or not can_be_default(item.default)
+    default = None if settled else default_text(item.default, f"default of {item.name}")
     return InputPort(item.name, port, KFP_TYPES[item.annotation], default, default is not None, item.help)
-
-
-def _build_twice(found: Component, settled: Mapping[str, Any], late: Mapping[str, Parameter]) -> AppDef:
-    """Return the app with marks; refuse a function whose app depends on a run-time value in any other way.
-
-    Raises:
-        NeedsValue: with the name of the argument.
-    """
-    first, second = (_build(found, settled, late, probe) for probe in (0, 1))
-    if _canonical(first) == _canonical(second):
-        return first
-    for name in late:  # whose value is it?
-        one, two = (_build_one(found, settled, late, name, probe) for probe in (0, 1))
-        if _canonical(one) != _canonical(two):
-            raise NeedsValue(name, "the component function changes its app with the value")
-    raise NeedsValue(next(iter(late)), "the component function changes its app with the values")
-
-
-def _build(found: Component, settled: Mapping[str, Any], late: Mapping[str, Parameter], probe: int) -> AppDef:
-    return _call(found, settled, {name: stand_in(name, _kind(item), probe) for name, item in late.items()})
-
-
-def _build_one(
-    found: Component, settled: Mapping[str, Any], late: Mapping[str, Parameter], name: str, probe: int
-) -> AppDef:
-    values = {each: stand_in(each, _kind(item), probe if each == name else 0) for each, item in late.items()}
-    return _call(found, settled, values)
-
-
-def _kind(item: Parameter) -> type:
-    return item.annotation if item.annotation in _TYPES else str
-
-
-def _call(found: Component, settled: Mapping[str, Any], late: Mapping[str, Any]) -> AppDef:
-    """Call the function with settled values, decoded as always, and stand-ins in the place of the others."""
-    order = [item.name for item in found.parameters if item.kind == "positional"]
-    dummies = {name: {str: "x", int: 1, float: 1.0}.get(_base(value), True) for name, value in late.items()}
-
-    def called(*positional: Any, **keywords: Any) -> AppDef:
-        swapped = [late.get(name, value) for name, value in zip(order, positional, strict=False)]
-        return found.fn(
-            *swapped, *positional[len(order) :], **{name: late.get(name, value) for name, value in keywords.items()}
-        )
-
-    app = build(replace(found, fn=called), {**settled, **dummies})
-    _refuse_structure(app)
-    app = copy.copy(app)
-    app.roles = [_unmasked(role) for role in app.roles]
-    app.check_runnable()
-    return app
-
-
-def _base(value: object) -> type:
-    return next((kind for kind in (str, int, float) if isinstance(value, kind)), bool)
-
-
-def _unmasked(role: Role) -> Role:
-    role = copy.copy(role)
-    role.entrypoint = str(role.entrypoint)
-    role.args = [plain(arg) for arg in role.args]
-    role.env = {str(name): plain(value) for name, value in role.env.items()}
-    return role
-
-
-def _refuse_structure(app: AppDef) -> None:
-    """Refuse run-time values anywhere but in entrypoint, args and env values: a component fixes the rest."""
-    for path, value in _structure(app):
-        if isinstance(value, Late):
-            raise NeedsValue(value.late_name, f"{path} must be known before")
-        if isinstance(value, str):
-            for piece in pieces(value):
-                if isinstance(piece, tuple):
-                    raise NeedsValue(piece[0], f"{path} must be known before")
-
-
-def _structure(app: AppDef) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-
-    def walk(path: str, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                walk(f"{path}[{key!r}]", key if isinstance(key, Late) else item)
-        elif isinstance(value, (list, tuple)):
-            for index, item in enumerate(value):
-                walk(f"{path}[{index}]", item)
-        elif hasattr(value, "__dataclass_fields__"):
-            for each in value.__dataclass_fields__:
-                walk(f"{path}.{each}", getattr(value, each))
-        else:
-            found.append((path, value))
-
-    walk("name", app.name)
-    walk("metadata", app.metadata)
-    walk("timeout", app.timeout)
-    for index, role in enumerate(app.roles):
-        for each in role.__dataclass_fields__:
-            if each not in ("entrypoint", "args", "env"):
-                walk(f"roles[{index}].{each}", getattr(role, each))
-        for name in role.env:
-            walk(f"roles[{index}].env name", name)
-    return found
-
-
-def _canonical(app: AppDef) -> str:
-    """Return the app as text, with its marks the same for every probe."""
-    data = json.loads(app.to_json())
-
-    def canonical(value: Any) -> Any:
-        if isinstance(value, str):
-            return [list(piece) if isinstance(piece, tuple) else piece for piece in pieces(value)]
-        if isinstance(value, dict):
-            return {key: canonical(item) for key, item in value.items()}
-        return [canonical(item) for item in value] if isinstance(value, list) else value
-
-    return json.dumps(canonical(data), sort_keys=True)
 
 
 def with_macros(app: AppDef) -> AppDef:

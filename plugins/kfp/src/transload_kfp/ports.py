@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -151,12 +152,19 @@ def read_as_placeholder(value: object) -> str | None:
     return next((found for part in parts if (found := read_as_placeholder(part)) is not None), None)
 
 
+def can_be_default(value: object) -> bool:
+    """Tell whether KFP can have a value as a default: not None, nor NaN or an infinity."""
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
 def default_text(value: object, path: str) -> str:
     """Return a default as the text that component YAML has.
 
     Raises:
-        SpecError: for a text that KFP would read as a placeholder.
+        SpecError: for a text that KFP would read as a placeholder, or a number that it has no way to write.
     """
+    if not can_be_default(value):
+        raise SpecError(f"{path}={value!r}: Kubeflow Pipelines has no default that is no finite number")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, dict)):

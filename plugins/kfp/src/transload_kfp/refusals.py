@@ -14,6 +14,8 @@ from transload_kfp.ports import STRUCT, TEMPLATE
 LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
 _WORKSPACE: Final = "/kfp-workspace"
 _K8S_VARIABLE: Final = re.compile(r"\$\(([^()\s]+)\)")
+_KFP_VARIABLE: Final = "KFP_"
+"""How variables begin that a backend gives to every container: the pod's name, the number of the try."""
 
 
 def refuse_inexpressible(app: AppDef) -> None:
@@ -25,6 +27,7 @@ def refuse_inexpressible(app: AppDef) -> None:
     """
     if len(app.roles) != 1:
         _refuse("roles", f"a component is one container, not {len(app.roles)} roles; {LAUNCHER}")
+    _check_text("roles[0].image", app.roles[0].image, set())
     refuse_timed_retries(app, app.roles[0].max_retries)
     role, path = app.roles[0], "roles[0]"
     if role.num_replicas != 1:
@@ -108,7 +111,8 @@ def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] 
 
 def _check_text(path: str, text: str, variables: set[str]) -> None:
     literal = "\0".join(piece for piece in pieces(text) if isinstance(piece, str))
-    cure = "declare results (results={} is enough), which passes it encoded" if ".env" not in path else LAUNCHER
+    encoded = ".env" not in path and ".image" not in path
+    cure = "declare results (results={} is enough), which passes it encoded" if encoded else LAUNCHER
     found = TEMPLATE.search(literal)
     if found:
         _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found.group()!r}); {cure}")
@@ -116,8 +120,10 @@ def _check_text(path: str, text: str, variables: set[str]) -> None:
         _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines; {cure}")
     if _WORKSPACE in literal:
         _refuse(path, f"{text!r} would be read as the workspace of Kubeflow Pipelines; {cure}")
+    if "$$" in literal:
+        _refuse(path, f"{text!r}: a cluster would read '$$' as '$'; {cure}")
     for name in _K8S_VARIABLE.findall(literal):
-        if name in variables:
+        if name in variables or name.startswith(_KFP_VARIABLE):
             _refuse(path, f"{text!r}: a cluster would put the value of the variable {name} there; {cure}")
 
 

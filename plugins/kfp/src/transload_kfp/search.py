@@ -10,6 +10,7 @@ from transload.pipelines import Search
 from transload_kfp.generated import python_component
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
+from transload_kfp.settings import TaskSettings
 
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every upstream output there,
 # and loops only over an output called Output. So an item says which trial it is and where.
@@ -92,47 +93,50 @@ def search_pipeline(
     from kfp import dsl
 
     text = encode_search(search, options or {}, inherit_env=inherit_env)
+    TaskSettings(retries=retries).check()
     where = image or transload.IMAGE
-    suggest, trial, observe = (
+    steps = [
         python_component(source, function, where, packages)
         for source, function in ((_SUGGEST, "suggest_trials"), (_TRIAL, "run_trial"), (_OBSERVE, "observe_trials"))
-    )
-    rounds = -(-search.trials // search.parallelism)
-
-    def setup(task: Any, label: str) -> Any:
-        task.set_caching_options(False).set_display_name(label)
-        return task.set_retry(retries) if retries else task
+    ]
 
     def run(tracker_base: str = tracker_base) -> str:
-        base = last = None
-        for number in range(rounds):
-            first = setup(
-                suggest(
-                    search=text,
-                    tracker_base=tracker_base if base is None else base,
-                    own=own and base is None,
-                    round=number,
-                    job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,
-                    job_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-                ),
-                f"round {number}: suggest",
-            )
-            with dsl.ParallelFor(first.output, parallelism=search.parallelism) as item:
-                each = setup(trial(search=text, round=number, trial=item), f"round {number}: trial")
-            last = setup(
-                observe(
-                    search=text,
-                    outcomes=dsl.Collected(each.outputs["Output"]),
-                    last=number == rounds - 1,
-                ),
-                f"round {number}: observe",
-            )
-            base = last.outputs["base"]
-        assert last is not None
-        return last.outputs["best"]  # type: ignore[no-any-return]
+        return _rounds(search, text, steps, tracker_base, own=own, retries=retries)
 
     run.__annotations__ = {"tracker_base": str, "return": str}
     return dsl.pipeline(run, name=component_name(name or f"search-{_title(search)}"))
+
+
+def _rounds(search: Search, text: str, steps: Sequence[Any], tracker_base: Any, *, own: bool, retries: int) -> Any:
+    """Make the tasks of every round, in a pipeline function; return the last one's output ``best``."""
+    from kfp import dsl
+
+    suggest, trial, observe = steps
+    rounds = -(-search.trials // search.parallelism)
+    base = last = None
+    for number in range(rounds):
+        first = suggest(
+            search=text,
+            tracker_base=tracker_base if base is None else base,
+            own=own and base is None,
+            round=number,
+            job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,
+            job_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+        )
+        _set_up(first, f"round {number}: suggest", retries)
+        with dsl.ParallelFor(first.output, parallelism=search.parallelism) as item:
+            each = _set_up(trial(search=text, round=number, trial=item), f"round {number}: trial", retries)
+        outcomes = dsl.Collected(each.outputs["Output"])
+        last = observe(search=text, outcomes=outcomes, last=number == rounds - 1)
+        _set_up(last, f"round {number}: observe", retries)
+        base = last.outputs["base"]
+    assert last is not None
+    return last.outputs["best"]
+
+
+def _set_up(task: Any, label: str, retries: int) -> Any:
+    task.set_caching_options(False).set_display_name(label)
+    return task.set_retry(retries) if retries else task
 
 
 def search_component(
@@ -165,7 +169,6 @@ def search_component(
         ConfigError: for a wrong option or setting.
     """
     from transload_kfp.component import SearchComponent
-    from transload_kfp.settings import TaskSettings
 
     text = encode_search(search, options or {}, inherit_env=inherit_env)
     made = TaskSettings().updated(**settings)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import ConfigError, SpecError
+from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.specs import AppDef, VolumeMount, nearest
-from transload_kfp.ports import read_as_placeholder
+from transload_kfp.late import has_mark
 from transload_kfp.refusals import refuse_timed_retries
+from transload_kfp.settings_check import LABEL, LABEL_VALUE, check_settings
 
 if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
@@ -20,8 +21,6 @@ METADATA: Final = "kfp."
 """What keys of a role's metadata that this adapter reads begin with."""
 
 GPU: Final = "nvidia.com/gpu"
-_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
-_VALUE: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?\Z")
 
 
 @dataclass(kw_only=True)
@@ -42,7 +41,7 @@ class TaskSettings:
         labels: labels of the pod.
         annotations: annotations of the pod.
         node_selector: labels that the node must have.
-        tolerations: ``{"key": …, "operator": …, "value": …, "effect": …}``.
+        tolerations: ``{"key": …, "operator": …, "value": …, "effect": …, "toleration_seconds": …}``.
         timeout: seconds for a try; None: no limit.
         caching: False: never taken from the cache; None: as KFP is set up.
         display_name: shown instead of the task's name.
@@ -71,6 +70,7 @@ class TaskSettings:
         """Return the settings that follow from an app of one role, with what was given besides.
 
         Raises:
+            UnsupportedFeature: for metadata with the app's id in it.
             SpecError: for metadata that no pod can have, or retries of an app with a time limit.
             ConfigError: for an unknown setting or a wrong value.
         """
@@ -102,6 +102,12 @@ class TaskSettings:
             path = f"roles[0].metadata[{key!r}]"
             if name not in ("labels", "annotations", "node_selector", "tolerations"):
                 raise SpecError(f"{path}: must be kfp.labels, kfp.annotations, kfp.node_selector or kfp.tolerations")
+            if has_mark(json.dumps(value, ensure_ascii=False, default=str)):
+                raise UnsupportedFeature(
+                    f"{path}: the app's id is known only when the pipeline runs, and what a pod is called before; "
+                    "it can be in args and env",
+                    path,
+                )
             if not isinstance(value, (list if name == "tolerations" else dict)):
                 raise SpecError(f"{path}={value!r}: must be a {'list' if name == 'tolerations' else 'dict'}")
             if name == "tolerations":
@@ -122,6 +128,9 @@ class TaskSettings:
         for name in given:
             if name not in known:
                 raise ConfigError(f"unknown setting {name!r}: {nearest(name, known)}")
+        for name, value in given.items():
+            if value is not None and isinstance(getattr(self, name), Mapping) and not isinstance(value, Mapping):
+                raise ConfigError(f"{name}={value!r}: must be a mapping")
         merged: dict[str, Any] = {
             name: {**getattr(self, name), **value} if isinstance(getattr(self, name), Mapping) else value
             for name, value in given.items()
@@ -137,22 +146,7 @@ class TaskSettings:
         Raises:
             ConfigError: by name.
         """
-        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
-            raise ConfigError(f"retries={self.retries!r}: must be an int, 0 or more")
-        for what in ("labels", "node_selector"):
-            for name, value in getattr(self, what).items():
-                if not _LABEL.match(name) or not isinstance(value, str) or not _VALUE.match(value):
-                    raise ConfigError(
-                        f"{what}[{name!r}]={value!r}: name and value must be at most 63 letters, digits, '-', '_', '.'"
-                    )
-        for name, value in self.env.items():
-            if not isinstance(value, str):
-                raise ConfigError(f"env[{name!r}]={value!r}: must be a str")
-            found = read_as_placeholder(value)
-            if found is not None:
-                raise ConfigError(
-                    f"env[{name!r}]={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})"
-                )
+        check_settings(self)
 
     def apply(self, task: PipelineTask) -> PipelineTask:
         """Give a task these settings; return it."""
@@ -168,7 +162,7 @@ class TaskSettings:
             task.set_cpu_request(cpu_text(self.cpu)).set_cpu_limit(cpu_text(self.cpu))
         if self.mem_mb > 0:
             task.set_memory_request(f"{self.mem_mb}M").set_memory_limit(f"{self.mem_mb}M")
-        for kind, count in self.accelerators.items():
+        for kind, count in ((kind, count) for kind, count in self.accelerators.items() if count):
             task.set_accelerator_type(kind).set_accelerator_limit(count)
         if self.retries:
             task.set_retry(
@@ -222,9 +216,9 @@ def _split_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, str], dict[s
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     for name, value in metadata.items():
-        if not _LABEL.match(name):
+        if not LABEL.match(name):
             raise SpecError(
                 f"metadata[{name!r}]: must be letters, digits, '-', '_', '.': it becomes a label of the pod"
             )
-        (labels if _VALUE.match(str(value)) else annotations)[name] = str(value)
+        (labels if LABEL_VALUE.match(str(value)) else annotations)[name] = str(value)
     return labels, annotations
