@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,45 @@ def test_bad_input_is_one_line_and_not_retried(host: Any, eventually: Any) -> No
     assert host.task_runs(flow_run_id)[0]["run_count"] == 1
 
 
+def test_what_a_call_may_launch(host: Any) -> None:
+    """``launch=`` takes arguments of a Launch, which those of the call go before; anything else is one clear line."""
+    from prefect import flow
+
+    from transload_prefect import app_task
+
+    task = app_task(job)
+
+    @flow
+    def work() -> Any:
+        results = task(value=3, launch={"args": {"value": 2, "name": "other"}})
+        return results, [task(launch=wrong, return_state=True) for wrong in ("slurm", {"shceduler": "local"})]
+
+    results, states = work()
+    assert results.value("value") == 3.0
+    for state, word in zip(states, ("slurm", "shceduler"), strict=True):
+        message = str(state.result(raise_on_failure=False))
+        assert message.startswith("launch=") and word in message and "\n" not in message
+
+
+def test_a_component_with_an_argument_launch(host: Any) -> None:
+    """The component's own argument of that name is what the call sets."""
+    from prefect import flow
+
+    from transload.specs import AppDef
+    from transload_prefect import app_task
+
+    def starter(launch: float = 1.0) -> AppDef:
+        return job(value=launch)
+
+    task = app_task(starter, scheduler="local")
+
+    @flow
+    def work() -> Any:
+        return task(launch=4).value("value")
+
+    assert work() == 4.0
+
+
 def test_cancelled_app_is_a_cancelled_task(host: Any, gate: Path, eventually: Any) -> None:
     """An app that somebody cancels gives the state AppCancelled, returned and not retried."""
     from prefect import flow
@@ -244,6 +284,38 @@ def test_map_without_a_thread_for_each(host: Any, gate: Path, eventually: Any) -
     more, results = work()
     assert [each.value("value") for each in results] == list(map(float, range(20)))
     assert more < 12
+
+
+def test_results_of_submitted_apps_are_arguments_of_others(host: Any, script: Callable[[str], Any]) -> None:
+    """With AppTaskRunner, apps wait for apps and ordinary tasks, and these for apps, without holding each other up."""
+    body = """
+from jobs import job
+from prefect import flow, task as ordinary
+from transload_prefect import AppTaskRunner, app_task
+
+task = app_task(job)
+
+@ordinary
+def double(results):
+    return 2 * results.value("value")
+
+@ordinary
+def value_of(results):
+    return results.value("value")
+
+@flow(task_runner=AppTaskRunner())
+def work():
+    first = task.submit(value=1)
+    second = task.submit(value=double.submit(first), launch={"parent_run_id": first})
+    third = task.submit(value=value_of.submit(second), wait_for=[first, second])
+    several = task.map(value=[double.submit(third), value_of.submit(first)])
+    return [each.result().value("value") for each in (first, second, third, *several)]
+
+print("VALUES", work())
+"""
+    process = (made := script(body)).start()
+    process.wait(timeout=110)
+    assert "VALUES [1.0, 2.0, 2.0, 4.0, 1.0]" in made.log.read_text(), made.log.read_text()[-3000:]
 
 
 @pytest.mark.slow
@@ -353,6 +425,25 @@ def test_caching(host: Any) -> None:
     names, handles = work()
     assert names == ["Completed", "Cached", "Completed"]
     assert handles[0] == handles[1] != handles[2]
+
+
+def test_caching_of_functions_in_no_module() -> None:
+    """Functions of a script, which cannot be imported, are told apart by arguments, source, and what is around them."""
+    from transload.specs import AppDef, Role
+    from transload_prefect import app_task
+
+    def make(program: str) -> Any:
+        def local(times: int = 1) -> AppDef:
+            return AppDef("local", [Role("r", "", entrypoint=program, args=[str(times)])])
+
+        return local
+
+    typed: dict[str, Any] = {}
+    exec("from transload.specs import AppDef\ndef typed(n: int = 1) -> AppDef: return None", typed)
+    one = make("one")
+    tasks = [app_task(one), app_task(one, args={"times": 2}), app_task(make("two")), app_task(typed["typed"])]
+    assert len({task.spec.digest for task in tasks}) == 4
+    assert app_task(make("one")).spec.digest == tasks[0].spec.digest
 
 
 def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:

@@ -171,8 +171,8 @@ def _kill_hard(handle: str) -> None:
             os.kill(int(entry.name), signal.SIGKILL)
 
 
-def _flow_run_of(host: Any, pool: str, worker: str, **state: Any) -> str:
-    """Return a flow run of a pool that a worker has submitted; nothing runs."""
+def _deployment(host: Any, pool: str, **variables: Any) -> str:
+    """Return the deployment of a flow that is nowhere, in a new pool; its flow runs are a command."""
     from transload_prefect import TransloadWorker
 
     template = TransloadWorker.get_default_base_job_template()
@@ -180,9 +180,15 @@ def _flow_run_of(host: Any, pool: str, worker: str, **state: Any) -> str:
     flow = host.post("/flows/", name="adopted")
     deployment = host.post(
         "/deployments/", name=pool, flow_id=flow["id"], work_pool_name=pool, entrypoint="absent.py:absent",
-        job_variables={"scheduler": "local", "command": "sleep 100"},
+        job_variables={"scheduler": "local", "command": "sleep 100", **variables},
     )  # fmt: skip
-    run = host.post(f"/deployments/{deployment['id']}/create_flow_run", state={"type": "PENDING", **state})
+    return str(deployment["id"])
+
+
+def _flow_run_of(host: Any, pool: str, worker: str, **variables: Any) -> str:
+    """Return a flow run of a pool that a worker has submitted; nothing runs."""
+    deployment = _deployment(host, pool, **variables)
+    run = host.post(f"/deployments/{deployment}/create_flow_run", state={"type": "PENDING"})
     host.patch(f"/flow_runs/{run['id']}/labels", **{"prefect.worker.name": worker})
     return str(run["id"])
 
@@ -236,6 +242,94 @@ async def test_a_flow_run_whose_worker_died_after_the_submit(host: Any, gate: Pa
     assert len(_apps()) == 1
 
 
+async def test_what_is_looked_after_counts_against_the_limit(host: Any, gate: Path) -> None:
+    """A worker with a limit of one takes no new flow run as long as it looks after one of an earlier worker."""
+    from transload.specs import AppDef, Role
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    run = _flow_run_of(host, pool, "one")
+    command = f"while [ ! -e {gate} ]; do sleep 0.05; done"
+    app = AppDef("flow-run", [Role("flow", "", entrypoint="sh", args=["-c", command])])
+    _set_handle(host, run, host_runner("prefect").run(app, "local"))
+    deployment = host.flow_run(run)["deployment_id"]
+    new = host.post(f"/deployments/{deployment}/create_flow_run", job_variables={"command": "true"})["id"]
+    async with TransloadWorker(work_pool_name=pool, name="one", limit=1) as worker:
+        await _soon(lambda: any("looks after" in line["message"] for line in host.logs(run)))
+        assert await worker.get_and_submit_flow_runs() == []
+        gate.touch()
+        await _soon(lambda: not worker._followed)
+        assert [str(each.id) for each in await worker.get_and_submit_flow_runs()] == [new]
+    assert [each.state.name for each in _apps()] == ["SUCCEEDED"] * 2
+
+
+async def test_an_app_that_ended_before_its_flow_run_began(host: Any) -> None:
+    """Scheduled again, the flow run gets another app, not the end of the first one."""
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    deployment = _deployment(host, pool, command="false")
+    run = host.post(f"/deployments/{deployment}/create_flow_run")["id"]
+    handles = set()
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:
+        for _ in range(2):
+            await worker.get_and_submit_flow_runs()
+            await _soon(lambda: host.flow_run(run)["state_type"] == "CRASHED")
+            handles.add(host.flow_run(run)["infrastructure_pid"])
+            host.post(f"/flow_runs/{run}/set_state", state={"type": "SCHEDULED"}, force=True)
+    assert len(handles) == 2
+    assert sorted(each.app_handle for each in _apps()) == sorted(handles)
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"command": "echo 'a"}, 'command="echo \'a": not as a shell would read it'),
+        ({"scheduler": "slurn"}, "slurn"),
+        ({"scheduler": "local", "cfg": {"partitoin": "gpu"}}, "partitoin"),
+        ({"mem_mb": -7}, "memMB=-7"),
+    ],
+)
+@pytest.mark.parametrize("died", [False, True])
+async def test_wrong_variables_of_a_work_pool(host: Any, died: bool, variables: dict[str, Any], words: str) -> None:
+    """The flow run is Crashed and says why, also where an earlier worker died before it saw that; the worker lives."""
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    if died:
+        run = _flow_run_of(host, pool, "one", **variables)
+    else:
+        run = host.post(f"/deployments/{_deployment(host, pool, **variables)}/create_flow_run")["id"]
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:
+        await worker.get_and_submit_flow_runs()
+        await _soon(lambda: host.flow_run(run)["state_type"] == "CRASHED")
+        await worker.sync_with_backend()
+    assert words in host.flow_run(run)["state"]["message"]
+    assert _apps() == []
+
+
+async def test_more_flow_runs_than_a_page(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All open flow runs of a pool are looked at, and all of its workers."""
+    from prefect.client.orchestration import get_client
+
+    from transload_prefect import adopt
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    run = _flow_run_of(host, pool, "gone")
+    deployment = host.flow_run(run)["deployment_id"]
+    others = [
+        host.post(f"/deployments/{deployment}/create_flow_run", state={"type": "PENDING"})["id"] for _ in range(2)
+    ]
+    for each, name in zip(others, ("gone", "living"), strict=True):
+        host.patch(f"/flow_runs/{each}/labels", **{"prefect.worker.name": name})
+    for name in ("a", "living", "z"):
+        host.post(f"/work_pools/{pool}/workers/heartbeat", name=name, heartbeat_interval_seconds=300)
+    monkeypatch.setattr(adopt, "PAGE", 1)
+    async with get_client() as client:
+        found = await adopt.orphans(client, pool, "one")
+    assert {str(each.id) for each in found} == {run, others[0]}
+
+
 @pytest.mark.slow
 async def test_a_worker_that_prefect_takes_for_dead(host: Any) -> None:
     """Flow runs of a worker of another name are left alone until Prefect shows it as offline."""
@@ -282,8 +376,8 @@ async def test_what_others_look_after_is_left_alone(host: Any) -> None:
 
 
 async def test_kill_infrastructure(host: Any) -> None:
-    """``kill_infrastructure`` cancels the app; one that is not there is said to be not there."""
-    from prefect.exceptions import InfrastructureNotFound
+    """``kill_infrastructure`` cancels the app; one that is not there, or cannot be reached, is said to be so."""
+    from prefect.exceptions import InfrastructureNotAvailable, InfrastructureNotFound
 
     from transload.specs import AppDef, Role
     from transload_prefect.worker import AppJobConfiguration, TransloadWorker
@@ -296,19 +390,31 @@ async def test_kill_infrastructure(host: Any) -> None:
     assert status is not None and status.state.name == "CANCELLED"
     with pytest.raises(InfrastructureNotFound):
         await worker.kill_infrastructure("local://prefect/absent", AppJobConfiguration(), 5)
+    with pytest.raises(InfrastructureNotAvailable, match="nosuch"):  # not cancelled: it may run on
+        await worker.kill_infrastructure("nosuch://prefect/absent", AppJobConfiguration(), 5)
+
+
+@pytest.mark.parametrize("command", ["echo 'a", "  "])
+def test_a_command_that_is_none(command: str) -> None:
+    """A command that a shell would not read, or that names no program, is refused by name."""
+    from transload.errors import SpecError
+    from transload_prefect.worker import AppJobConfiguration
+
+    with pytest.raises(SpecError, match="command="):
+        AppJobConfiguration(command=command).to_app()
 
 
 def test_configuration_becomes_an_app() -> None:
     """Command, environment and resources of a job configuration are those of the app; keys are references."""
     from transload_prefect.worker import AppJobConfiguration
 
-    made = AppJobConfiguration(
-        command="echo 'a b' c", env={"X": "1", "PREFECT_API_KEY": "hunter2"}, image="img", cpu=2, gpu=1, mem_mb=512
-    )
+    keys = ("PREFECT_API_KEY", "PREFECT_CLIENT_CUSTOM_HEADERS", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
+    env = {"X": "1", **dict.fromkeys(keys, "hunter2")}
+    made = AppJobConfiguration(command="echo 'a b' c", env=env, image="img", cpu=2, gpu=1, mem_mb=512)
     app = made.to_app()
     role = app.roles[0]
     assert (role.entrypoint, role.args, role.image) == ("echo", ["a b", "c"], "img")
     assert (role.resource.cpu, role.resource.gpu, role.resource.memMB) == (2, 1, 512)
     assert role.env == {"X": "1"}
-    assert role.secrets == {"PREFECT_API_KEY": "env:PREFECT_API_KEY"}
+    assert role.secrets == {key: f"env:{key}" for key in keys}
     assert "hunter2" not in app.to_json()

@@ -7,7 +7,9 @@ killed, that its app never started, or that it was cancelled while it waited in 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prefect.client.schemas.filters import (
     FlowRunFilter,
@@ -17,9 +19,11 @@ from prefect.client.schemas.filters import (
     WorkPoolFilterName,
 )
 from prefect.client.schemas.objects import StateType, WorkerStatus
+from prefect.client.schemas.sorting import FlowRunSort
 
 from transload.errors import SpecError
 from transload.specs import parse_app_handle
+from transload_prefect.api import PAGE
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
@@ -28,11 +32,12 @@ if TYPE_CHECKING:
     from transload.runner import Runner
     from transload.specs import AppStatus
 
+T = TypeVar("T")
+
 WORKER: Final = "prefect.worker.name"
 """The label with which Prefect's workers mark the flow runs that they submit."""
 
 _OPEN: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
-_MOST: Final = 200
 
 
 async def orphans(client: PrefectClient, pool: str, me: str) -> list[FlowRun]:
@@ -45,13 +50,23 @@ async def orphans(client: PrefectClient, pool: str, me: str) -> list[FlowRun]:
     """
     chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN)))
     in_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
-    runs = await client.read_flow_runs(flow_run_filter=chosen, work_pool_filter=in_pool, limit=_MOST)
+    sort = FlowRunSort.ID_DESC
+    runs = await _all(partial(client.read_flow_runs, flow_run_filter=chosen, work_pool_filter=in_pool, sort=sort))
     marked = [(run, str(run.labels[WORKER])) for run in runs if WORKER in run.labels]
     if not any(name != me for _, name in marked):
         return [run for run, _ in marked]
-    workers = await client.read_workers_for_work_pool(pool, limit=_MOST)
+    workers = await _all(partial(client.read_workers_for_work_pool, pool))
     living = {each.name for each in workers if each.status is WorkerStatus.ONLINE and each.name != me}
     return [run for run, name in marked if name not in living]
+
+
+async def _all(read: Callable[..., Awaitable[list[T]]]) -> list[T]:
+    found: list[T] = []
+    while True:
+        page = await read(limit=PAGE, offset=len(found))
+        found += page
+        if len(page) < PAGE:
+            return found
 
 
 async def find(runner: Runner, flow_run: FlowRun) -> tuple[str, AppStatus | None] | None:

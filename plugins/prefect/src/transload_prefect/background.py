@@ -1,4 +1,7 @@
-"""One thread for each process that does what must not hold up a task: sending, and looking for reasons to stop."""
+"""Two threads for each process that do what must not hold up a task: sending, and looking for reasons to stop.
+
+They are two: a server that does not answer holds up the one, and an app whose end was asked for must end then, too.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,16 @@ _log = logging.getLogger("transload_prefect")
 
 
 class Background:
-    """Runs jobs one after the other, and calls watchers again and again until they say that they are done."""
+    """Runs jobs one after the other, and calls watchers again and again until they say that they are done.
 
-    def __init__(self) -> None:
+    Args:
+        name: of the thread.
+        first: what hands jobs to this one; it is stopped before this one is.
+    """
+
+    def __init__(self, name: str = "transload-prefect", first: Background | None = None) -> None:
+        self._name = name
+        self._first = first
         self._lock = threading.Condition()
         self._jobs: deque[tuple[contextvars.Context, Callable[[], object]]] = deque()
         self._watchers: list[tuple[contextvars.Context, Callable[[bool], bool]]] = []
@@ -32,10 +42,10 @@ class Background:
         self._busy = False
         self._ending = False
 
-    def post(self, job: Callable[[], object]) -> None:
-        """Run a job soon, in the caller's context; what it raises is logged."""
+    def post(self, job: Callable[[], object], *, ahead: bool = False) -> None:
+        """Run a job soon, in the caller's context, ``ahead`` of others if need be; what it raises is logged."""
         with self._lock:
-            self._jobs.append((contextvars.copy_context(), job))
+            (self._jobs.appendleft if ahead else self._jobs.append)((contextvars.copy_context(), job))
             self._ensure()
 
     def watch(self, look: Callable[[bool], bool]) -> None:
@@ -57,6 +67,8 @@ class Background:
 
     def stop(self) -> None:
         """Give each watcher a last look, do all jobs, and end the thread."""
+        if self._first is not None:
+            self._first.stop()
         with self._lock:
             self._ending = True
             self._lock.notify_all()
@@ -67,7 +79,7 @@ class Background:
     def _ensure(self) -> None:
         if self._thread is None and not self._ending:
             _before_exit(self.stop)
-            self._thread = threading.Thread(target=self._run, name="transload-prefect", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._lock.notify_all()
 
@@ -113,18 +125,28 @@ def _call(context: contextvars.Context, job: Callable[..., Any], *arguments: Any
         return True
 
 
-_background: Background | None = None
+_both: tuple[Background, Background] | None = None
 _pid = 0
 _making = threading.Lock()
 
 
 def background() -> Background:
-    """Return the one of this process."""
-    global _background, _pid
+    """Return the one of this process that talks to Prefect's API."""
+    return _of_this_process()[0]
+
+
+def lookout() -> Background:
+    """Return the one of this process that never waits for anybody."""
+    return _of_this_process()[1]
+
+
+def _of_this_process() -> tuple[Background, Background]:
+    global _both, _pid
     with _making:
-        if _background is None or _pid != os.getpid():
-            _background, _pid = Background(), os.getpid()
-        return _background
+        if _both is None or _pid != os.getpid():
+            looks = Background("transload-prefect-watch")
+            _both, _pid = (Background("transload-prefect", looks), looks), os.getpid()
+        return _both
 
 
 def _before_exit(stop: Callable[[], None]) -> None:

@@ -111,7 +111,8 @@ class Journal:
         record = {
             "name": name,
             "level": level,
-            "message": message if len(message) <= most else message[:most] + " …",
+            # a database may refuse the whole line for a zero byte
+            "message": (message if len(message) <= most else message[:most] + " …").replace("\0", "\ufffd"),
             "timestamp": datetime.now(UTC).isoformat(),
             "flow_run_id": str(self.flow_run_id),
             # an app that the flow's own code started has no task run

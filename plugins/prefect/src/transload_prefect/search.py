@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -90,13 +90,17 @@ def search_flow(
 
     run.__name__ = run.__qualname__ = label
     run.__doc__ = f"Search for the best {search.objective.name}: {search.trials} trials, {search.parallelism} at once."
-    wrong = set(flow or {}) & {"fn", "name"}
+    return _flow(run, label, dict(flow or {}))
+
+
+def _flow(run: Callable[..., dict[str, Any]], name: str, given: dict[str, Any]) -> Flow[Any, dict[str, Any]]:
+    wrong = set(given) & {"fn", "name"}
     if wrong:
-        raise ConfigError(f"flow={dict(flow or {})!r}: {sorted(wrong)[0]!r} is given by search_flow itself")
+        raise ConfigError(f"flow={given!r}: {sorted(wrong)[0]!r} is given by search_flow itself")
     try:
-        return Flow(run, name=label, **{"task_runner": AppTaskRunner(), **(flow or {})})
+        return Flow(run, name=name, **{"task_runner": AppTaskRunner(), **given})
     except TypeError as exc:
-        raise ConfigError(f"flow={dict(flow or {})!r}: must hold arguments of prefect.flow: {exc}") from exc
+        raise ConfigError(f"flow={given!r}: must hold arguments of prefect.flow: {exc}") from exc
 
 
 def _check(search: Search) -> None:

@@ -7,7 +7,8 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
@@ -72,9 +73,24 @@ class AppSpec:
     def digest(self) -> str:
         """A text that differs between apps, for cache keys."""
         try:
-            return sha256(repr(self.launch.to_dict()).encode()).hexdigest()[:16]
-        except SpecError:
-            return f"{self.launch.name}:{inspect.getsource(self.launch.component)}"  # type: ignore[arg-type]
+            told = self.launch.to_dict()
+        except SpecError:  # a function that is in no module
+            told = {each.name: getattr(self.launch, each.name) for each in fields(self.launch)}
+            told["component"] = told["component"] and _told(told["component"])
+        return sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def _told(function: Callable[..., Any]) -> list[Any]:
+    """Return what tells a function from others: its code, its defaults, and what it refers to around it."""
+    try:
+        code = inspect.getsource(function)
+    except (OSError, TypeError):  # typed at a prompt
+        code = repr(getattr(function, "__code__", function))
+    around = []
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # nothing was assigned yet
+            around.append(cell.cell_contents)
+    return [code, getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None), around]
 
 
 class AppTask(Task[..., Any]):
@@ -252,10 +268,12 @@ def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
 
 def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
     signature = signature_of(spec.launch)
+    # the component may have an argument of that name itself
+    settable = signature.parameters[LAUNCH].default is None
 
     def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Any, str | None]:
         values = dict(signature.bind(*args, **kwargs).arguments)
-        unit, more = values.pop(UNIT, None), values.pop(LAUNCH, None)
+        unit, more = values.pop(UNIT, None), values.pop(LAUNCH, None) if settable else None
         given = {key: value for key, value in values.items() if not isinstance(value, LeftOpen)}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}, more, unit
 
@@ -282,18 +300,20 @@ def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any
 def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None) -> tuple[Any, Surroundings]:
     """Return the execution of this task run, and its surroundings."""
     launch = spec.launch
-    if values and isinstance(launch.args, Mapping):
-        launch = replace(launch, args={**launch.args, **values})
-    elif values:
-        raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
+    if more is not None and not isinstance(more, Mapping):
+        raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch, by name")
     if more:
-        parent = dict(more).get("parent_run_id")
+        parent = more.get("parent_run_id")
         if isinstance(parent, AppResults):
             more = {**more, "parent_run_id": parent.handle}
         try:
             launch = replace(launch, **dict(more))
         except (TypeError, ValueError) as exc:
             raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
+    if values and isinstance(launch.args, Mapping):
+        launch = replace(launch, args={**launch.args, **values})
+    elif values:
+        raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
     around = _surroundings(spec, unit)
     options = within_time_limit(spec.options)
     return make_execution(launch, options, around, inherit_env=spec.inherit_env, known=spec.known), around

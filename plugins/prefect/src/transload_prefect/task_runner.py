@@ -6,13 +6,16 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
 from prefect.context import AsyncClientContext
-from prefect.futures import PrefectConcurrentFuture
+from prefect.futures import PrefectConcurrentFuture, PrefectFuture, PrefectWrappedFuture
 from prefect.task_engine import run_task_async
 from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.utilities.annotations import quote
+from prefect.utilities.collections import StopVisiting, visit_collection
 
 from transload_prefect.task import AppTask
 
@@ -45,6 +48,8 @@ class AppTaskRunner(ThreadPoolTaskRunner[Any]):
         context = copy_context()
 
         async def run() -> Any:
+            for each in _futures_in(parameters, wait_for):
+                await _ended(each)
             # one client for all tasks of the loop: each of its own is ten milliseconds and a megabyte
             shared = await self._client()
             context.run(AsyncClientContext.__var__.set, shared)
@@ -106,3 +111,37 @@ class AppTaskRunner(ThreadPoolTaskRunner[Any]):
         if self._opening is not None:
             await self._opening.result().client.__aexit__(None, None, None)
         await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def _futures_in(*values: Any) -> list[PrefectFuture[Any]]:
+    """Return the futures among a task's arguments."""
+    found: list[PrefectFuture[Any]] = []
+
+    def look(value: Any) -> Any:
+        if isinstance(value, quote):
+            raise StopVisiting
+        if isinstance(value, PrefectFuture):
+            found.append(value)
+        return value
+
+    visit_collection(values, look, max_depth=-1)
+    return found
+
+
+async def _ended(future: PrefectFuture[Any]) -> None:
+    """Wait for another task, without blocking the event loop.
+
+    Prefect's engine would block it: for good, if that task is one of this loop.
+    """
+    if not isinstance(future, PrefectWrappedFuture):
+        await asyncio.to_thread(future.wait)
+        return
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(_: object) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile: this task was cancelled
+            loop.call_soon_threadsafe(over.set)
+
+    # not asyncio.wrap_future: to cancel who waits would cancel what is waited for
+    future.wrapped_future.add_done_callback(tell)
+    await over.wait()

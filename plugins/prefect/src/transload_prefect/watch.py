@@ -15,7 +15,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
 from transload_prefect import api
-from transload_prefect.background import background
+from transload_prefect.background import background, lookout
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions
@@ -45,6 +45,7 @@ class FlowRunWatch:
         self._watched: dict[Execution, Callable[[], bool]] = {}
         self._line: list[Any] | None = None
         self._asked = time.monotonic()
+        self._asking = False
         self._looking = False
         self._settled = False
         self._ended_at: float | None = None
@@ -61,7 +62,7 @@ class FlowRunWatch:
             self._watched[execution] = stop
             if not self._looking:
                 self._looking = True
-                background().watch(self._look)
+                lookout().watch(self._look)
         if self.cancelled:
             execution.kill()
         try:
@@ -76,21 +77,22 @@ class FlowRunWatch:
         for execution, stop in watched.items():
             if stop():
                 execution.kill()
-        if not self.cancelled and watched and time.monotonic() - self._asked >= ASK_INTERVAL:
-            self._ask()
-            self._asked = time.monotonic()
+        due = time.monotonic() - self._asked >= ASK_INTERVAL
+        if watched and due and not (self.cancelled or self._asking or last):
+            self._asking = True
+            background().post(self._ask, ahead=True)
         if self.cancelled:
             for execution in watched:
                 execution.kill()
         with self._lock:
-            if self._watched or (self.cancelled and not self._settle(last)):
+            if self._watched or self._asking or (self.cancelled and not self._settle(last)):
                 return True
             self._looking = False
             return False
 
     def _ask(self) -> None:
-        client = api.client()
         try:
+            client = api.client()
             for flow_run_id in self._ancestry():
                 run = client.read_flow_run(flow_run_id)
                 if run.state is not None and run.state.type in _STOPPING:
@@ -98,6 +100,8 @@ class FlowRunWatch:
                     return
         except ObjectNotFound:
             self.cancelled = True  # somebody deleted it: nobody waits for its apps any more
+        finally:
+            self._asked, self._asking = time.monotonic(), False
 
     def _ancestry(self) -> list[Any]:
         """Return the flow run and those that called it: cancelling a flow cancels what it called."""

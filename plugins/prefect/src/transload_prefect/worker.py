@@ -6,8 +6,8 @@ import asyncio
 import copy
 import os
 import shlex
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker
 from pydantic import Field
 
 from transload import IMAGE
-from transload.errors import AppNotFound, SchedulerUnavailable, TransloadError
+from transload.errors import AppNotFound, ConfigError, PluginError, SchedulerUnavailable, SpecError, TransloadError
 from transload.pipelines import (
     AttachPolicy,
     Execution,
@@ -41,8 +41,18 @@ if TYPE_CHECKING:
     from transload.runner import Runner
     from transload.specs import AppStatus
 
-SECRET: Final = ("PREFECT_API_KEY", "PREFECT_API_AUTH_STRING")
+SECRET: Final = (
+    "PREFECT_API_KEY",
+    "PREFECT_API_AUTH_STRING",
+    "PREFECT_CLIENT_CUSTOM_HEADERS",
+    "PREFECT_SERVER_API_AUTH_STRING",
+    "PREFECT_SERVER_DATABASE_CONNECTION_URL",
+    "PREFECT_SERVER_DATABASE_PASSWORD",
+)
 """What Prefect hands to flow runs and must not be written down with the app."""
+
+ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
+"""Ends of an app whose flow run is scheduled again all the same: it had not begun to run it."""
 
 QUEUE_INTERVAL: Final = 5.0
 """Seconds between two questions whether a flow run was cancelled, as long as its app has not begun to run it."""
@@ -79,7 +89,7 @@ class AppJobConfiguration(BaseJobConfiguration):
         Raises:
             SpecError: if a variable of the work pool is wrong.
         """
-        words = shlex.split(self.command or self._base_flow_run_command())
+        words = _words(self.command or self._base_flow_run_command())
         if words[:1] == ["prefect"] and self.image is None:
             # on this machine: the worker's own Prefect, wherever PATH leads
             words = [*shlex.split(get_sys_executable()), "-m", *words]
@@ -186,37 +196,68 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
 
     async def _adopt(self, flow_run: FlowRun) -> None:
         """Look after a flow run of another worker to its end, and tell Prefect what the flow run itself does not."""
-        runner = host_runner(HOST)
         try:
-            found = await self._find_or_start(runner, flow_run)
-            if found is None:
-                return
-            handle, status = found
-            self.get_flow_run_logger(flow_run).info("Worker %r looks after %s from here on", self.name, handle)
-            if status is not None:
-                status = await self._follow(runner, flow_run.id, handle)
-            await self._report(flow_run.id, handle, status)
+            async with self._counted() as counted:
+                await self._look_after(flow_run, counted)
         except ObjectNotFound:
             self._logger.debug("flow run %s was deleted", flow_run.id)
-        except (TransloadError, httpx.HTTPError) as exc:
-            self._logger.warning("flow run %s cannot be looked after now: %s", flow_run.id, exc)
+        except Exception as exc:  # one that left here would end the worker, and the next one of its name
+            self._logger.warning("flow run %s cannot be looked after now: %s: %s", flow_run.id, type(exc).__name__, exc)
         finally:
             self._followed.discard(flow_run.id)
 
-    async def _find_or_start(self, runner: Runner, flow_run: FlowRun) -> tuple[str, AppStatus | None] | None:
+    @asynccontextmanager
+    async def _counted(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Count one against the worker's limit, from when there is room; no new flow run comes before it."""
+        borrower = object()
+
+        async def take() -> None:
+            if self._limiter is not None:
+                await self._limiter.acquire_on_behalf_of(borrower)
+
+        taking = asyncio.create_task(take())
+        try:
+            yield taking
+        finally:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+            if self._limiter is not None:
+                with suppress(RuntimeError):  # there was no room yet
+                    self._limiter.release_on_behalf_of(borrower)
+
+    async def _look_after(self, flow_run: FlowRun, counted: asyncio.Task[None]) -> None:
+        runner = host_runner(HOST)
         if flow_run.infrastructure_pid:
-            return await find(runner, flow_run)
-        if flow_run.state is None or flow_run.state.type is not StateType.PENDING:
+            found = await find(runner, flow_run)
+        else:
+            await counted
+            found = await self._start_again(runner, flow_run.id)
+        if found is None:
+            return
+        handle, status = found
+        self.get_flow_run_logger(flow_run).info("Worker %r looks after %s from here on", self.name, handle)
+        if status is not None:
+            status = await self._follow(runner, flow_run.id, handle)
+        await self._report(flow_run.id, handle, status)
+
+    async def _start_again(self, runner: Runner, flow_run_id: UUID) -> tuple[str, AppStatus | None] | None:
+        """Submit a flow run whose worker died around the submit: what was submitted is found by its id."""
+        flow_run = await self.client.read_flow_run(flow_run_id)
+        if flow_run.infrastructure_pid or flow_run.state is None or flow_run.state.type is not StateType.PENDING:
             return None
-        # its worker died around the submit: what was submitted is found by its id
-        configuration = await self.job_configuration.resolve_for_flow_run(
-            flow_run,
-            client=self.client,
-            work_pool=copy.deepcopy(self.work_pool),
-            worker_name=self.name,
-            worker_id=self.backend_id,
-        )
-        handle = await asyncio.to_thread(_start, runner, flow_run, configuration, self._logger.info)
+        try:
+            configuration = await self.job_configuration.resolve_for_flow_run(
+                flow_run,
+                client=self.client,
+                work_pool=copy.deepcopy(self.work_pool),
+                worker_name=self.name,
+                worker_id=self.backend_id,
+            )
+            handle = await asyncio.to_thread(_start, runner, flow_run, configuration, self._logger.info, frozenset())
+        except (ValueError, PluginError) as exc:  # a person must mend something
+            message = f"Failed to submit flow run to infrastructure: {type(exc).__name__}: {exc}"
+            await self._propose_crashed_state(flow_run, message)
+            return None
         await self.client.update_flow_run(flow_run_id=flow_run.id, infrastructure_pid=handle)
         return handle, await asyncio.to_thread(runner.status, handle)
 
@@ -282,14 +323,38 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             await get_poller().wait_for_async(runner, infrastructure_pid, timeout=timeout)
         except AppNotFound as exc:
             raise InfrastructureNotFound(f"there is no app {infrastructure_pid}") from exc
-        except (SchedulerUnavailable, TimeoutError) as exc:
+        except (SchedulerUnavailable, TimeoutError, ConfigError, PluginError) as exc:
             raise InfrastructureNotAvailable(str(exc)) from exc
         except TransloadError as exc:
             raise InfrastructureNotFound(str(exc)) from exc
 
 
-def _start(runner: Runner, flow_run: FlowRun, configuration: AppJobConfiguration, log: Callable[[str], None]) -> str:
-    """Submit the app of a flow run, unless it is there already; return its handle."""
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as exc:
+        raise SpecError(f"command={command!r}: not as a shell would read it: {exc}") from exc
+    if not words:
+        raise SpecError(f"command={command!r}: must name a program")
+    return words
+
+
+def _start(
+    runner: Runner,
+    flow_run: FlowRun,
+    configuration: AppJobConfiguration,
+    log: Callable[[str], None],
+    next_after: frozenset[AppState] = ENDED,
+) -> str:
+    """Submit the app of a flow run, unless it is there already; return its handle.
+
+    Args:
+        runner: submits.
+        flow_run: what the app is to run.
+        configuration: how.
+        log: takes one line for people.
+        next_after: ends of an app that are answered by another one.
+    """
     configuration.publish_secrets()
     # a flow run that is run again (a retry, a resume) is another app; submitting one twice is not
     identity = Identity(HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count))
@@ -299,7 +364,7 @@ def _start(runner: Runner, flow_run: FlowRun, configuration: AppJobConfiguration
         cfg=configuration.cfg,
         workspace=configuration.workspace,
     )
-    options = ExecutionOptions(attach=AttachPolicy(next_after=frozenset()))
+    options = ExecutionOptions(attach=AttachPolicy(next_after=next_after))
     return Execution(runner, launch, identity, options, log=log).start().handle
 
 
