@@ -12,6 +12,7 @@ from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitE
 from transload.runner import Runner
 from transload.schedulers.api import Stream, Submission
 from transload.specs import AppState, RetryPolicy, VolumeMount
+from transload_kubernetes.cluster import Cluster
 
 
 def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
@@ -139,6 +140,23 @@ def test_nothing_is_left_of_a_refused_submit(fake: Any, scheduler: Any, shell: A
     assert not caught.value.transient
     assert fake.snapshot() == []
     assert not scheduler.existed("trouble")
+
+
+def test_an_interrupted_submit_leaves_nothing(
+    fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Ctrl-C in the middle of a submit: nobody learns the handle, so nothing of the app stays."""
+    create = Cluster.create
+
+    def interrupted(self: Cluster, item: Any, namespace: str, **options: Any) -> Any:
+        if item["kind"] == "Job":
+            raise KeyboardInterrupt
+        return create(self, item, namespace, **options)
+
+    monkeypatch.setattr(Cluster, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start(scheduler, shell("true", replicas=2, env={"A_TOKEN": "x"}))
+    assert fake.snapshot() == []
 
 
 def test_a_half_submitted_app_is_completed_by_the_next(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:

@@ -60,15 +60,18 @@ class Cluster:
 
         Raises:
             ConfigError: if there is no usable configuration.
+            SchedulerUnavailable: if the client is not installed.
         """
+        try:
+            from kubernetes import client
+        except ImportError as exc:
+            raise SchedulerUnavailable(
+                f"the Python client of kubernetes cannot be imported: {exc} (pip install kubernetes)"
+            ) from exc
         with self._lock:
             if self._client is None:
-                from kubernetes import client
-
                 self._client = client.ApiClient(self._configuration())
             if group not in self._apis:
-                from kubernetes import client
-
                 classes = {
                     "core": client.CoreV1Api,
                     "batch": client.BatchV1Api,
@@ -167,9 +170,16 @@ class Cluster:
             return self._json(getattr(self.api(group), f"list_{word}_for_all_namespaces"), **selectors)
         return self._json(self._method("list", kind), namespace, **selectors)
 
-    def create(self, item: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-        """Make an object."""
-        return self._json(self._method("create", item["kind"]), namespace, item)
+    def create(self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False) -> dict[str, Any]:
+        """Make an object.
+
+        Args:
+            item: the object.
+            namespace: where it goes.
+            only_try: let the cluster say whether it would take it, and make nothing.
+        """
+        options = {"dry_run": "All"} if only_try else {}
+        return self._json(self._method("create", item["kind"]), namespace, item, **options)
 
     def patch(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Merge a change into an object (RFC 7386)."""
