@@ -255,6 +255,7 @@ def test_names_fit() -> None:
         ({}, {"namespace": "Team"}, ConfigError, "namespace='Team'"),
         ({}, {"tolerations": ["a:Sometimes"]}, ConfigError, "tolerations='a:Sometimes'"),
         ({}, {"grace_period": -1}, ConfigError, "grace_period=-1"),
+        ({}, {"startup_timeout": float("nan")}, ConfigError, "startup_timeout=nan"),
     ],
 )
 def test_refusals(fields: dict[str, Any], cfg: dict[str, CfgVal], error: type[Exception], message: str) -> None:

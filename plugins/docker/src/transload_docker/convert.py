@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import fnmatch
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -195,7 +196,7 @@ def _check_options(cfg: Mapping[str, CfgVal]) -> None:
     for key, allowed in (("pull", PULL_POLICIES), ("publish", PUBLISH)):
         if cfg.get(key) not in allowed:
             raise ConfigError(f"run option {key}={cfg.get(key)!r}: must be one of {', '.join(allowed)}")
-    if _number(cfg["grace_period"]) < 0:
+    if not 0 <= _number(cfg["grace_period"]) < math.inf:
         raise ConfigError(f"run option grace_period={cfg['grace_period']!r}: must be 0 or more seconds")
 
 
