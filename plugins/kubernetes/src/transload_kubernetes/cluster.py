@@ -98,6 +98,10 @@ class Cluster:
                 config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
+        except Exception as exc:  # what the client makes of a file that is no configuration: errors of any kind
+            where = path or config.KUBE_CONFIG_DEFAULT_LOCATION
+            text = " ".join(str(exc).split())
+            raise ConfigError(f"the Kubernetes configuration {where} cannot be read: {text}") from exc
         return made
 
     @property
@@ -117,7 +121,7 @@ class Cluster:
                 raise _error(exc) from exc
             raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {exc.reason}") from exc
         except (HTTPError, OSError) as exc:
-            raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {exc}") from exc
+            raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {_root(exc)}") from exc
 
     def _json(self, function: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any]:
         from urllib3.exceptions import HTTPError
@@ -282,6 +286,17 @@ def _error(exc: Any) -> ClusterError:
         return ClusterError(exc.status, str(body.get("reason") or ""), str(body.get("message") or ""))
     except (TypeError, ValueError, AttributeError):
         return ClusterError(exc.status, str(exc.reason or ""), "")
+
+
+def _root(exc: BaseException) -> str:
+    """Return the innermost reason of a failed connection, as one line; the client wraps it in several others."""
+    seen: BaseException | None = exc
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return str(seen.strerror)
+        reason = getattr(seen, "reason", None)
+        seen = reason if isinstance(reason, BaseException) else seen.__cause__ or seen.__context__
+    return " ".join(str(exc).split())
 
 
 def lines(response: Any) -> Iterator[bytes]:
