@@ -142,6 +142,18 @@ def test_nothing_is_left_of_a_refused_submit(fake: Any, scheduler: Any, shell: A
     assert not scheduler.existed("trouble")
 
 
+def test_cancel_leaves_nothing_running(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """All Jobs and pods of a cancelled app are gone, also of what ignores SIGTERM; deleted, it leaves its id alone."""
+    start(scheduler, shell({"one": "trap '' TERM; sleep 300", "two": "sleep 300"}, replicas=2))
+    running(scheduler, eventually)
+    scheduler.cancel("trouble")
+    assert ended(scheduler, eventually).state is AppState.CANCELLED
+    assert {item["kind"] for item in fake.snapshot()} <= {"ConfigMap", "Service", "Event"}
+    assert not fake.cluster.processes
+    scheduler.delete("trouble")
+    assert [item["kind"] for item in fake.snapshot() if item["kind"] != "Event"] == ["ConfigMap"]
+
+
 def test_an_interrupted_submit_leaves_nothing(
     fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,13 @@ class _Submit:
         except BaseException:
             self._undo()
             raise
-        return self._start()
+        try:
+            return self._start()
+        except Exception:
+            raise  # what is to be taken back has been
+        except BaseException:  # a Ctrl-C: nobody would know of the app
+            self._undo()
+            raise
 
     def _prepare(self) -> None:
         for image in sorted({container.body["Image"] for container in self.request.containers}):
