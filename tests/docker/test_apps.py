@@ -136,9 +136,38 @@ def test_gpu_without_gpus(runner: Runner, shell: Any, engine: Any) -> None:
     """A GPU that the engine cannot give: refused by the engine, nothing left."""
     from transload.errors import SubmitError
 
-    with pytest.raises(SubmitError, match="gpu"):
+    with pytest.raises(SubmitError, match="gpu.*no GPUs to give") as caught:
         runner.run(shell("true", resource=Resource(cpu=-1, gpu=1, memMB=-1)), "docker")
+    assert not caught.value.transient
     assert engine.client.containers(all=True) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "cfg", "words"),
+    [
+        ({"mounts": [DeviceMount("/dev/no-such-device", "/dev/x")]}, {}, "/dev/no-such-device"),
+        ({}, {"user": "nobody-here"}, "nobody-here"),
+    ],
+)
+def test_what_the_engine_does_not_have(
+    runner: Runner, shell: Any, engine: Any, fields: dict[str, Any], cfg: dict[str, Any], words: str
+) -> None:
+    """It answers as if the fault were its own and passing; trying again would not help, and the error says so."""
+    from transload.errors import SubmitError
+
+    with pytest.raises(SubmitError, match=words) as caught:
+        runner.run(shell("true", **fields), "docker", cfg)
+    assert not caught.value.transient
+    assert engine.client.containers(all=True) == []
+
+
+@pytest.mark.parametrize("network", ["none", "bridge", "host"])
+def test_networks_that_every_engine_has(runner: Runner, shell: Any, engine: Any, network: str) -> None:
+    """A single replica may have the engine's own networks, or none."""
+    handle = runner.run(shell("true"), "docker", {"network": network})
+    ends(runner, handle)
+    found = engine.client.inspect_container(f"{parse_app_handle(handle).app_id}.main.0.0")
+    assert found["HostConfig"]["NetworkMode"] == network
 
 
 def test_user(runner: Runner, shell: Any) -> None:

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transload.errors import SubmitError
+from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 
@@ -49,6 +50,51 @@ def test_an_engine_that_is_not_there_leaves_no_socket_open(tmp_path: Path, free_
     )
     assert (done.returncode, done.stdout.split()) == (0, ["unavailable"] * 3), done.stderr
     assert "ResourceWarning" not in done.stderr
+
+
+class Breaking(BaseHTTPRequestHandler):
+    """An engine that has no image, and goes away in the middle of a pull."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        """Tell the version; nothing else is there."""
+        status, body = (200, b'{"ApiVersion": "1.41"}') if self.path == "/version" else (404, b'{"message": "no"}')
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        """Begin to tell of progress."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        line = b'{"status": "Pulling"}\r\n'
+        self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\nff\r\n{")
+        self.close_connection = True
+
+
+def test_an_engine_that_goes_away_during_a_pull() -> None:
+    """It is unavailable, as it would be for any other question: no error of a library's own."""
+    from transload_docker import images
+    from transload_docker.engine import Engine
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Breaking)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    engine = Engine(f"tcp://127.0.0.1:{server.server_address[1]}")
+    try:
+        with pytest.raises(SchedulerUnavailable, match="cannot be reached"):
+            images.ensure(engine, "tools:1", "missing")
+    finally:
+        engine.close()
+        server.shutdown()
+        server.server_close()
+        thread.join(30)
 
 
 class Relay:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -158,7 +159,9 @@ def test_options() -> None:
     assert found["Cmd"] == ["python", "x"] and "Entrypoint" not in found
 
 
-@pytest.mark.parametrize("cfg", [{"pull": "often"}, {"publish": "yes"}, {"grace_period": -1.0}])
+@pytest.mark.parametrize(
+    "cfg", [{"pull": "often"}, {"publish": "yes"}, {"grace_period": -1.0}, {"grace_period": math.nan}]
+)
 def test_wrong_options(cfg: dict[str, Any]) -> None:
     """A value that is not allowed is refused with those that are."""
     with pytest.raises(ConfigError, match=next(iter(cfg))):

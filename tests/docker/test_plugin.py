@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from transload.errors import SchedulerUnavailable
 from transload.plugins import Plugins
 
 
@@ -37,3 +41,17 @@ def test_reach_follows_the_address() -> None:
     assert create_docker("x", docker_host="unix:///run/x.sock").capabilities.reachable_from == "host"
     assert create_docker("x", docker_host="tcp://10.0.0.1:2376").capabilities.reachable_from == "network"
     assert create_docker("x", docker_host="tcp://10.0.0.1:2376").results_folder("a", {}) is None
+
+
+def test_client_that_is_missing(monkeypatch: pytest.MonkeyPatch, transload_home: Path) -> None:
+    """Without the engine's Python client doctor says so in its rows, and everything else in one line."""
+    from transload_docker.scheduler import create_docker
+
+    scheduler = create_docker("x", docker_host="tcp://127.0.0.1:1")
+    for module in ("docker", "docker.errors"):
+        monkeypatch.setitem(sys.modules, module, None)
+    client, folder = scheduler.diagnose()
+    assert client[:2] == ("client", False) and "cannot be imported" in client[2]
+    assert folder[:2] == ("state folder", True)
+    with pytest.raises(SchedulerUnavailable, match="client of docker cannot be imported"):
+        scheduler.list()

@@ -74,6 +74,22 @@ def test_role_that_cannot_start_takes_the_others_along(runner: Runner, shell: An
     assert nothing_left(engine)
 
 
+@pytest.mark.parametrize("step", ["_make_one", "_start_one"])
+def test_an_interrupted_submit_leaves_nothing(
+    runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A Ctrl-C in the middle of a submit: nobody learns the handle, so nothing of the app stays."""
+    from transload_docker import submit
+
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submit._Submit, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(shell({"one": "sleep 60", "two": "sleep 60"}), "docker")
+    assert nothing_left(engine)
+
+
 def test_no_engine(runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is not there: unavailable, for a submit; UNKNOWN, for a status."""
     from transload_docker.scheduler import DockerScheduler

@@ -80,14 +80,16 @@ class Cluster:
                 if kind == plural and namespace in (None, space)
             ]
 
-    def create(self, plural: str, namespace: str, item: dict[str, Any]) -> dict[str, Any]:
-        """Make an object."""
+    def create(self, plural: str, namespace: str, item: dict[str, Any], *, only_try: bool = False) -> dict[str, Any]:
+        """Make an object; with ``only_try`` (``dryRun=All``) only say whether it could be made."""
         item = copy.deepcopy(item)
         metadata = item["metadata"]
         if namespace not in self.namespaces:
             raise ApiError(404, "NotFound", f'namespaces "{namespace}" not found')
         if (plural, namespace, metadata["name"]) in self.objects:
             raise ApiError(409, "AlreadyExists", f'{plural} "{metadata["name"]}" already exists')
+        if only_try:
+            return item
         kind, version = KINDS[plural]
         item.update(kind=kind, apiVersion=version)
         metadata.update(namespace=namespace, uid=str(uuid.uuid4()), creationTimestamp=now_text())

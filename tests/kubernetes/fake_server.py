@@ -152,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
         cluster = self.cluster
         with cluster.lock:
             if self.command == "POST":
-                answer, status = cluster.create(plural, namespace, body), 201
+                answer, status = cluster.create(plural, namespace, body, only_try="dryRun" in query), 201
             elif self.command == "PUT":
                 answer, status = cluster.replace(plural, namespace, name, body), 200
             elif self.command == "PATCH":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes.diagnose import JOBSET_RIGHTS, RIGHTS
+from transload_kubernetes.scheduler import create_scheduler
 
 PAGE = Path(__file__).parents[2] / "docs/kubernetes.md"
 
@@ -48,6 +51,33 @@ def test_the_configured_namespace_is_looked_at(
     monkeypatch.setenv("TRANSLOAD_CFG_KUBERNETES_NAMESPACE", "team")
     assert told(scheduler)["rights"] == (True, "in namespace team this user may do all that is needed")
     assert any("/namespaces/team/jobsets" in each for each in fake.cluster.requests)
+
+
+@pytest.mark.parametrize("text", ["{{{:", "just text", "clusters: 1"])
+def test_a_configuration_that_cannot_be_read(
+    scheduler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """It is named in one line, whatever the client makes of it."""
+    (tmp_path / "config").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(ConfigError, match="onfigur") as caught:
+        scheduler.list()
+    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+    ok, details = told(scheduler)["cluster"]
+    assert not ok and str(tmp_path) in details
+
+
+def test_nobody_listens(tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line says why in few words, not through how many layers that came."""
+    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{free_port}"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    made = {"clusters": [cluster], "users": [{"name": "u", "user": {}}], "contexts": [context], "current-context": "c"}
+    (tmp_path / "config").write_text(json.dumps(made))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    scheduler = create_scheduler("tests")
+    with pytest.raises(SchedulerUnavailable, match="cannot be reached: Connection refused"):
+        scheduler.list()
+    scheduler.close()
 
 
 def test_the_page_lists_the_same_rights() -> None:

@@ -181,6 +181,13 @@ def test_no_secret_is_shown_or_in_a_job() -> None:
     assert list(request.hidden.values()) == ["hunter2-value"]
 
 
+def test_the_text_tells_where_secrets_come_from() -> None:
+    """The reference is shown where the value will stand."""
+    text = format_request(request_for(AppDef("a", [role(secrets={"TOKEN": "env:MINE", "KEY": "k8s:mine/key"})])))
+    assert "main.TOKEN: '****** from env:MINE'" in text
+    assert "main.KEY" not in text and "name: mine" in text
+
+
 @pytest.mark.parametrize("jobset", [False, True])
 @pytest.mark.parametrize(
     "value", ["hunter2-${replica_id}", "${replica_id}:hunter2-$$(x)", "${app_id}hunter2-", "hunter2-${rank0_env}${x}"]
@@ -255,6 +262,7 @@ def test_names_fit() -> None:
         ({}, {"namespace": "Team"}, ConfigError, "namespace='Team'"),
         ({}, {"tolerations": ["a:Sometimes"]}, ConfigError, "tolerations='a:Sometimes'"),
         ({}, {"grace_period": -1}, ConfigError, "grace_period=-1"),
+        ({}, {"startup_timeout": float("nan")}, ConfigError, "startup_timeout=nan"),
     ],
 )
 def test_refusals(fields: dict[str, Any], cfg: dict[str, CfgVal], error: type[Exception], message: str) -> None:

@@ -53,6 +53,46 @@ def test_a_job_of_another_app_is_not_taken_for_its_own(
     assert scheduler.describe("train").status.state is AppState.RUNNING
 
 
+def test_no_role_runs_for_a_submit_that_is_refused_at_another(fake: Any, scheduler: Any, shell: Any) -> None:
+    """Neither a name that is taken, nor what the cluster says of a later role, starts the first for a moment."""
+    from fake_api import ApiError  # type: ignore[import-not-found]
+
+    start(scheduler, shell({"x-worker": "sleep 300"}), "train")
+    seen = fake.cluster.version
+    with pytest.raises(SubmitError, match="Job train-x-worker .* of app train,"):
+        start(scheduler, shell({"reader": "true", "worker": "true"}), "train-x")
+    create = fake.cluster.create
+
+    def refusing(plural: str, namespace: str, item: dict[str, Any], **options: Any) -> Any:
+        if plural == "jobs" and item["metadata"]["name"] == "big-writer":
+            raise ApiError(403, "Forbidden", "exceeded quota")
+        return create(plural, namespace, item, **options)
+
+    fake.cluster.create = refusing
+    with pytest.raises(SubmitError, match="exceeded quota"):
+        start(scheduler, shell({"reader": "true", "writer": "true"}), "big")
+    later = [(kind, item) for version, _, kind, item in fake.cluster.history if version > seen]
+    assert {item["metadata"]["name"] for kind, item in later if kind == "jobs"} <= {"train-x-worker"}
+
+
+def test_a_cluster_that_cannot_try_is_no_hindrance(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a webhook refuses whatever is only to be tried, all is made without."""
+    from fake_api import ApiError
+
+    create = fake.cluster.create
+
+    def webhook(*args: Any, only_try: bool = False) -> Any:
+        if only_try:
+            raise ApiError(400, "BadRequest", 'admission webhook "old.example" does not support dry run')
+        return create(*args)
+
+    monkeypatch.setattr(fake.cluster, "create", webhook)
+    start(scheduler, shell({"reader": "true", "writer": "true"}), "x")
+    reaches(scheduler, eventually, "x", AppState.SUCCEEDED)
+
+
 def test_a_service_of_another_app_is_not_taken_for_its_own(fake: Any, scheduler: Any, shell: Any) -> None:
     """The Service that leads to rank 0 of app ``x`` has the name of that of app ``x-rank0``."""
     start(scheduler, shell("sleep 300", replicas=2), "x")

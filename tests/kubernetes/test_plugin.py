@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from transload.errors import SchedulerUnavailable
 from transload.plugins import Plugins
 
 
@@ -38,3 +41,14 @@ def test_ids_carry_the_namespace() -> None:
     assert scheduler.qualified_id("team:a", {"namespace": "other"}) == "team:a"
     assert scheduler.qualified_id("a", {}) == "default:a"
     assert scheduler.results_folder("a", {}) is None
+
+
+def test_client_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the cluster's Python client doctor says so in its row, and everything else in one line."""
+    from transload_kubernetes.scheduler import create_scheduler
+
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    ((check, ok, details),) = create_scheduler("x").diagnose()
+    assert (check, ok) == ("client", False) and "cannot be imported" in details
+    with pytest.raises(SchedulerUnavailable, match="client of kubernetes cannot be imported"):
+        create_scheduler("x").list()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitError
 from transload.runner import Runner
 from transload.schedulers.api import Stream, Submission
-from transload.specs import AppState, RetryPolicy, VolumeMount
+from transload.specs import AppState, AppStatus, RetryPolicy, VolumeMount
+from transload_kubernetes.cluster import Cluster
 
 
 def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
@@ -141,6 +144,35 @@ def test_nothing_is_left_of_a_refused_submit(fake: Any, scheduler: Any, shell: A
     assert not scheduler.existed("trouble")
 
 
+def test_cancel_leaves_nothing_running(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """All Jobs and pods of a cancelled app are gone, also of what ignores SIGTERM; deleted, it leaves its id alone."""
+    start(scheduler, shell({"one": "trap '' TERM; sleep 300", "two": "sleep 300"}, replicas=2))
+    running(scheduler, eventually)
+    scheduler.cancel("trouble")
+    assert ended(scheduler, eventually).state is AppState.CANCELLED
+    assert {item["kind"] for item in fake.snapshot()} <= {"ConfigMap", "Service", "Event"}
+    assert not fake.cluster.processes
+    scheduler.delete("trouble")
+    assert [item["kind"] for item in fake.snapshot() if item["kind"] != "Event"] == ["ConfigMap"]
+
+
+def test_an_interrupted_submit_leaves_nothing(
+    fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Ctrl-C in the middle of a submit: nobody learns the handle, so nothing of the app stays."""
+    create = Cluster.create
+
+    def interrupted(self: Cluster, item: Any, namespace: str, **options: Any) -> Any:
+        if item["kind"] == "Job":
+            raise KeyboardInterrupt
+        return create(self, item, namespace, **options)
+
+    monkeypatch.setattr(Cluster, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start(scheduler, shell("true", replicas=2, env={"A_TOKEN": "x"}))
+    assert fake.snapshot() == []
+
+
 def test_a_half_submitted_app_is_completed_by_the_next(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
     """A submitter that dies after the record leaves an app that the same submit completes."""
     app = shell("echo once")
@@ -227,6 +259,50 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, event
     before = len(fake.cluster.requests)
     assert set(scheduler.describe_many(ids)) == set(ids)
     assert len(fake.cluster.requests) - before == 3
+
+
+def following(scheduler: Any) -> tuple[threading.Thread, list[str]]:
+    """Follow the log of the first replica in a thread; return that, and the lines that have come."""
+    came: list[str] = []
+    thread = threading.Thread(
+        target=lambda: came.extend(scheduler.log_iter("trouble", "main", should_tail=True)), daemon=True
+    )
+    thread.start()
+    return thread, came
+
+
+def test_a_tail_outlives_an_outage(fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path) -> None:
+    """A cluster that does not answer for a moment ends no tail: it goes on, without loss or repeat."""
+    from fake_api import ApiError
+
+    go = tmp_path / "go"
+    start(scheduler, shell(f"echo one; until test -e {go}; do sleep 0.1; done; echo two"))
+    running(scheduler, eventually)
+    thread, came = following(scheduler)
+    eventually(lambda: any("/log?" in each and "follow=" in each for each in fake.cluster.requests), 30)
+    fake.cluster.fail["GET", "configmaps"] = ApiError(503, "ServiceUnavailable", "down")
+    before = len(fake.cluster.requests)
+    go.touch()
+    eventually(lambda: any("/configmaps/" in each for each in fake.cluster.requests[before:]), 30)
+    fake.cluster.fail.clear()
+    thread.join(60)
+    assert not thread.is_alive() and came == ["one\n", "two\n"]
+
+
+def test_a_tail_of_an_ended_app_waits_for_no_pod(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod of a lost node may say for ever that it is about to start: an app that has ended has no more lines."""
+    app = shell("true")
+    app.roles[0].image = "missing/image:1"
+    start(scheduler, app)
+    eventually(lambda: any(item["kind"] == "Pod" for item in fake.snapshot()), 30)
+    monkeypatch.setattr(fake.cluster, "end_pod", lambda pod: None)
+    failed = AppStatus(AppState.FAILED, roles=status(scheduler).roles)
+    fake.cluster.patch("configmaps", "default", "trouble", {"data": {"ended": failed.to_json()}})
+    thread, came = following(scheduler)
+    thread.join(30)
+    assert not thread.is_alive() and came == []
 
 
 def test_since_until_and_stderr(scheduler: Any, shell: Any, eventually: Any) -> None:

@@ -161,6 +161,12 @@ def test_arguments_cannot_leave_their_comment(text: str) -> None:
     assert len(head) == len(set(head)) == 8
 
 
+def test_folder_with_a_pattern_of_slurms() -> None:
+    """A ``%`` of the folder is none of the patterns that Slurm replaces in names of files."""
+    request = convert.convert(AppDef("app", [role()]), run_opts().resolve({}))
+    assert "#SBATCH --output=/shared/100%%job/batch.log\n" in convert.script(request, "app", "/shared/100%job", "t")
+
+
 def test_folder_with_odd_characters(tmp_path: Path) -> None:
     """The script is good shell for any folder."""
     request = convert.convert(AppDef("app", [role()]), run_opts().resolve({}))

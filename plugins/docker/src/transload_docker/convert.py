@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import fnmatch
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 WORKSPACE_REPOSITORY: Final = "transload-workspace"
 PULL_POLICIES: Final = ("never", "missing", "always")
 PUBLISH: Final = ("auto", "random", "none")
+BUILT_IN: Final = ("bridge", "default", "none")
+"""Networks of every engine in which containers have no names for each other."""
 _APP_ID: Final = "TRANSLOAD_JOB_ID"
 
 
@@ -95,6 +98,7 @@ class DockerRequest:
         pull: when images are pulled.
         grace: seconds between SIGTERM and SIGKILL.
         timeout: seconds for the whole app, or None.
+        secrets: role → variable → source; the values come with the submission.
     """
 
     app_id: str
@@ -105,6 +109,7 @@ class DockerRequest:
     pull: str = "never"
     grace: float = 10.0
     timeout: float | None = None
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach, app_id: str) -> DockerRequest:
@@ -127,6 +132,10 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
     network = cfg.get("network")
     single = sum(role.num_replicas for role in app.roles) == 1
     own = "" if network or single else names.network_name(app_id)
+    if network in BUILT_IN and not single:
+        raise ConfigError(
+            f"run option network={network!r}: replicas do not find each other there: name one of your own"
+        )
     hosts = names.host_names(app_id, [(role.name, role.num_replicas) for role in app.roles], shared=not own)
     gpus = Gpus(cfg.get("gpu_ids"))
     context = _Context(cfg, app_id, own or str(network or ""), "localhost" if network == "host" else hosts[0][0], gpus)
@@ -136,6 +145,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
         _check_role(role, f"roles[{index}]", cfg)
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         policy = role.retry_policy.value
+        request.secrets[role.name] = dict(role.secrets)
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, policy))
         folder = results_mount(role) if reach == "host" else None
         if folder and folder not in request.folders:
@@ -195,7 +205,7 @@ def _check_options(cfg: Mapping[str, CfgVal]) -> None:
     for key, allowed in (("pull", PULL_POLICIES), ("publish", PUBLISH)):
         if cfg.get(key) not in allowed:
             raise ConfigError(f"run option {key}={cfg.get(key)!r}: must be one of {', '.join(allowed)}")
-    if _number(cfg["grace_period"]) < 0:
+    if not 0 <= _number(cfg["grace_period"]) < math.inf:
         raise ConfigError(f"run option grace_period={cfg['grace_period']!r}: must be 0 or more seconds")
 
 
@@ -291,6 +301,7 @@ def _connect(body: dict[str, Any], host: str, context: _Context) -> None:
     body["Hostname"] = host
     if context.network:
         body["HostConfig"]["NetworkMode"] = context.network
+    if context.network and context.network not in BUILT_IN:
         body["NetworkingConfig"] = {"EndpointsConfig": {context.network: {"Aliases": [host]}}}
 
 
@@ -348,6 +359,8 @@ def format_request(request: DockerRequest) -> str:
     if request.network:
         lines.append(f"network {request.network}")
     lines += [f"folder {folder}" for folder in request.folders]
+    for role, sources in request.secrets.items():
+        lines += [f"role {role}: secret {name} from {source}" for name, source in sources.items()]
     for container in request.containers:
         body = copy.deepcopy(container.body)
         body["Env"] = [_masked(item) for item in body.get("Env", [])]

@@ -75,11 +75,9 @@ class Engine:
             return self._api
 
     def _connect(self) -> APIClient:
-        try:
-            import docker
-            from docker.utils import kwargs_from_env
-        except ImportError as exc:
-            raise SchedulerUnavailable(f"the Python client of docker cannot be imported: {exc}") from exc
+        import docker
+        from docker.utils import kwargs_from_env
+
         try:
             kwargs = kwargs_from_env()
             kwargs["base_url"] = self.url
@@ -111,9 +109,14 @@ class Engine:
             EngineError: if the engine refused.
             SchedulerUnavailable: if it could not be reached.
         """
-        import requests
-        from docker.errors import APIError, DockerException
-
+        try:
+            import requests
+            import urllib3  # type: ignore[import-untyped,unused-ignore]
+            from docker.errors import APIError, DockerException
+        except ImportError as exc:
+            raise SchedulerUnavailable(
+                f"the Python client of docker cannot be imported: {exc} (pip install docker)"
+            ) from exc
         for last in (not again, True):
             try:
                 self._knock()
@@ -121,7 +124,7 @@ class Engine:
             except APIError as exc:
                 code = getattr(exc.response, "status_code", SERVER_ERROR)
                 raise EngineError(_message(exc), int(code or SERVER_ERROR)) from exc
-            except (requests.RequestException, DockerException, OSError) as exc:
+            except (requests.RequestException, urllib3.exceptions.HTTPError, DockerException, OSError) as exc:
                 self.close()
                 if last:
                     raise self._unavailable(exc) from exc

@@ -52,12 +52,17 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
     from docker.utils import parse_repository_tag
 
     repository, tag = parse_repository_tag(image)
+
+    def pull(api: Any) -> str | None:  # to its end: the engine may go away while it works
+        progress = api.pull(repository, tag=tag or "latest", stream=True, decode=True)
+        return next((str(line["error"]) for line in progress if "error" in line), None)
+
     try:
-        for line in engine.call(lambda api: api.pull(repository, tag=tag or "latest", stream=True, decode=True)):
-            if "error" in line:
-                raise SubmitError(f"image {image!r} cannot be pulled: {line['error']}")
+        problem = engine.call(pull)
     except EngineError as exc:
         raise SubmitError(f"image {image!r} cannot be pulled: {exc}", transient=exc.code >= 500) from exc
+    if problem is not None:
+        raise SubmitError(f"image {image!r} cannot be pulled: {problem}")
     found = inspect(engine, image)
     if found is None:
         raise SubmitError(f"image {image!r} was pulled and is not there")

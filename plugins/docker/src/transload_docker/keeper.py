@@ -144,6 +144,11 @@ class Keeper:
         except EngineError as exc:
             _log(f"app {app_id}: {exc}")
             self._due[app_id] = time.monotonic() + 1.0
+        except SchedulerUnavailable:
+            raise
+        except Exception:  # facts that nobody foresaw, of another version say
+            _log(f"app {app_id}: {traceback.format_exc()}")
+            self._due[app_id] = time.monotonic() + _RESYNC_S
 
     def _look(self, app_id: str) -> None:
         """Look at an app, and do what is to be done until nothing is."""

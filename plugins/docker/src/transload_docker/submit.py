@@ -21,6 +21,16 @@ from transload_docker.home import Home
 from transload_docker.plan import RECORD, Container, Facts, Plan
 
 _STALE_S: Final = 300.0
+_PERMANENT: Final = (
+    "already allocated",
+    "executable",
+    "device driver",
+    "device information",
+    "unable to find user",
+    "unable to find group",
+    "no such file or directory",
+)
+"""What an engine says with the code of a fault of its own, though trying again would not help."""
 
 
 def submit(engine: Engine, home: Home, request: DockerRequest, app_id: str, submission: Submission) -> bool:
@@ -98,7 +108,13 @@ class _Submit:
         except BaseException:
             self._undo()
             raise
-        return self._start()
+        try:
+            return self._start()
+        except Exception:
+            raise  # what is to be taken back has been
+        except BaseException:  # a Ctrl-C: nobody would know of the app
+            self._undo()
+            raise
 
     def _prepare(self) -> None:
         for image in sorted({container.body["Image"] for container in self.request.containers}):
@@ -206,7 +222,9 @@ class _Submit:
             text += " It is not this app's: remove or rename it, or choose another app id"
         if exc.code == NOT_FOUND and "network" in text:
             text += " (run option network)"
-        transient = exc.code >= SERVER_ERROR and "already allocated" not in text and "executable" not in text
+        if "device driver" in text:
+            text += ": the engine has no GPUs to give (see transload doctor)"
+        transient = exc.code >= SERVER_ERROR and not any(words in text for words in _PERMANENT)
         return SubmitError(f"app {self.app_id} was not started: {text}", transient=transient)
 
 

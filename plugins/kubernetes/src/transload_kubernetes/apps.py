@@ -169,15 +169,23 @@ class Apps:
         job = convert.later_attempt(first, base, role, attempt, left)
         self._create(owned(job, facts.record), namespace)
 
-    def _create(self, item: dict[str, Any], namespace: str) -> None:
+    def _create(self, item: dict[str, Any], namespace: str, *, only_try: bool = False) -> None:
         try:
-            self._cluster.create(item, namespace)
+            self._cluster.create(item, namespace, only_try=only_try)
         except ClusterError as exc:
             found = self._cluster.get(item["kind"], namespace, item["metadata"]["name"]) if exc.status == 409 else None
             if found is None:
                 raise
             if not owned_by_same(found, item):  # else made by another observer of the same app: names follow from it
                 raise taken(found, item["kind"]) from exc
+
+    def _try(self, item: dict[str, Any], namespace: str) -> None:
+        """Raise what making an object would raise, as far as the cluster says so beforehand; nothing is made."""
+        try:
+            self._create(item, namespace, only_try=True)
+        except ClusterError as exc:
+            if exc.status != 400 or "support dry run" not in str(exc):  # some webhook of the cluster cannot say
+                raise
 
     def _check_free(self, request: KubernetesRequest) -> None:
         """Refuse a JobSet whose controller could not make its Jobs or Service: it would wait without a word."""
@@ -219,10 +227,12 @@ class Apps:
             raise _refused(app_id, exc) from exc
         try:
             self._make_all(request, record, submission)
-        except (ClusterError, SchedulerUnavailable, SubmitError) as exc:
+        except BaseException as exc:  # a Ctrl-C too: nobody would know of the app
             with contextlib.suppress(ClusterError, SchedulerUnavailable):
                 self._remove(namespace, base, request.jobset is not None)
-            raise _refused(app_id, exc) from exc
+            if isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
+                raise _refused(app_id, exc) from exc
+            raise
         return True
 
     def _adopt(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
@@ -245,6 +255,8 @@ class Apps:
     def _make_all(self, request: KubernetesRequest, record: dict[str, Any], submission: Submission) -> None:
         namespace = request.namespace
         self._check_free(request)
+        for job in request.jobs[1:]:  # the first runs at once: it is not made for a submit that another Job would end
+            self._try(owned(job, record), namespace)
         values = dict(request.hidden)
         for (role, variable), key in request.references.items():
             values[key] = submission.secrets.get(role, {}).get(variable, "")

@@ -60,15 +60,18 @@ class Cluster:
 
         Raises:
             ConfigError: if there is no usable configuration.
+            SchedulerUnavailable: if the client is not installed.
         """
+        try:
+            from kubernetes import client
+        except ImportError as exc:
+            raise SchedulerUnavailable(
+                f"the Python client of kubernetes cannot be imported: {exc} (pip install kubernetes)"
+            ) from exc
         with self._lock:
             if self._client is None:
-                from kubernetes import client
-
                 self._client = client.ApiClient(self._configuration())
             if group not in self._apis:
-                from kubernetes import client
-
                 classes = {
                     "core": client.CoreV1Api,
                     "batch": client.BatchV1Api,
@@ -95,6 +98,10 @@ class Cluster:
                 config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
+        except Exception as exc:  # what the client makes of a file that is no configuration: errors of any kind
+            where = path or config.KUBE_CONFIG_DEFAULT_LOCATION
+            text = " ".join(str(exc).split())
+            raise ConfigError(f"the Kubernetes configuration {where} cannot be read: {text}") from exc
         return made
 
     @property
@@ -114,7 +121,7 @@ class Cluster:
                 raise _error(exc) from exc
             raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {exc.reason}") from exc
         except (HTTPError, OSError) as exc:
-            raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {exc}") from exc
+            raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {_root(exc)}") from exc
 
     def _json(self, function: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any]:
         from urllib3.exceptions import HTTPError
@@ -167,9 +174,16 @@ class Cluster:
             return self._json(getattr(self.api(group), f"list_{word}_for_all_namespaces"), **selectors)
         return self._json(self._method("list", kind), namespace, **selectors)
 
-    def create(self, item: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-        """Make an object."""
-        return self._json(self._method("create", item["kind"]), namespace, item)
+    def create(self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False) -> dict[str, Any]:
+        """Make an object.
+
+        Args:
+            item: the object.
+            namespace: where it goes.
+            only_try: let the cluster say whether it would take it, and make nothing.
+        """
+        options = {"dry_run": "All"} if only_try else {}
+        return self._json(self._method("create", item["kind"]), namespace, item, **options)
 
     def patch(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Merge a change into an object (RFC 7386)."""
@@ -272,6 +286,17 @@ def _error(exc: Any) -> ClusterError:
         return ClusterError(exc.status, str(body.get("reason") or ""), str(body.get("message") or ""))
     except (TypeError, ValueError, AttributeError):
         return ClusterError(exc.status, str(exc.reason or ""), "")
+
+
+def _root(exc: BaseException) -> str:
+    """Return the innermost reason of a failed connection, as one line; the client wraps it in several others."""
+    seen: BaseException | None = exc
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return str(seen.strerror)
+        reason = getattr(seen, "reason", None)
+        seen = reason if isinstance(reason, BaseException) else seen.__cause__ or seen.__context__
+    return " ".join(str(exc).split())
 
 
 def lines(response: Any) -> Iterator[bytes]:

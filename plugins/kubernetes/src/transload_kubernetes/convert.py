@@ -239,9 +239,13 @@ def format_request(request: KubernetesRequest) -> str:
     from transload.specs import MASK
 
     shown: list[dict[str, Any]] = []
-    keys = sorted({*request.hidden, *request.references.values()})
-    if keys:
-        shown.append(secret(request, dict.fromkeys(keys, MASK)))
+    masked = dict.fromkeys(request.hidden, MASK)
+    sources = {role.name: role.secrets for role in request.source.roles} if request.source else {}
+    for (role, variable), key in request.references.items():
+        source = sources.get(role, {}).get(variable)
+        masked[key] = f"{MASK} from {source}" if source else MASK
+    if masked:
+        shown.append(secret(request, dict(sorted(masked.items()))))
     for item in request.objects():
         item = copy.deepcopy(item)
         item["metadata"]["namespace"] = request.namespace

@@ -62,6 +62,7 @@ def _engine() -> Iterator[Any]:
         from docker.errors import APIError, DockerException
         from docker.utils import kwargs_from_env
         from requests import RequestException
+        from urllib3.exceptions import HTTPError
     except ImportError as exc:
         raise SubmitError(
             "run option image_repo: needs the Python client of docker "
@@ -84,7 +85,7 @@ def _engine() -> Iterator[Any]:
         code = getattr(exc.response, "status_code", 500) or 500
         words = " ".join(str(exc.explanation or exc).split())
         raise SubmitError(f"run option image_repo: docker engine {url}: {words}", transient=code >= 500) from exc
-    except (DockerException, RequestException) as exc:
+    except (DockerException, RequestException, HTTPError) as exc:
         raise SubmitError(f"run option image_repo: docker engine {url}: {exc}", transient=True) from exc
     finally:
         api.close()

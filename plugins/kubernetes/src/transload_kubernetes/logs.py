@@ -7,6 +7,7 @@ run backwards, so "the pod, the time of the last line read, and how many of that
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from transload_kubernetes.watch import ClusterWatch
 
 _NS: Final = 1_000_000_000
 _LOOK_AGAIN_S: Final = 1.0
+_PATIENCE_S: Final = 60.0
 _SKEW_S: Final = 60
 _GONE: Final = frozenset({"Succeeded", "Failed"})
 
@@ -163,25 +165,29 @@ class LogView:
     def _lines(self, follow: bool, since: int) -> Iterator[tuple[str, int]]:
         place = Cursor()
         watch: ClusterWatch | None = None
+        broken_since: float | None = None
         try:
             while True:
-                pods, final = self._pods()
-                for pod in _from(pods, place):
-                    _enter(place, pod)
-                    yield from self._read(pod, place, follow=follow and not _over(pod), since=since)
-                    if follow and not _over(pod):
-                        break  # look again: it has ended, or the connection broke
-                else:
-                    if final or not follow:
+                try:
+                    pods, final = self._pods()
+                    live = (
+                        follow and not final
+                    )  # of what has ended for good nothing is waited for, whatever its pods say
+                    for pod in _from(pods, place):
+                        _enter(place, pod)
+                        yield from self._read(pod, place, follow=live and not _over(pod), since=since)
+                        if live and not _over(pod):
+                            break  # look again: it has ended, or the connection broke
+                    if not live:
                         return
-                    if watch is None:
-                        watch = ClusterWatch(self._cluster)
-                        watch.update([self._app_id])
-                    watch.wait(_LOOK_AGAIN_S)
-                    continue
-                if pods and not final:
-                    watch = watch or self._watch()
-                    watch.wait(_LOOK_AGAIN_S)
+                    broken_since = None
+                except SchedulerUnavailable:
+                    now = time.monotonic()
+                    broken_since = broken_since or now
+                    if not follow or now - broken_since > _PATIENCE_S:
+                        raise
+                watch = watch or self._watch()
+                watch.wait(_LOOK_AGAIN_S)
         finally:
             if watch is not None:
                 watch.close()

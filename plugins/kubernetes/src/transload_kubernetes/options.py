@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ class Options:
             raise ConfigError(f"run option image_pull_policy={policy!r}: must be one of {', '.join(PULL)}")
         for name in ("grace_period", "startup_timeout"):
             value = cfg.get(name)
-            if not isinstance(value, (int, float)) or value < 0:
+            if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise ConfigError(f"run option {name}={value!r}: must be 0 or more seconds")
         namespace = str(cfg.get("namespace") or DEFAULT_NAMESPACE)
         try:

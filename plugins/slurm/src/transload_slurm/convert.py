@@ -258,7 +258,8 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
         token: tells this submit from an earlier one of the same app.
     """
     comment = f"{COMMENT}{app_id}" + (f" {request.comment}" if request.comment else "")
-    head = [f"--job-name={app_id}", f"--comment={comment}", f"--output={folder}/batch.log", "--open-mode=append"]
+    output = f"{folder}/batch.log".replace("%", "%%")  # "%j" is the job's id to Slurm
+    head = [f"--job-name={app_id}", f"--comment={comment}", f"--output={output}", "--open-mode=append"]
     head += ["--export=ALL", *request.sbatch]
     if not request.gang:
         last = request.roles[0].num_replicas - 1

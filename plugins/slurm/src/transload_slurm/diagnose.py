@@ -68,12 +68,19 @@ def _controller() -> Check:
     except SchedulerUnavailable as exc:
         return "controller", False, str(exc)
     if asked.code != 0:
-        return "controller", False, f"it is up, but does not answer {getpass.getuser()}: {asked.complaint}"
+        return "controller", False, f"it is up, but does not answer {_user()}: {asked.complaint}"
     return (
         "controller",
         True,
-        f"{answer.out.strip().splitlines()[0]}; as {getpass.getuser()}, {len(asked.out.split())} job(s)",
+        f"{answer.out.strip().splitlines()[0]}; as {_user()}, {len(asked.out.split())} job(s)",
     )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.geteuid()}"
 
 
 def _partitions() -> Check:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
@@ -89,6 +90,14 @@ def squeue(*selection: str) -> dict[str, Job]:
 def _row(line: str) -> _Row:
     job_id, name, state, reason, nodes, start = line.strip().split("|")[:6]
     return job_id, name, state, "" if reason in ("None", "(null)") else reason, nodes, start
+
+
+def seconds_until(start: str) -> float:
+    """Return the seconds until a time that Slurm has written; 0 for ``N/A``: the time has come."""
+    try:
+        return datetime.fromisoformat(start).timestamp() - time.time()
+    except ValueError:
+        return 0.0
 
 
 class NotKept(Exception):

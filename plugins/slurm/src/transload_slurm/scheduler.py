@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import time
@@ -12,30 +11,26 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from transload.errors import AppNotFound, SchedulerUnavailable
-from transload.schedulers import line_search
+from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import AppDescription, Capabilities, ListAppResponse, LogPage, Stream, Submission, Watch
-from transload.schedulers.local.logs import Cursor, LogReader
 from transload.schedulers.local.store import safe_id
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runopts
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, runopts
 from transload_slurm import commands, options, submission
 from transload_slurm import convert as _convert
 from transload_slurm import diagnose as _diagnose
-from transload_slurm.jobs import Job, Jobs
+from transload_slurm.jobs import Job, Jobs, seconds_until
+from transload_slurm.logview import LogView
 from transload_slurm.states import PUT_BACK, clean, ended
-from transload_slurm.store import Store, read_json, root_folder, write_file
+from transload_slurm.store import Store, last_line, read_json, root_folder, write_file
 from transload_slurm.verdict import FORGOTTEN, judge, written_end
 from transload_slurm.watch import SlurmWatch
 
-_PAGE: Final = 1 << 20
-_STREAMS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
 _CANCEL_S: Final = 60.0
 _DELETE_S: Final = 120.0
 _LOG_AGE_S: Final = 2.0
 _LIFT_S: Final = 2.0
 _HOLD_S: Final = 3
 _DOUBT_S: Final = 10.0
-_FOLLOW_S: Final = (0.05, 0.5)
 
 
 class SlurmScheduler:
@@ -192,7 +187,7 @@ class SlurmScheduler:
         verdict = read_json(f"{folder}/verdict.json")
         if verdict is not None and job is not None and ended(job.state):
             state = {**(state or {}), "state": "FAILED", "msg": verdict["msg"]}
-        note = _last_line(f"{folder}/batch.log") if job is not None and ended(job.state) else ""
+        note = last_line(f"{folder}/batch.log") if job is not None and ended(job.state) else ""
         return judge(record, state, job, cancel_requested=self._cancel_requested(app_id), note=note)
 
     def _lift(self, app_id: str, job: Job | None) -> None:
@@ -204,7 +199,7 @@ class SlurmScheduler:
             return  # not one that has run before
         now = time.monotonic()
         # each part for itself: of an array's elements some may run, or be about to
-        held = [part for part, start in job.waiting.items() if _seconds_until(start) >= 2 * _HOLD_S]
+        held = [part for part, start in job.waiting.items() if seconds_until(start) >= 2 * _HOLD_S]
         if held and now - self._lifted.get(job.id, -_LIFT_S) >= _LIFT_S:
             self._lifted[job.id] = now
             for part in held:
@@ -340,17 +335,8 @@ class SlurmScheduler:
 
     # -- logs
 
-    def _replica(self, app_id: str, role_name: str, k: int) -> str:
-        """Return a replica's log folder."""
-        record = self._store.record(app_id)
-        if record is None:
-            raise AppNotFound(app_id)
-        roles = {role["name"]: role["num_replicas"] for role in record["roles"]}
-        if role_name not in roles:
-            raise SpecError(f"role {role_name!r}: app {app_id} has no such role; it has: {', '.join(sorted(roles))}")
-        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < roles[role_name]:
-            raise SpecError(f"replica {k!r}: role {role_name!r} has the replicas 0 to {roles[role_name] - 1}")
-        return f"{self._store.folder(app_id)}/logs/{role_name}/{k}"
+    def _view(self, app_id: str, role_name: str, k: int) -> LogView:
+        return LogView(self._store, app_id, role_name, k, lambda: self._over(app_id))
 
     def _over(self, app_id: str) -> bool:
         """Tell whether an app has ended; Slurm is asked now and then only."""
@@ -361,7 +347,7 @@ class SlurmScheduler:
         return found is None or found.status.is_terminal()
 
     def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = _PAGE
+        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
     ) -> LogPage:
         """Return the next page of a log; never blocks on the log.
 
@@ -369,16 +355,7 @@ class SlurmScheduler:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        place = Cursor.of(cursor)
-        folder = self._replica(app_id, role_name, k)
-        over = self._over(app_id)
-        reader = LogReader(folder, _STREAMS[Stream(stream)], False)
-        try:
-            piece = reader.read(place, max(1, max_bytes), over)
-        finally:
-            reader.close()
-        found = [line for text in piece.texts for line in io.StringIO(text, newline="\n")]
-        return LogPage(found, place.text(), piece.complete, piece.dropped)
+        return self._view(app_id, role_name, k).page(Stream(stream), cursor, max_bytes)
 
     def log_iter(
         self,
@@ -397,34 +374,8 @@ class SlurmScheduler:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a bad regex.
         """
-        folder = self._replica(app_id, role_name, k)
-        wanted = line_search(regex)
-        reader = LogReader(folder, _STREAMS[Stream(streams or Stream.COMBINED)], False)
-        texts = self._follow(app_id, reader, _seconds(since), _seconds(until), should_tail)
-        lines = (line for text in texts for line in io.StringIO(text, newline="\n"))
-        return lines if regex is None else filter(wanted, lines)
-
-    def _follow(
-        self, app_id: str, reader: LogReader, since: float | None, until: float | None, tail: bool
-    ) -> Iterator[str]:
-        pause = _FOLLOW_S[0]
-        try:
-            cursor = Cursor() if since is None else reader.since(since)
-            while True:
-                late = until is not None and time.time() >= until
-                over = self._over(app_id)
-                piece = reader.read(cursor, _PAGE, over, None if until is None else reader.until(until))
-                yield from piece.texts
-                if piece.texts:
-                    pause = _FOLLOW_S[0]
-                elif piece.complete or not tail or late:
-                    return
-                else:
-                    left = pause if until is None else max(0.0, min(pause, until - time.time()))
-                    time.sleep(left)
-                    pause = min(pause * 1.5, _FOLLOW_S[1])
-        finally:
-            reader.close()
+        view = self._view(app_id, role_name, k)
+        return view.iterate(Stream(streams or Stream.COMBINED), regex, since, until, should_tail)
 
     # -- rest
 
@@ -436,30 +387,6 @@ class SlurmScheduler:
 
     def close(self) -> None:
         """Nothing is held; jobs go on."""
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()
-
-
-def _seconds_until(start: str) -> float:
-    """Return the seconds until a time that Slurm has written; 0 for ``N/A``: the time has come."""
-    try:
-        return datetime.fromisoformat(start).timestamp() - time.time()
-    except ValueError:
-        return 0.0
-
-
-def _last_line(path: str) -> str:
-    """Return the last line of a file that says something, shortened."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 4096))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
 
 
 def create_slurm(session_name: str, **_: object) -> SlurmScheduler:

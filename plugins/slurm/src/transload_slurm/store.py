@@ -75,6 +75,18 @@ def read_json(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def last_line(path: str) -> str:
+    """Return the last line of a file that says something, shortened."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4096))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
 class Store:
     """The folder of the apps.
 

@@ -14,6 +14,7 @@ from transload.errors import SchedulerUnavailable
 _LOOK_S: Final = (0.02, 1.0)
 _ASK_S: Final = (1.0, 10.0)
 _GROWTH: Final = 1.5
+_PER_FILE_S: Final = 0.002
 
 
 class SlurmWatch:
@@ -73,7 +74,7 @@ class SlurmWatch:
                     if before is not None:
                         changed.add(app_id)
             # few files are looked at twenty times a second, many less often: the cost stays the same
-            longest = min(_LOOK_S[1], 0.05 + 0.005 * len(self._files))
+            longest = min(_LOOK_S[1], 0.05 + _PER_FILE_S * sum(len(files) for files, _ in self._files.values()))
             self._look = _LOOK_S[0] if changed else min(self._look * _GROWTH, longest)
             due = time.monotonic() >= self._next and bool(self._files)
             ids = set(self._files)

@@ -36,7 +36,8 @@ def command(
         backend = runner.scheduler(scheduler)
         prune = getattr(backend, "prune", None)
         if prune is None:
-            raise UnsupportedFeature(f"scheduler {backend.name!r} does not keep ended apps itself: nothing to prune")
+            advice = "delete its ended apps by their handles (transload delete)"
+            raise UnsupportedFeature(f"scheduler {backend.name!r} offers no pruning: {advice}")
         pruned = list(prune(older_than=older_than, max_size=limit, dry_run=dry_run))
     _show(pruned, dry_run, as_json)
 

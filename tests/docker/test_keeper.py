@@ -1,0 +1,41 @@
+"""The keeper, without an engine: trouble with one app is not the others'."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import SchedulerUnavailable
+from transload_docker.engine import Engine
+from transload_docker.home import Home
+from transload_docker.keeper import Keeper
+
+
+@pytest.fixture
+def keeper(transload_home: Path) -> Keeper:
+    """A keeper of an engine that nobody asks."""
+    url = "tcp://127.0.0.1:1"
+    return Keeper(Engine(url), Home(url))
+
+
+def test_an_app_that_nobody_understands(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Facts that no version foresaw are written to the keeper's log, and looked at again; it goes on."""
+
+    def look(app_id: str) -> Any:
+        raise KeyError("replicas")
+
+    monkeypatch.setattr(keeper, "_look", look)
+    keeper._look_safely("odd")
+    assert keeper._due["odd"] > time.monotonic()
+    assert "app odd" in capsys.readouterr().err
+
+
+def test_an_engine_that_is_away_is_not_an_apps_trouble(keeper: Keeper) -> None:
+    """That the engine is away is told to the loop, which waits for it."""
+    with pytest.raises(SchedulerUnavailable):
+        keeper._look_safely("any")
