@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from report_samples import NOW, app_data, replica, rich_data, search_data
 
+from transload.runner import AppResults
 from transload.specs import AppState
 from transload.tracker import Lineage, LineageEdge
 from transload_report import LineageData, RunsData, app_report, lineage_report, runs_report, search_report
@@ -174,6 +175,20 @@ def test_every_word_of_a_picture_is_in_it(name: str, reader: Callable[..., Reade
     assert shown.page.locator("svg text").count() or name == "one"
     assert shown.page.evaluate(CLIPPED) == []
     assert shown.page.evaluate(OVERLAPPING) == []
+
+
+def test_numbers_are_not_broken(reader: Callable[..., Reader]) -> None:
+    """A number such as 1e-09 stays on one line, however narrow its column gets."""
+    names = [f"r{k}" for k in range(6)]
+    values = AppResults("local://transload/app-1", AppState.SUCCEEDED, {"0": dict.fromkeys(names, 1.2345e-09)})
+    shown = reader(runs_report(RunsData("Runs", [app_data(results=values), app_data()], NOW)))
+    shown.page.set_viewport_size({"width": 390, "height": 800})
+    lines = """[...document.querySelectorAll("#runs td.number")].map(cell => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        return new Set([...range.getClientRects()].map(box => box.top)).size;
+    })"""
+    assert set(shown.page.evaluate(lines)) <= {0, 1}
 
 
 def test_works_without_scripts(reader: Callable[..., Reader]) -> None:
