@@ -178,7 +178,8 @@ def main() -> None:
                 )
                 rows.append(figure(name, "s", ours, bare, target=target))
             watching = {apps: bench.cost_of_watching(apps) for apps in WATCHED}
-            ours, peer, _ = watching[max(WATCHED)]
+            ours, peer, once = watching[max(WATCHED)]
+            ours["cpu_s_per_minute"] += once
             for what, unit in (("queries", "1/min"), ("cpu_s", "s/min")):
                 name = f"watching {max(WATCHED)} apps, {what.replace('_s', '').replace('cpu', 'CPU')}"
                 rows.append(figure(name, unit, ours[f"{what}_per_minute"], peer[f"{what}_per_minute"], target=0.1))

@@ -136,13 +136,13 @@ def measured() -> list[dict]:
     thread_each = many(ThreadPoolTaskRunner(), sleeper, *sleeps)
     one_loop = many(AppTaskRunner(), held, *sleeps)
     return [
-        figure("app as a task ÷ plain task", "s", app_seconds, plain_seconds, target=4.0),
+        figure("`true` as an app, against a plain task", "s", app_seconds, plain_seconds, target=4.0),
         figure("the same without artifacts and events", "s", bare_seconds, plain_seconds, target=3.0),
-        figure("app as a task ÷ prefect-shell", "s", app_seconds, shell_seconds, target=1.0),
-        figure("app as a task ÷ the same app by Runner in a plain task", "s", app_seconds, runner_seconds, target=1.5),
-        figure(f"{MANY} at once, sleep 1: seconds", "s", one_loop[0], thread_each[0], target=2.0),
-        figure(f"{MANY} at once: more threads", "threads", one_loop[1], thread_each[1], target=0.2),
-        figure(f"{MANY} at once: more memory", "MiB", one_loop[2], thread_each[2], target=1.0),
+        figure("`true` as an app, against prefect-shell", "s", app_seconds, shell_seconds, target=1.0),
+        figure("`true` as an app, against `Runner` in a plain task", "s", app_seconds, runner_seconds, target=1.5),
+        figure(f"{MANY} at once of `sleep 1`", "s", one_loop[0], thread_each[0], target=2.0),
+        figure(f"{MANY} at once, threads more than before", "threads", one_loop[1], thread_each[1], target=0.2),
+        figure(f"{MANY} at once, memory more than before", "MiB", one_loop[2], thread_each[2], target=1.0),
     ]
 
 

@@ -2,7 +2,7 @@
 """Draw docs/images/benchmarks-*.svg from docs/benchmarks.json; it needs matplotlib. `nox -s benchmarks` runs it.
 
 Each bar is what transload needs of what the other way needs, so that shorter is better in every row: for a rate, where
-more is better, the ratio is turned round.
+more is better, the ratio is turned round. Green: less than the other way; yellow: more, within the target; red: more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).parent
-BETTER, WORSE, MARK = "#2a7f62", "#b3541e", "#444444"
+BETTER, WITHIN, BEYOND, MARK = "#2a7f62", "#c29a2d", "#b3411e", "#444444"
 LEAST = 1e-3
 """A share below this is drawn so long: nothing at all has no place on a logarithmic axis."""
 
@@ -39,7 +39,7 @@ def rows(group: str) -> list[dict[str, Any]]:
         if row["better"] == "higher":
             share, limit = 1 / share, 1 / limit
         label = f"{title}: {row['figure']} [{row['unit']}]" if group == "hosts" else f"{row['figure']} [{row['unit']}]"
-        found.append({**row, "label": label, "share": share, "limit": limit})
+        found.append({**row, "label": label.replace("`", ""), "share": share, "limit": limit})
     return found
 
 
@@ -55,14 +55,16 @@ def draw(group: str, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(9, 0.36 * len(found) + 1.2))
     for place, row in enumerate(found):
         length = max(row["share"], LEAST)
-        axes.barh(place, length, height=0.6, color=BETTER if row["share"] <= 1 else WORSE)
+        color = BETTER if row["share"] <= 1 else WITHIN if row["met"] else BEYOND
+        axes.barh(place, length, height=0.6, color=color)
         axes.plot([row["limit"]] * 2, [place - 0.4, place + 0.4], color=MARK, linewidth=2)
         axes.annotate(f"{row['share']:.2g}", (max(length, row["limit"]), place), (5, -3), textcoords="offset points")
     axes.axvline(1, color=MARK, linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(found)), [row["label"] for row in found])
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xlim(LEAST / 2 if any(row["share"] < LEAST for row in found) else None, 8)
+    most = max((max(row["share"], row["limit"]) for row in found), default=1.0)
+    axes.set_xlim(LEAST / 2 if any(row["share"] < LEAST for row in found) else None, max(8.0, 2.5 * most))
     axes.set_xlabel("what transload needs, the other way being 1 (logarithmic; shorter is better). Short line: target")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, bbox_inches="tight", facecolor="white", metadata={"Date": None, "Creator": None})
