@@ -102,6 +102,7 @@ def test_a_lineage_that_is_not_known(tmp_path: Path, transload_home: Path) -> No
     env = {"TRANSLOAD_TRACKERS": "fsspec", "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path / "runs")}
     done = transload("report", "--lineage", "nothing", cwd=tmp_path, **env)
     assert done.returncode == 2 and "run 'nothing' has no lineage" in done.stderr
+    assert "AppRun.run_from_env()" in done.stderr
 
 
 def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Parse) -> None:

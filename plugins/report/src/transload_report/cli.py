@@ -130,5 +130,8 @@ def _lineage_page(runner: Runner, run_id: str) -> str:
         raise ConfigError("no tracker is configured: set [tracker.NAME] in transload.toml, or TRANSLOAD_TRACKERS")
     data = collect_lineage(runner, run_id)
     if data is None:
-        raise ConfigError(f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of it")
+        raise ConfigError(
+            f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of it "
+            "(jobs record them themselves, with transload.tracker.AppRun.run_from_env())"
+        )
     return lineage_report(data)
