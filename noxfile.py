@@ -7,6 +7,7 @@ the distributions of this repository are always built and installed anew: tests 
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -125,20 +126,28 @@ def everywhere(session: nox.Session) -> None:
     Each runs in the environment of its own session, which is made if it is not there yet.
     """
     find_cpu_torch(session)
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
-    rows = []
-    for name in EVERYWHERE:
-        home, folders = ("core", []) if name == "local" else (name, [f"plugins/{name}"])
-        python = ROOT / ".nox" / home / "bin" / "python"
-        own = ["./core", *(f"./{folder}" for folder in folders)]
-        if not python.exists():
-            session.run(uv, "venv", "--quiet", str(python.parents[1]), external=True)
-        install = (uv, "pip", "install", "--quiet", "--python", str(python))
-        wanted = [*TOOLS, *files_of(home), "-r", "examples/digits/requirements.txt", "./core[testing]", *own[1:]]
-        session.run(*install, *wanted, external=True)
-        session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
-        rows.append(f"{name}={python}")
+    digits = ("-r", "examples/digits/requirements.txt")
+    rows = [f"{name}={python_of(session, 'core' if name == 'local' else name, *digits)}" for name in EVERYWHERE]
     session.run("python", "tests/everywhere/table.py", *rows, external=True)
+
+
+def python_of(session: nox.Session, name: str, *more: str) -> Path:
+    """Return the Python of a suite's own environment, with the wheels of today; it is made if it is not there yet.
+
+    Args:
+        session: Who asks.
+        name: `core`, or a plugin.
+        more: What else to install.
+    """
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
+    python = ROOT / ".nox" / name / "bin" / "python"
+    own = ["./core", *([] if name == "core" else [f"./plugins/{name}"])]
+    if not python.exists():
+        session.run(uv, "venv", "--quiet", str(python.parents[1]), external=True)
+    install = (uv, "pip", "install", "--quiet", "--python", str(python))
+    session.run(*install, *TOOLS, *files_of(name), *more, "./core[testing]", *own[1:], external=True)
+    session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
+    return python
 
 
 def _plugin_session(name: str) -> None:
@@ -245,11 +254,19 @@ def _wheel_of(name: str) -> str:
 
 @nox.session
 def benchmarks(session: nox.Session) -> None:
-    """Time the core against TorchX 0.7.0; write docs/benchmarks.md and its picture: best on a machine that idles."""
+    """Time the core against TorchX 0.7.0, hosts and engines against their own way; write docs/benchmarks.md.
+
+    Best on a machine that idles. After `--`: scripts of benchmarks/ or groups of them, `core` or `hosts`; default: all.
+    """
+    find_cpu_torch(session)
     session.install("torchx==0.7.0", "matplotlib", "./core[testing]")
     install_own(session, "core")
-    session.run("python", "benchmarks/run_all.py", *session.posargs)
-    session.run("python", "docs/make_plots.py")
+    scripts = runpy.run_path(str(ROOT / "benchmarks" / "run_all.py"))["SCRIPTS"]
+    names = session.posargs or ["core", "hosts"]
+    wanted = {each.environment for name, each in scripts.items() if name in names or each.group in names} - {"core"}
+    more = {"prefect": ("prefect-shell",)}
+    pythons = [f"--python={host}={python_of(session, host, *more.get(host, ()))}" for host in sorted(wanted)]
+    session.run("python", "benchmarks/run_all.py", *names, *pythons)
 
 
 @nox.session

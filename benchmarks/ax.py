@@ -110,7 +110,7 @@ def main() -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory(prefix="tl-", ignore_cleanup_errors=True) as home:
         os.environ["TRANSLOAD_HOME"] = home
-        report(measure(given.trials, given.rounds))
+        report(measure(given.trials, given.rounds), peer="Ax's orchestrator with bare subprocesses")
 
 
 def measure(trials: int, rounds: int) -> list[dict[str, Any]]:

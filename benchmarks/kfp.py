@@ -112,8 +112,8 @@ def runs() -> list[dict]:
                 7, *(lambda each=each: run(each) for each in (converted, wrapped, hand))
             )
         return [
-            figure("KFP task of an app, its own command", "s", plain, peer, target=1.1),
-            figure("KFP task of an app, results collected", "s", with_results, peer, target=1.5),
+            figure("task of an app, its own command", "s", plain, peer, target=1.1),
+            figure("task of an app, results collected", "s", with_results, peer, target=1.5),
         ]
     finally:
         started.close()
@@ -125,10 +125,10 @@ def main() -> None:
     one, one_peer = interleaved(15, lambda: compiled(ours, 1), lambda: compiled(by_hand, 1))
     many, many_peer = interleaved(3, lambda: compiled(ours, MANY), lambda: compiled(by_hand, MANY))
     rows = [
-        figure("KFP pipeline of 1 app, made and compiled", "s", one, one_peer, target=2.0),
-        figure(f"KFP pipeline of {MANY} apps, made and compiled", "s", many, many_peer, target=2.0),
+        figure("pipeline of 1 app, made and compiled", "s", one, one_peer, target=2.0),
+        figure(f"pipeline of {MANY} apps, made and compiled", "s", many, many_peer, target=2.0),
     ]
-    report([*rows, *runs()])
+    report([*rows, *runs()], peer="a `dsl.container_component` by hand")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
+LOAD = os.getloadavg()[0]
+"""How many processes wanted to run when the script began, the mean of a minute: figures of a busy machine are noise."""
 
 
 def adopt_orphans() -> None:
@@ -55,14 +57,21 @@ def figure(
     """Return one row: our median, the peer's, the ratio ours/peer, and whether it meets the target ratio."""
     ratio = ours / peer if peer else float("inf")
     met = ratio <= target if better == "lower" else ratio >= target
-    row = {"figure": name, "unit": unit, "transload": ours, "peer": peer, "ratio": round(ratio, 3)}
+    row = {"figure": name, "unit": unit, "transload": ours, "peer": peer, "ratio": float(f"{ratio:.3g}")}
     return {**row, "target": target, "better": better, "met": met, **more}
 
 
-def report(rows: list[dict], **more: object) -> None:
-    """Print the rows as one JSON object, with what the machine is."""
+def report(rows: list[dict], *, peer: str = "TorchX 0.7.0", **more: object) -> None:
+    """Print the rows as one JSON object, with what the machine is and what they are compared with.
+
+    Args:
+        rows: each made by `figure`.
+        peer: what ``peer`` of the rows is.
+        more: what cannot be compared.
+    """
     machine = {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.system()}
-    json.dump({"machine": machine, "rows": rows, **more}, sys.stdout, indent=2)
+    machine |= {"date": time.strftime("%Y-%m-%d"), "load": round(LOAD, 1)}
+    json.dump({"machine": machine, "peer": peer, "rows": rows, **more}, sys.stdout, indent=2)
     print()
 
 

@@ -1,21 +1,70 @@
-"""Run every benchmark of the core and write docs/benchmarks.json and the table in docs/benchmarks.md.
+"""Run benchmarks; keep what they print in docs/benchmarks.json; write docs/benchmarks.md and its pictures from it.
 
-Usage: python benchmarks/run_all.py [NAME ...]      (default: all of `SCRIPTS`; others keep their last figures)
+Usage: python benchmarks/run_all.py [NAME ...] [--python HOST=PYTHON ...]
 
-It needs an environment with transload and torchx==0.7.0 installed: `nox -s benchmarks` makes one.
+NAME is a script or a group (``core``, ``hosts``); default: all; ``none`` only writes page and pictures anew. A script
+that is not run, or that fails, keeps its last figures. This Python needs matplotlib, and torchx==0.7.0 for the core.
+Hosts cannot share an environment: ``--python airflow=PATH`` says which Python has that one, with its plugin.
+`nox -s benchmarks` makes all of these environments, and is the one command.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
+import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
-SCRIPTS = ["imports", "command_line", "local_jobs", "logs", "tracker", "poller", "log_forwarding"]
+STORE = DOCS / "benchmarks.json"
+PAGE = DOCS / "benchmarks.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+LIMIT_S = 3600
+LONG = 400  # what a script tells besides is left to the JSON if it is so long
+
+
+@dataclass(frozen=True)
+class Script:
+    """One script of this folder.
+
+    Attributes:
+        group: ``core`` or ``hosts``: which table and picture have its figures.
+        title: what its figures are about.
+        environment: whose Python runs it: ``core``, or the name of a plugin.
+        engine: what it needs beyond Python packages, by its name in ``tests/engines.py``.
+    """
+
+    group: str
+    title: str
+    environment: str = "core"
+    engine: str | None = None
+
+
+SCRIPTS: Final = {
+    "imports": Script("core", "start"),
+    "command_line": Script("core", "command line"),
+    "local_jobs": Script("core", "local jobs"),
+    "logs": Script("core", "logs"),
+    "tracker": Script("core", "tracking"),
+    "poller": Script("core", "waiting"),
+    "log_forwarding": Script("core", "logs in a host"),
+    "airflow": Script("hosts", "Airflow", "airflow"),
+    "kfp": Script("hosts", "KFP", "kfp"),
+    "prefect_flow": Script("hosts", "Prefect", "prefect"),
+    "ax": Script("hosts", "Ax", "ax"),
+    "docker_engine": Script("hosts", "Docker", "docker", "docker"),
+    "slurm": Script("hosts", "Slurm", "slurm", "slurm"),
+    "kubernetes_cluster": Script("hosts", "Kubernetes (simulated)", "kubernetes"),
+}
+GROUPS: Final = {"core": "The core", "hosts": "Workflow hosts and engines"}
+COMMON: Final = ("machine", "peer", "rows")
+"""What every script prints; anything else is its own."""
 
 
 def number(value: object) -> str:
@@ -25,36 +74,122 @@ def number(value: object) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def table(found: dict[str, dict]) -> str:
-    """Return the rows of all scripts as a Markdown table, and what else each script printed."""
-    lines = ["| figure | unit | transload | TorchX 0.7.0, or the bare way | ratio | target | met |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    notes = []
-    for name, data in found.items():
-        for row in data.get("rows", []):
-            sign = "≤" if row["better"] == "lower" else "≥"
-            cells = [row["figure"], row["unit"], number(row["transload"]), number(row["peer"]), number(row["ratio"])]
-            lines.append(f"| {' | '.join(cells)} | {sign} {number(row['target'])} | {'yes' if row['met'] else 'no'} |")
-        more = {key: value for key, value in data.items() if key not in ("rows", "machine")}
-        if more:
-            notes.append(f"- `{name}`: `{json.dumps(more)}`")
-    return "\n".join([*lines, "", *notes])
+def figures(found: dict[str, Any], group: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return ``(title, row)`` of every figure of a group, in the order of `SCRIPTS`."""
+    scripts = [(name, script.title) for name, script in SCRIPTS.items() if script.group == group]
+    return [(title, row) for name, title in scripts for row in found.get(name, {}).get("rows", [])]
 
 
-def main(names: list[str]) -> None:
-    """Run the scripts, keep what they print, write the page."""
-    store = DOCS / "benchmarks.json"
-    found = json.loads(store.read_text()) if store.exists() else {}
-    for name in names or SCRIPTS:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        command = [sys.executable, str(HERE / f"{name}.py")]
-        found[name] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    store.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    page = DOCS / "benchmarks.md"
-    text = page.read_text()
+def tables(found: dict[str, Any]) -> str:
+    """Return all figures as Markdown: a picture and a table for each group, where they came from, and the rest."""
+    parts = [part for group, title in GROUPS.items() for part in (f"## {title}", *_group(found, group))]
+    return "\n\n".join([*parts, "## Where the figures come from", _origins(found), _notes(found)])
+
+
+def _group(found: dict[str, Any], group: str) -> tuple[str, str]:
+    words = "What transload needs of what the other way needs, for each figure of the table below, with the target"
+    head = "| | figure | unit | transload | the other way | ratio | target | met |"
+    lines = [head, "|---|---|---|---|---|---|---|---|"]
+    for title, row in figures(found, group):
+        sign = "≤" if row["better"] == "lower" else "≥"
+        values = [number(row[key]) for key in ("transload", "peer", "ratio")]
+        cells = [title, row["figure"], row["unit"], *values, f"{sign} {number(row['target'])}"]
+        lines.append(f"| {' | '.join(cells)} | {'yes' if row['met'] else 'no'} |")
+    return f"![{words}](images/benchmarks-{group}.svg)", "\n".join(lines)
+
+
+def _origins(found: dict[str, Any]) -> str:
+    lines = ["| script | the other way | cores | Python | when | load when it began |", "|---|---|---|---|---|---|"]
+    for name in SCRIPTS:
+        if name in found:
+            machine = {"date": "not noted", "load": "not noted", **found[name]["machine"]}
+            cells = [str(machine[key]) for key in ("cores", "python", "date", "load")]
+            lines.append(f"| `{name}` | {found[name]['peer']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _notes(found: dict[str, Any]) -> str:
+    lines = ["What the scripts tell besides:", ""]
+    for name in SCRIPTS:
+        more = {key: value for key, value in found.get(name, {}).items() if key not in COMMON}
+        text = json.dumps(more, ensure_ascii=False)
+        text = f"`{text}`" if len(text) < LONG else f"{', '.join(f'`{key}`' for key in more)} in `benchmarks.json`"
+        lines += [f"- `{name}`: {text}"] if more else []
+    return "\n".join(lines)
+
+
+def page(found: dict[str, Any], text: str) -> str:
+    """Return the page with its tables written anew.
+
+    Args:
+        found: what docs/benchmarks.json holds.
+        text: the page as it is.
+    """
     head, tail = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    page.write_text(f"{head}\n{table(found)}\n{tail}")
+    return f"{head}\n{tables(found)}\n{tail}"
+
+
+def missing(script: Script) -> tuple[str | None, bool]:
+    """Return why a script cannot run here, or None, and whether that is a failure: ``TRANSLOAD_REQUIRE`` names it."""
+    spec = importlib.util.spec_from_file_location("engines", HERE.parent / "tests" / "engines.py")
+    assert spec is not None and spec.loader is not None
+    engines = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = engines
+    spec.loader.exec_module(engines)
+    why = engines.missing(script.engine) if script.engine else None
+    return why, script.engine in engines.required()
+
+
+def run(name: str, python: str) -> dict[str, Any] | None:
+    """Run a script; return what it printed, or None if it failed."""
+    path = os.pathsep.join((str(Path(python).parent), os.environ.get("PATH", os.defpath)))
+    command = [python, str(HERE / f"{name}.py")]
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, check=True, timeout=LIMIT_S
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+    except (subprocess.SubprocessError, ValueError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return None
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Run the scripts, keep what they print, write the page; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--python", action="append", default=[], metavar="HOST=PYTHON")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in (*SCRIPTS, *GROUPS, "none")]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join([*SCRIPTS, *GROUPS, 'none'])}")
+    pythons = {"core": sys.executable, **dict(each.split("=", 1) for each in options.python)}
+    wanted = options.names or list(GROUPS)
+    chosen = [name for name, script in SCRIPTS.items() if name in wanted or script.group in wanted]
+    found = json.loads(STORE.read_text(encoding="utf-8")) if STORE.exists() else {}
+    failed = []
+    for name in chosen:
+        script = SCRIPTS[name]
+        why, fatal = missing(script)
+        if why is not None:
+            print(f"{name}: not run: {why}", file=sys.stderr)
+            failed += [name] if fatal else []
+            continue
+        print(f"{name} …", file=sys.stderr, flush=True)
+        printed = run(name, pythons.get(script.environment, sys.executable))
+        if printed is None:
+            failed.append(name)
+            continue
+        found[name] = printed
+        ordered = {each: found[each] for each in SCRIPTS if each in found}
+        STORE.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(found, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    subprocess.run([sys.executable, str(DOCS / "make_plots.py")], check=True)
+    if failed:
+        print(f"failed, so the last figures stay: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

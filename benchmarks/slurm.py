@@ -132,9 +132,10 @@ def main() -> None:
                 figure("submit → SUCCEEDED seen, `true`", "s", ours, bare, target=1.5, peer_is="sbatch + squeue")
             )
             ours, bare = interleaved(RUNS, lambda: bench.ours(REPLICAS), lambda: bench.bare(REPLICAS))
-            name = f"the same, {REPLICAS} replicas"
+            name = f"submit → SUCCEEDED seen, {REPLICAS} replicas"
             rows.append(figure(name, "s", ours, bare, target=1.5, peer_is="sbatch + srun + squeue"))
-            report(rows, watching=bench.watching())
+            peer = "`sbatch` and `squeue`; for several replicas, `srun` too"
+            report(rows, peer=peer, watching=bench.watching())
             bench.runner.close()
     finally:
         made.stop()

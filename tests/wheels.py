@@ -16,10 +16,12 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+EXTRAS = ("transload.testing",)
+"""What an extra of the distribution asks for more."""
 
 
 def check(folder: str) -> str:
-    """Check one distribution; return a line about it.
+    """Check one distribution, each of its modules by importing it; return a line about it.
 
     Raises:
         SystemExit: Something is missing from the wheel.
@@ -43,10 +45,26 @@ def check(folder: str) -> str:
     }.items():
         if wrong:
             raise SystemExit(f"{name}: {problem}")
+    alone = [name for name in _modules(name.replace("-", "_")) if not name.startswith(EXTRAS)]
+    code = f"import importlib\nfor name in {alone!r}:\n    importlib.import_module(name)"
+    with tempfile.TemporaryDirectory(prefix="tl-") as home:
+        environment = {**os.environ, "HOME": home, "AIRFLOW_HOME": home, "TRANSLOAD_HOME": home}
+        command = [sys.executable, "-P", "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=home)
+    if done.returncode:
+        raise SystemExit(f"{name}: a module cannot be imported with what the metadata asks for:\n{done.stderr}")
     plugins = [point for point in found.entry_points if point.group == "transload"]
     for point in plugins:
         point.load()
     return f"{name} {version}: {len(sources)} files, plugins: {', '.join(point.name for point in plugins) or 'none'}"
+
+
+def _modules(package: str) -> list[str]:
+    """Return the names of all modules of an installed package, programs (``__main__``) apart."""
+    folder = Path(importlib.import_module(package).__file__ or "").parent
+    paths = [path.relative_to(folder.parent).with_suffix("") for path in sorted(folder.rglob("*.py"))]
+    names = [".".join(path.parts).removesuffix(".__init__") for path in paths]
+    return [name for name in names if not name.endswith("__main__")]
 
 
 def main(folders: list[str]) -> None:

@@ -81,16 +81,6 @@ def test_pages_written_from_the_code_are_fresh(page: str) -> None:
     assert (ROOT / "docs" / page).read_text() == _script("make_pages").PAGES[page]()
 
 
-def test_the_picture_of_the_benchmarks_is_fresh() -> None:
-    """Run ``docs/make_plots.py`` where this fails: each figure of benchmarks.json is in the picture, with its value."""
-    picture = (ROOT / "docs" / "images" / "benchmarks.svg").read_text()
-    rows = _script("make_plots").rows()
-    assert len(rows) > 10
-    for row in rows:
-        assert f"{row['figure']} [{row['unit']}]" in picture
-        assert f">{row['share']:.2g}<" in picture, row["figure"]
-
-
 def test_every_page_is_built(pages: list[Path]) -> None:
     """Each Markdown file of docs/ has its page, below the first one."""
     wanted = {path.stem for path in ROOT.glob("docs/*.md")}

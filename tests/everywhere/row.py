@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from job import ARGUMENTS, COMPONENT
 EXAMPLE = Path(sys.path[0])
 TESTS = Path(__file__).resolve().parents[1]
 _BEGAN = time.monotonic()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that servers are stopped on the way out
 
 
 def emit(engine: str, handle: str, state: str, host_state: str, accuracy: float, seconds: float | None = None) -> None:

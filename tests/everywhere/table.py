@@ -9,6 +9,7 @@ exit status tells whether all other rows are there, all succeeded, and all accur
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ import engines
 HERE = Path(__file__).resolve().parent
 COLUMNS = ("engine", "handle", "state", "host", "accuracy", "seconds")
 LIMIT_S = 600
+GRACE_S = 60
 
 
 def run(engine: str, python: str) -> dict[str, Any]:
@@ -33,23 +35,30 @@ def run(engine: str, python: str) -> dict[str, Any]:
     environment = {**os.environ, "TRANSLOAD_HOME": home}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
-        done = subprocess.run(
-            [python, str(HERE / f"run_{engine}.py")],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        row: dict[str, Any] = json.loads((done.stdout.strip().splitlines() or ["null"])[-1])
-        if done.returncode == 0 and row:
+        code, out, errors = _finished([python, str(HERE / f"run_{engine}.py")], environment)
+        row: dict[str, Any] = json.loads((out.strip().splitlines() or ["null"])[-1])
+        if code == 0 and row:
             return row
-        return {"engine": engine, "error": f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"}
+        return {"engine": engine, "error": f"exit {code}\n{out[-3000:]}\n{errors[-6000:]}"}
     except (subprocess.TimeoutExpired, ValueError) as exc:
         return {"engine": engine, "error": f"{type(exc).__name__}: {exc}"}
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _finished(command: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
+    """Run a command; return its exit code and what it wrote. One that takes too long may first stop its servers."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as child:
+        try:
+            out, errors = child.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.communicate(timeout=GRACE_S)
+            child.kill()
+            raise
+    return child.returncode, out, errors
 
 
 def render(rows: list[dict[str, Any]]) -> str:

@@ -7,22 +7,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_samples import NOW, app_data, rich_data, search_data
+from report_samples import NOW, app_data, replica, rich_data, search_data
 
+from transload.runner import AppResults
+from transload.specs import AppState
 from transload.tracker import Lineage, LineageEdge
 from transload_report import LineageData, RunsData, app_report, lineage_report, runs_report, search_report
 
 pytestmark = pytest.mark.engine("chromium")
 
+KILLED = [replica(k, AppState.FAILED, "trainer", exit_code=-9, restarts=12 + k) for k in range(3)]
 PAGES: dict[str, Callable[[], str]] = {
     "one": lambda: app_report(app_data()),
     "few": lambda: app_report(rich_data()),
+    "killed": lambda: app_report(app_data(*KILLED, state=AppState.FAILED)),
     "two-hundred": lambda: app_report(rich_data(200)),
     "search": lambda: search_report(search_data()),
     "runs": lambda: runs_report(RunsData("Runs", [rich_data(), app_data()], NOW)),
     "lineage": lambda: lineage_report(LineageData(Lineage("a", [], ["b"], [LineageEdge("b", "a", "x")]), NOW)),
 }
 PATIENCE_MS = 60_000
+CLIPPED = """[...document.querySelectorAll("main svg")].flatMap(svg => {
+    const edge = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll("text")].filter(text => {
+        const box = text.getBoundingClientRect();
+        return box.left < edge.left - 1 || box.right > edge.right + 1
+            || box.top < edge.top - 1 || box.bottom > edge.bottom + 1;
+    }).map(text => text.textContent);
+})"""
+OVERLAPPING = """[...document.querySelectorAll("main svg")].flatMap(svg => {
+    const texts = [...svg.querySelectorAll("text")].map(text => [text.textContent, text.getBoundingClientRect()]);
+    return texts.flatMap(([one, a], k) => texts.slice(k + 1)
+        .filter(([, b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+            && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4)
+        .map(([other]) => `${one} / ${other}`));
+})"""
 
 
 @pytest.fixture(scope="module")  # Playwright's event loop runs for as long, and no test with one of its own may meet it
@@ -147,6 +166,29 @@ def test_nothing_is_wider_than_a_phone(name: str, reader: Callable[..., Reader])
     shown = reader(PAGES[name]())
     shown.page.set_viewport_size({"width": 390, "height": 800})
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_word_of_a_picture_is_in_it(name: str, reader: Callable[..., Reader]) -> None:
+    """No label is cut off by the edge of its picture, and none lies on another one."""
+    shown = reader(PAGES[name]())
+    assert shown.page.locator("svg text").count() or name == "one"
+    assert shown.page.evaluate(CLIPPED) == []
+    assert shown.page.evaluate(OVERLAPPING) == []
+
+
+def test_numbers_are_not_broken(reader: Callable[..., Reader]) -> None:
+    """A number such as 1e-09 stays on one line, however narrow its column gets."""
+    names = [f"r{k}" for k in range(6)]
+    values = AppResults("local://transload/app-1", AppState.SUCCEEDED, {"0": dict.fromkeys(names, 1.2345e-09)})
+    shown = reader(runs_report(RunsData("Runs", [app_data(results=values), app_data()], NOW)))
+    shown.page.set_viewport_size({"width": 390, "height": 800})
+    lines = """[...document.querySelectorAll("#runs td.number")].map(cell => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        return new Set([...range.getClientRects()].map(box => box.top)).size;
+    })"""
+    assert set(shown.page.evaluate(lines)) <= {0, 1}
 
 
 def test_works_without_scripts(reader: Callable[..., Reader]) -> None:

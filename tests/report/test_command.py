@@ -82,6 +82,9 @@ def test_the_page_is_where_hosts_look_for_it(handle: str, tmp_path: Path, transl
         (["--search", "nothing"], "no search 'nothing'"),
         (["--lineage", "run"], "no tracker is configured"),
         (["x", "--lines", "-1"], "--lines"),
+        (["x", "--title", "T"], "--title goes with --all, or with several handles"),
+        (["--all", "--lines", "5"], "--lines goes with one handle"),
+        (["--search", "x", "--lines", "5"], "--lines goes with one handle"),
         (["--search", str(EXPERIMENT), "-o", "/no/such/folder/x.html"], "/no/such/folder/x.html': cannot be written"),
         (["--search", str(EXPERIMENT), "-o", "/"], "'/': cannot be written"),
     ],
@@ -99,6 +102,7 @@ def test_a_lineage_that_is_not_known(tmp_path: Path, transload_home: Path) -> No
     env = {"TRANSLOAD_TRACKERS": "fsspec", "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path / "runs")}
     done = transload("report", "--lineage", "nothing", cwd=tmp_path, **env)
     assert done.returncode == 2 and "run 'nothing' has no lineage" in done.stderr
+    assert "AppRun.run_from_env()" in done.stderr
 
 
 def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Parse) -> None:

@@ -192,8 +192,8 @@ def test_limits_of_centuries(invoke: Any, component_file: str) -> None:
 
 
 def test_options_reach_the_scheduler(invoke: Any, component_file: str, tmp_path: Path) -> None:
-    """``-c``, ``--cfg`` and TorchX's ``-cfg`` set run options, and may be given several times."""
-    for number, option in enumerate(("-c", "--cfg", "-cfg")):
+    """``-c``, ``--cfg``, TorchX's ``-cfg`` and ``--scheduler_args`` set run options, and may be repeated."""
+    for number, option in enumerate(("-c", "--cfg", "-cfg", "--scheduler_args")):
         folder = tmp_path / str(number)
         result = invoke("run", option, f"log_dir={folder}", option, "grace_period=1", component_file)
         assert result.code == 0, result.err

@@ -82,7 +82,8 @@ def test_core_registers_its_trackers_as_plugins_do() -> None:
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("fspec", "/x", r"tracker 'fspec': no such tracker.*fsspec.*module:factory"),
+        ("fspec", "/x", r"tracker 'fspec': no such tracker: did you mean 'fsspec'\? \(known: .*module:factory\)"),
+        ("zzz", "/x", r"tracker 'zzz': no such tracker: must be one of: fsspec"),
         ("fsspec", None, "tracker 'fsspec': nothing is configured"),
         ("fsspec", "nosuch://x", "tracker 'fsspec'.*nosuch"),
         ("no_such_module:factory", None, "cannot be imported: ModuleNotFoundError: .*no_such_module"),

@@ -95,6 +95,6 @@ def _registered(name: str) -> Any:
     except KeyError as exc:
         hint = plugins.hint("trackers", name)
         known = ", ".join(plugins.names("trackers"))
-        raise ConfigError(f"tracker {name!r}: no such tracker{hint}; known: {known}, or module:factory") from exc
+        raise ConfigError(f"tracker {name!r}: no such tracker: {hint} (known: {known}, or module:factory)") from exc
     except PluginError as exc:
         raise ConfigError(f"tracker {name!r}: {exc}") from exc

@@ -34,9 +34,7 @@ Without -o the page of one app is kept where hosts find it and show a link to it
 @click.option("--all", "everything", is_flag=True, help="All apps of a scheduler.")
 @click.option("-s", "--scheduler", metavar="NAME", help="With --all: which scheduler; default: the configured one.")
 @click.option("--title", metavar="TEXT", default="", help="Headline of a page about several apps.")
-@click.option(
-    "--lines", type=click.IntRange(0, 1000), default=20, show_default=True, help="Last log lines of each replica."
-)
+@click.option("--lines", type=click.IntRange(0, 1000), help="Last log lines of each replica of one app; default: 20.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -47,7 +45,7 @@ def command(
     everything: bool,
     scheduler: str | None,
     title: str,
-    lines: int,
+    lines: int | None,
 ) -> None:
     """Write one self-contained page: timeline, states, exit codes, results, last log lines, lineage."""
     from transload.cli._session import open_runner
@@ -57,6 +55,11 @@ def command(
         raise click.UsageError("give one or more handles, or one of --search, --lineage, --all", ctx)
     if scheduler and not everything:
         raise click.UsageError("--scheduler goes with --all", ctx)
+    several = everything or len(handles) > 1
+    if title and not several:
+        raise click.UsageError("--title goes with --all, or with several handles", ctx)
+    if lines is not None and (several or not handles):
+        raise click.UsageError("--lines goes with one handle", ctx)
     with open_runner() as runner:
         check_settings(runner.settings)
         target = _target(runner, handles, output)
@@ -64,7 +67,7 @@ def command(
             page = _search_page(search)
         elif lineage is not None:
             page = _lineage_page(runner, lineage)
-        elif everything or len(handles) > 1:
+        elif several:
             page = _runs_page(runner, handles, scheduler, title)
         else:
             page = _app_page(runner, handles[0], lines)
@@ -86,14 +89,14 @@ def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path 
     return page_path(full_handle(handles[0]), runner.settings) if len(handles) == 1 else Path("report.html")
 
 
-def _app_page(runner: Runner, text: str, lines: int) -> str:
+def _app_page(runner: Runner, text: str, lines: int | None) -> str:
     from transload.cli._session import description_of, find_target
     from transload_report.app_page import app_report
-    from transload_report.collect import collect_app
+    from transload_report.collect import LINES, collect_app
 
     target = find_target(runner, text)
     description_of(runner, target.handle)  # its error suggests the nearest app
-    return app_report(collect_app(runner, target.handle, lines=lines))
+    return app_report(collect_app(runner, target.handle, lines=LINES if lines is None else lines))
 
 
 def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, title: str) -> str:
@@ -127,5 +130,8 @@ def _lineage_page(runner: Runner, run_id: str) -> str:
         raise ConfigError("no tracker is configured: set [tracker.NAME] in transload.toml, or TRANSLOAD_TRACKERS")
     data = collect_lineage(runner, run_id)
     if data is None:
-        raise ConfigError(f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of it")
+        raise ConfigError(
+            f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of it "
+            "(jobs record them themselves, with transload.tracker.AppRun.run_from_env())"
+        )
     return lineage_report(data)

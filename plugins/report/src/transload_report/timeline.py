@@ -25,7 +25,7 @@ _ROW: Final = 28.0
 _BAR: Final = 16.0
 _COMPACT: Final = 720.0
 _MAX_LABEL: Final = 24
-_RIGHT: Final = 130.0
+_MAX_RIGHT: Final = 300.0
 _NARROW: Final = 1.5  # px: a bar that is shorter in time is drawn so wide
 
 
@@ -77,7 +77,8 @@ class _Chart:
         labels = {row.group or row.label for row in rows} if compact else {row.label for row in rows}
         longest = max(min(len(label), _MAX_LABEL) for label in labels) + (5 if compact else 0)
         self.left = text_width("m" * longest) + 14
-        self.right = 16.0 if compact else _RIGHT
+        notes = [text_width(_note_text(row)) for row in rows if row.bars]
+        self.right = 24.0 if compact else min(_MAX_RIGHT, max(notes, default=0.0) + 12)
         self.height = _TOP + len(rows) * step + _BOTTOM
 
     def x(self, moment: float) -> float:
@@ -153,10 +154,12 @@ class _Chart:
         return parts
 
     def _note(self, row: Row, x: float, y: float) -> Markup:
-        again = f" ↻ {row.restarts}" if row.restarts else ""
-        return element(
-            "text", f"{SIGNS[row.state]} {row.note}{again}".strip(), x=x + 9, y=y, cls=f"note {row.state.name}"
-        )
+        return element("text", _note_text(row), x=x + 9, y=y, cls=f"note {row.state.name}")
+
+
+def _note_text(row: Row) -> str:
+    again = f" ↻ {row.restarts}" if row.restarts else ""
+    return f"{SIGNS[row.state]} {row.note}{again}".replace("  ", " ").strip()
 
 
 def _short(text: str) -> str:

@@ -35,7 +35,12 @@ terminal goes away, the app goes on.
     short_help="Run a component as an app, and stay with it.",
 )
 @scheduler_option("Where to run it; default: the configured one, else local.")
-@click.option("-c", "--cfg", "-cfg", multiple=True, metavar="K=V,…", help="Run options of the scheduler.")
+@click.option(
+    *("-c", "--cfg", "-cfg", "--scheduler_args", "cfg"),
+    multiple=True,
+    metavar="K=V,…",
+    help="Run options of the scheduler.",
+)
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the handle, and leave.")
 @click.option("--dry-run", "--dryrun", is_flag=True, help="Show the request that would be submitted; start nothing.")
 @click.option("--wait", "wait_only", is_flag=True, help="Wait for the end without showing logs.")
