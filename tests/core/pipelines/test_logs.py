@@ -128,10 +128,11 @@ def test_rate_drops_counts_and_tells() -> None:
     assert all("see there" in line for line in told)
 
 
-def test_rate_in_bytes_lets_time_pass() -> None:
+@pytest.mark.parametrize("text", ["x" * 99, "雪" * 33])
+def test_rate_in_bytes_lets_time_pass(text: str) -> None:
     """Tokens come back with time; a line longer than a second's worth still passes when nothing else did."""
     now = [0.0]
-    logs = {("one", 0, Stream.STDOUT): ["x" * 99 + "\n"] * 30}
+    logs = {("one", 0, Stream.STDOUT): [text + "\n"] * 30}
     lines: list[str] = []
     scheduler = Paper(logs)
     scheduler.ended = False

@@ -134,3 +134,17 @@ def test_wrong_searches_are_refused() -> None:
         Search("c", (), Objective("x"))
     with pytest.raises(ConfigError, match="random"):
         get_suggester(search(suggester="randon"))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"objective": "loss"}, "objective='loss': must be an Objective"),
+        ({"objective": Objective("")}, "must be an Objective with the name"),
+        ({"parameters": ["lr:float:0:1"]}, "'lr:float:0:1' is not a Parameter"),
+    ],
+)
+def test_texts_in_the_place_of_parts_are_refused(more: dict[str, object], says: str) -> None:
+    """A text where an Objective or a Parameter is due is named when the search is made, not when it runs."""
+    with pytest.raises(SpecError, match=says):
+        Search(**{"component": "utils.booth", "parameters": SPACE, "objective": Objective("loss"), **more})  # type: ignore[arg-type]

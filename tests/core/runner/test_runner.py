@@ -414,6 +414,13 @@ def test_a_tracker_base_that_no_storage_knows_is_refused_at_submit(runner: Runne
     assert runner.list() == []
 
 
+def test_the_memory_of_this_process_is_refused_as_a_tracker_base(runner: Runner) -> None:
+    """What a job would write there nobody could ever read."""
+    with pytest.raises(ConfigError, match="tracker_base='memory://x': is the memory of one process"):
+        runner.run(sh("true"), tracker_base="memory://x")
+    assert runner.list() == []
+
+
 def test_results_that_cannot_be_read_are_one_clear_error(runner: Runner, tmp_path: Path) -> None:
     """Whatever a storage or a tracker raises names the place, once, without a password."""
     (tmp_path / "file").write_text("x")

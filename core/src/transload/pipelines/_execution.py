@@ -7,15 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import (
-    AppFailed,
-    AppNotFound,
-    ConfigError,
-    SchedulerUnavailable,
-    TransloadError,
-    TransloadTimeout,
-)
-from transload.pipelines._attacher import Attached, Attacher, Pause
+from transload.errors import AppFailed, AppNotFound, ConfigError, SchedulerUnavailable, TransloadTimeout
+from transload.pipelines._attacher import Attached, Attacher
 from transload.pipelines._deadlines import Deadlines
 from transload.pipelines._errors import AppCancelled, AppLost, Detached, StateUnknown
 from transload.pipelines._failure import failure_message
@@ -24,21 +17,17 @@ from transload.pipelines._logs import LogSink
 from transload.pipelines._options import ExecutionOptions
 from transload.pipelines._patience import Patience
 from transload.pipelines._poller import Observation, Poller, get_poller
-from transload.pipelines._reach import is_here, where
-from transload.specs import AppState, AppStatus, parse_app_handle
+from transload.pipelines._reach import where
+from transload.pipelines._waiting import LONGEST_TICK, KillOnExit, advance, next_of, wait_for_end
+from transload.specs import AppState, AppStatus
 
 if TYPE_CHECKING:
-    import asyncio
-
     from transload.pipelines._identity import Identity
     from transload.pipelines._launch import Launch
     from transload.pipelines._stores import Store
     from transload.runner import AppResults, Runner
 
 SCHEMA: Final = 1
-FIRST_TICK: Final = 0.05
-LONGEST_TICK: Final = 1.0
-"""Seconds after which a blocked wait looks whether it was killed."""
 
 
 class Execution:
@@ -98,16 +87,9 @@ class Execution:
         self._deadlines = Deadlines(self.options.schedule_timeout, self.options.startup_timeout, self.options.deadline)
         self._attacher: Attacher | None = None
         if launch is not None:
+            given, killed = known or {}, lambda: self._killed
             self._attacher = Attacher(
-                runner,
-                launch,
-                identity,
-                self.options,
-                store,
-                self._log,
-                known or {},
-                host_retries,
-                lambda: self._killed,
+                runner, launch, identity, self.options, store, self._log, given, host_retries, killed
             )
 
     # -- the whole
@@ -126,7 +108,7 @@ class Execution:
             SpecError: if the app is wrong.
             ConfigError: for an unknown scheduler or option.
         """
-        with _KillOnExit(self):
+        with KillOnExit(self):
             self.start()
             return self.collect(self.follow())
 
@@ -134,7 +116,7 @@ class Execution:
         """Do what `run` does, without blocking the event loop. Cancelling the task is a kill."""
         import asyncio
 
-        with _KillOnExit(self):
+        with KillOnExit(self):
             await self.start_async()
             status = await self.follow_async()
         return await asyncio.to_thread(self.collect, status)
@@ -145,13 +127,13 @@ class Execution:
         """Submit the app or attach to it; return how. Errors as in `run`."""
         steps = self._need_attacher().steps()
         while True:
-            step = _advance(steps)
+            step = advance(steps)
             if isinstance(step, Attached):
                 return self._started(step)
             if step.ending is None:
                 time.sleep(step.seconds)
             else:
-                self._wait_end(step.ending)
+                wait_for_end(self, step.ending)
 
     async def start_async(self) -> Attached:
         """Do what `start` does, without blocking the event loop."""
@@ -160,7 +142,7 @@ class Execution:
         steps = self._need_attacher().steps()
         while True:
             try:
-                step = await asyncio.shield(asyncio.to_thread(_advance, steps))
+                step = await asyncio.shield(asyncio.to_thread(advance, steps))
             except asyncio.CancelledError:
                 self.kill()  # a submit under way in its thread is undone there
                 raise
@@ -186,19 +168,6 @@ class Execution:
         if attached.status is not None:
             self._note(attached.status)
         return attached
-
-    def _wait_end(self, handle: str) -> None:
-        until: queue.SimpleQueue[Observation] = queue.SimpleQueue()
-        with self._need_poller().watch(self.runner, handle, until.put, **self._polling()):
-            while not self._killed:
-                try:
-                    seen = until.get(timeout=LONGEST_TICK)
-                except queue.Empty:
-                    continue
-                if seen.exhausted:
-                    raise StateUnknown(handle, seen.unknown_for)
-                if seen.final:
-                    return
 
     # -- follow
 
@@ -250,7 +219,7 @@ class Execution:
             try:
                 with self._need_poller().watch(self.runner, handle, hand_over, **self._polling(self._patience)):
                     while True:
-                        observation = await _get(seen, self._tick())
+                        observation = await next_of(seen, self._tick())
                         if self._take(observation):
                             break
                         if self._logs.due(observation is not None):
@@ -384,26 +353,9 @@ class Execution:
         ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this process cannot see
         the app: wait where it was submitted) or ``error``.
         """
-        handle = self._need_handle()
-        kind, message = "ended", ""
-        try:
-            scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
-            reach = scheduler.capabilities.reachable_from
-            if reach == "process" or (reach == "host" and not is_here(self._place)):
-                kind, message = "elsewhere", f"{handle} can only be watched from where it was submitted"
-            else:
-                await self.follow_async()
-        except StateUnknown as exc:
-            kind, message = "unknown", exc.why
-        except AppLost as exc:
-            kind, message = "lost", str(exc)
-        except TransloadTimeout as exc:
-            kind, message = "timeout", str(exc)
-        except Detached as exc:
-            kind, message = "detached", str(exc)
-        except Exception as exc:
-            kind, message = "error", f"{type(exc).__name__}: {exc}"
-        return {"schema": SCHEMA, "kind": kind, "message": message, "state": self.state()}
+        from transload.pipelines._execution_state import outcome_of
+
+        return await outcome_of(self)
 
     def settle(self, outcome: Mapping[str, Any]) -> AppResults:
         """Return the results, or raise, as `run` would have done, given an `outcome_async` from elsewhere.
@@ -411,28 +363,9 @@ class Execution:
         Raises:
             TransloadError: as in `run`.
         """
-        from transload.pipelines._execution_state import restore
+        from transload.pipelines._execution_state import settle
 
-        restore(self, outcome["state"])
-        kind, message = outcome["kind"], str(outcome.get("message", ""))
-        handle = self._need_handle()
-        if kind == "unknown":
-            raise StateUnknown(handle, outcome["state"].get("unknown_for") or self.options.patience, message)
-        if kind == "lost":
-            if self._attacher is not None:
-                self._attacher.mark_lost(self.attempt)
-            raise AppLost(handle)
-        if kind == "timeout":
-            raise TransloadTimeout(message)
-        if kind == "detached":
-            raise Detached(handle)
-        if kind == "error":
-            raise TransloadError(f"waiting for {handle} failed: {message}")
-        if kind == "elsewhere":
-            self._log(f"{message}: waiting in place, which holds this slot")
-            with _KillOnExit(self):
-                self.follow()
-        return self.collect()
+        return settle(self, outcome)
 
     # -- parts
 
@@ -453,41 +386,6 @@ class Execution:
 
     def _polling(self, patience: Patience | None = None) -> dict[str, Any]:
         return {"patience": patience or self.options.patience, "poll_interval": self.options.poll_interval}
-
-
-class _KillOnExit:
-    """Turns what is no ordinary error (a signal's exception, a cancelled task) into a kill of the app."""
-
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        if kind is not None and not issubclass(kind, Exception):
-            self._execution.kill()
-
-
-async def _get(seen: asyncio.Queue[Observation | None], seconds: float) -> Observation | None:
-    import asyncio
-
-    try:
-        # not wait_for: before Python 3.12 it swallows a cancel that comes together with an observation
-        async with asyncio.timeout(None if seconds == float("inf") else seconds):
-            return await seen.get()
-    except TimeoutError:
-        return None
-
-
-def _advance(steps: Any) -> Pause | Attached:
-    """Return the next pause, or the app once it is there (a StopIteration cannot cross a thread's future)."""
-    try:
-        pause: Pause = next(steps)
-    except StopIteration as stop:
-        attached: Attached = stop.value
-        return attached
-    return pause
 
 
 def _log(message: str) -> None:

@@ -1,22 +1,25 @@
-"""An execution as JSON values, and back: how the waiting for an app moves from one process to another."""
+"""An execution and its outcome as JSON values, and back: how waiting for an app moves from one process to another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from transload.errors import SpecError
+from transload.errors import SpecError, TransloadError, TransloadTimeout
+from transload.pipelines._errors import AppLost, Detached, StateUnknown
 from transload.pipelines._execution import SCHEMA, Execution
 from transload.pipelines._identity import Identity
 from transload.pipelines._options import ExecutionOptions
 from transload.pipelines._patience import Patience
-from transload.specs import AppStatus
+from transload.pipelines._reach import is_here
+from transload.pipelines._waiting import KillOnExit
+from transload.specs import AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
     from transload.pipelines._logs import LogSink
     from transload.pipelines._poller import Poller
     from transload.pipelines._stores import Store
-    from transload.runner import Runner
+    from transload.runner import AppResults, Runner
 
 
 def state_of(execution: Execution) -> dict[str, Any]:
@@ -91,3 +94,51 @@ def execution_from_state(
     )
     restore(execution, state)
     return execution
+
+
+async def outcome_of(execution: Execution) -> dict[str, Any]:
+    """Follow an execution to the end and return what happened; see `Execution.outcome_async`."""
+    handle = execution._need_handle()
+    kind, message = "ended", ""
+    try:
+        scheduler = execution.runner.scheduler(parse_app_handle(handle).scheduler_backend)
+        reach = scheduler.capabilities.reachable_from
+        if reach == "process" or (reach == "host" and not is_here(execution._place)):
+            kind, message = "elsewhere", f"{handle} can only be watched from where it was submitted"
+        else:
+            await execution.follow_async()
+    except StateUnknown as exc:
+        kind, message = "unknown", exc.why
+    except AppLost as exc:
+        kind, message = "lost", str(exc)
+    except TransloadTimeout as exc:
+        kind, message = "timeout", str(exc)
+    except Detached as exc:
+        kind, message = "detached", str(exc)
+    except Exception as exc:
+        kind, message = "error", f"{type(exc).__name__}: {exc}"
+    return {"schema": SCHEMA, "kind": kind, "message": message, "state": execution.state()}
+
+
+def settle(execution: Execution, outcome: Mapping[str, Any]) -> AppResults:
+    """Return the results, or raise, as the outcome from elsewhere says; see `Execution.settle`."""
+    restore(execution, outcome["state"])
+    kind, message = outcome["kind"], str(outcome.get("message", ""))
+    handle = execution._need_handle()
+    if kind == "unknown":
+        raise StateUnknown(handle, outcome["state"].get("unknown_for") or execution.options.patience, message)
+    if kind == "lost":
+        if execution._attacher is not None:
+            execution._attacher.mark_lost(execution.attempt)
+        raise AppLost(handle)
+    if kind == "timeout":
+        raise TransloadTimeout(message)
+    if kind == "detached":
+        raise Detached(handle)
+    if kind == "error":
+        raise TransloadError(f"waiting for {handle} failed: {message}")
+    if kind == "elsewhere":
+        execution._log(f"{message}: waiting in place, which holds this slot")
+        with KillOnExit(execution):
+            execution.follow()
+    return execution.collect()

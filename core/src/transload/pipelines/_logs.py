@@ -266,7 +266,9 @@ class LogForwarder:
 
     def _allowed(self, line: str) -> bool:
         assert self._rate is not None
-        cost = len(line) if self._rate.in_bytes else 1
+        cost = 1
+        if self._rate.in_bytes:
+            cost = len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
         if self._tokens < cost:
             now = self._clock()
             self._tokens = min(self._rate.per_second, self._tokens + (now - self._filled) * self._rate.per_second)

@@ -112,7 +112,8 @@ class Search:
         cfg: run options.
 
     Raises:
-        SpecError: for numbers below 1, no parameters, two of one name, or one that is also a constant.
+        SpecError: for numbers below 1, no parameters, two of one name, one that is also a constant, or what is neither
+            Parameter nor Objective.
     """
 
     component: str | Callable[..., Any]
@@ -132,6 +133,11 @@ class Search:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"search: {name}={value!r}: must be an int, 1 or more")
+        if not isinstance(self.objective, Objective) or not self.objective.name:
+            raise SpecError(f"search: objective={self.objective!r}: must be an Objective with the name of a result")
+        wrong = next((each for each in self.parameters if not isinstance(each, Parameter)), None)
+        if wrong is not None:
+            raise SpecError(f"search: parameters: {wrong!r} is not a Parameter (Parameter.parse reads a text)")
         names = [parameter.name for parameter in self.parameters]
         if not names:
             raise SpecError("search: parameters: must hold at least one Parameter")

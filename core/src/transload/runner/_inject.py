@@ -54,7 +54,7 @@ def tracker_base_of(backend: Scheduler, app_id: str, cfg: Mapping[str, CfgVal], 
     A relative path is taken from the working directory: the job may run in another one, and so may who reads.
 
     Raises:
-        ConfigError: for a URL that no storage can be opened with.
+        ConfigError: for a URL that no storage can be opened with, or none that the job shares with its readers.
     """
     if not given:
         return backend.results_folder(app_id, cfg)
@@ -72,10 +72,14 @@ def _check_protocol(base: str) -> None:
         return
     from fsspec import available_protocols
 
-    known = available_protocols()
-    unknown = [name for name in base.partition("://")[0].split("::") if name not in known]
-    if unknown:
-        raise ConfigError(f"tracker_base={masked_url(base)!r}: protocol {unknown[0]!r}: {nearest(unknown[0], known)}")
+    known, shown = available_protocols(), f"tracker_base={masked_url(base)!r}"
+    for name in base.partition("://")[0].split("::"):
+        if name not in known:
+            raise ConfigError(f"{shown}: protocol {name!r}: {nearest(name, known)}")
+        if name == "memory":
+            raise ConfigError(
+                f"{shown}: is the memory of one process, and the job is another; give a folder or a store"
+            )
 
 
 def run_environment(
