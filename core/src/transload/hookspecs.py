@@ -134,7 +134,7 @@ def transload_before_submit(app: AppDef, scheduler: str, cfg: Mapping[str, CfgVa
     Args:
         app: the app; it must not be changed in place.
         scheduler: name of the scheduler.
-        cfg: the run options as given.
+        cfg: the run options as they will be used: those given and those configured, defaults filled in.
 
     Returns:
         The app to go on with, or None for no change.

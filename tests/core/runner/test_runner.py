@@ -264,6 +264,15 @@ def test_unknown_schedulers_and_options_suggest_the_nearest(runner: Runner) -> N
     assert runner.list() == []
 
 
+def test_what_is_no_app_and_no_options_is_refused(runner: Runner) -> None:
+    """Things of the wrong kind are named, with what was probably meant."""
+    with pytest.raises(SpecError, match=r"app='utils\.echo': must be an AppDef .*run_component"):
+        runner.run("utils.echo")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="cfg='log_dir=/x': must be a dict"):
+        runner.run(sh("true"), "local", "log_dir=/x")  # type: ignore[arg-type]
+    assert runner.list() == []
+
+
 def test_an_app_that_cannot_run_is_refused(runner: Runner) -> None:
     """No roles, or no entrypoint: refused with the path."""
     with pytest.raises(SpecError, match="roles="):

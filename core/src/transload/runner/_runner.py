@@ -19,6 +19,7 @@ from transload.specs import (
     parse_app_handle,
     runopts,
 )
+from transload.specs._check import shorten
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -401,6 +402,8 @@ class Runner:
     ) -> tuple[dict[str, CfgVal], str | None]:
         """Return the resolved run options and the tracker base among them or in the settings."""
         settings = self.settings.cfg(name, self.scheduler_run_opts(name), self.scheduler_backends())
+        if not isinstance(cfg, Mapping | None):
+            raise ConfigError(f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)")
         merged = {**settings, **(cfg or {})}
         base = merged.pop("tracker_base", None) or self.settings.get("tracker_base")
         if base is not None and not isinstance(base, str):

@@ -31,6 +31,7 @@ from transload.specs import (
     looks_secret,
     make_app_handle,
 )
+from transload.specs._check import shorten
 
 if TYPE_CHECKING:
     from transload.runner._runner import Runner
@@ -49,6 +50,8 @@ def build(
     """Return the request for an app; arguments and errors as in `Runner.dryrun`."""
     from transload.plugins import get_plugins
 
+    if not isinstance(app, AppDef):
+        raise SpecError(f"app={shorten(app)}: must be an AppDef of transload.specs (run_component takes components)")
     given = app_id is not None
     name = scheduler or runner.settings.scheduler
     backend = runner.scheduler(name)
