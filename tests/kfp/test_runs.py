@@ -172,6 +172,41 @@ def test_wait_runs_out(backend: StubBackend, client: Any) -> None:
     assert not any("terminate" in path for _, path in backend.calls)
 
 
+def test_a_backend_that_does_not_answer(backend: StubBackend, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that takes the question and says nothing does not hold a wait up for ever."""
+    backend.put("r", "RUNNING")
+    answer = backend.answer
+    over = threading.Event()
+
+    def silent(*request: Any) -> Any:
+        over.wait(60)
+        return answer(*request)
+
+    monkeypatch.setattr(backend, "answer", silent)
+    monkeypatch.setattr(backend._server, "handle_error", lambda *request: None)  # nobody is there to take the answer
+    monkeypatch.setattr("transload_kfp.runs.ANSWER", 0.2)
+    try:
+        with pytest.raises(StateUnknown, match="cannot be reached"):
+            wait_for_run(client, "r", patience=0.1)
+        with pytest.raises(SchedulerUnavailable):
+            describe_run(client, "r")
+        with pytest.raises(TransloadTimeout, match="not known"):
+            wait_for_run(client, "r", 0.01)
+    finally:
+        over.set()
+
+
+def test_a_client_of_somebody_s_own(backend: StubBackend, client: Any) -> None:
+    """What is no client of KFP's, or does it another way, is asked as it wants to be."""
+    backend.put("r", "SUCCEEDED")
+
+    class Mine:
+        def get_run(self, run_id: str) -> Any:
+            return client.get_run(run_id)
+
+    assert describe_run(Mine(), "r").state is AppState.SUCCEEDED  # type: ignore[arg-type]
+
+
 def test_patience(backend: StubBackend, client: Any) -> None:
     """A backend that is out of reach, or does not know, for longer than patience is a failure of its own."""
     backend.put("r", "RUNTIME_STATE_UNSPECIFIED")

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from kfp import Client
 
 FIRST_PAUSE: Final = 0.25
+ANSWER: Final = 15.0
+"""Longest time in seconds that an answer is waited for; KFP's client itself waits for ever."""
+_TRIES: Final = 4
+"""How often the HTTP library asks before it gives up."""
 _NOT_FOUND: Final = 404
 _LATER: Final = (408, 429)
 """Answers to a question that is right, but was asked at the wrong moment."""
@@ -85,7 +89,7 @@ def wait_for_run(
     Args:
         client: a ``kfp.Client``.
         run_id: the run.
-        timeout: seconds; None: no limit. The run goes on when it passes.
+        timeout: seconds; None: no limit. The run goes on when it passes. It holds for a silent backend too.
         poll_interval: longest pause in seconds between two questions.
         patience: seconds that the backend may be out of reach, or not know, without a break.
         on_change: gets the run whenever its state, or a task's, has changed.
@@ -103,8 +107,9 @@ def wait_for_run(
     last: RunDescription | None = None
     while True:
         why = ""
+        answer = ANSWER if end is None else max(1.0, min(ANSWER, (end - time.monotonic()) / _TRIES))
         try:
-            seen: RunDescription | None = describe_run(client, run_id)
+            seen: RunDescription | None = _described(_get(client, run_id, answer))
         except SchedulerUnavailable as exc:
             seen, why = None, str(exc)
         if seen is not None and seen != last:
@@ -140,8 +145,18 @@ def cancel_run(client: Client, run_id: str) -> None:
             raise
 
 
-def _get(client: Client, run_id: str) -> Any:
-    return _ask(run_id, lambda: client.get_run(run_id))
+def _get(client: Client, run_id: str, seconds: float | None = None) -> Any:
+    return _ask(run_id, lambda: _bounded(client, run_id, ANSWER if seconds is None else seconds))
+
+
+def _bounded(client: Client, run_id: str, seconds: float) -> Any:
+    """Do what ``client.get_run`` does, for so many seconds; a client that is another than KFP's has its own way."""
+    import kfp
+
+    if not isinstance(client, kfp.Client) or type(client).get_run is not kfp.Client.get_run:
+        return client.get_run(run_id)
+    # a pair, to connect and to read: of a float alone it takes no notice
+    return client._run_api.run_service_get_run(run_id=run_id, _request_timeout=(seconds, seconds))
 
 
 def _ask(run_id: str, question: Callable[[], Any]) -> Any:
