@@ -109,14 +109,21 @@ def sleeper(command: str, argument: str) -> None:
 
 def main() -> None:
     """Measure, and print JSON."""
+    with tempfile.TemporaryDirectory(prefix="tl-bench-", ignore_cleanup_errors=True) as home:
+        os.environ["TRANSLOAD_HOME"] = home
+        rows = measure()
+    report(rows)
+
+
+def measure() -> list[dict[str, object]]:
+    """Return the figures."""
     from prefect.task_runners import ThreadPoolTaskRunner
 
-    os.environ["TRANSLOAD_HOME"] = tempfile.mkdtemp(prefix="tl-bench-")
     app_seconds, bare_seconds, plain_seconds, shell_seconds, runner_seconds = overhead()
     sleeps = (["sleep"] * MANY, ["1"] * MANY)
     thread_each = many(ThreadPoolTaskRunner(), sleeper, *sleeps)
     one_loop = many(AppTaskRunner(), held, *sleeps)
-    rows = [
+    return [
         figure("app as a task ÷ plain task", "s", app_seconds, plain_seconds, target=4.0),
         figure("the same without artifacts and events", "s", bare_seconds, plain_seconds, target=3.0),
         figure("app as a task ÷ prefect-shell", "s", app_seconds, shell_seconds, target=1.0),
@@ -125,7 +132,6 @@ def main() -> None:
         figure(f"{MANY} at once: more threads", "threads", one_loop[1], thread_each[1], target=0.2),
         figure(f"{MANY} at once: more memory", "MiB", one_loop[2], thread_each[2], target=1.0),
     ]
-    report(rows)
 
 
 if __name__ == "__main__":
