@@ -15,7 +15,7 @@ from typing import Any
 import ax_components
 import pytest
 
-from transload.errors import SchedulerUnavailable, SpecError, SubmitError
+from transload.errors import ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.pipelines import host_runner
 from transload.specs import AppState
 
@@ -435,6 +435,28 @@ class TestEndings:
         made.runner.close()
         assert host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED  # type: ignore[union-attr]
 
+    def test_close_tries_again(
+        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """close() leaves no job because a scheduler was away for a moment, or one of several could not be ended."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        handles = [new_trial(made, x).run().run_metadata["transload_app_handle"] for x in (0.0, 1.0, 2.0)]
+        runner = host_runner("ax")
+        cancel, troubles = runner.cancel, [RuntimeError("bug"), SchedulerUnavailable("away")]
+
+        def troubled(handle: str) -> None:
+            if troubles and handle in handles[:2]:
+                raise troubles.pop()
+            cancel(handle)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "cancel", troubled)
+            made.runner.close()
+        # the second one's bug is not tried again; that of the first one, and the third, are
+        states = [runner.status(handle).state for handle in handles]  # type: ignore[union-attr]
+        assert (states[0], states[2]) == (AppState.CANCELLED, AppState.CANCELLED)
+        runner.cancel(handles[1])
+
     def test_stop_cancels(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
         """stop() ends the job and keeps the reason; doing it again, or too late, is no error."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
@@ -592,6 +614,8 @@ class TestMetadata:
 
         runner = TransloadRunner("/tmp/base", "utils.booth", orchestrator="scripted")
         assert (runner.scheduler, runner.orchestrator) == ("scripted", "scripted")
+        with pytest.raises(ConfigError, match="two names of one thing"):
+            TransloadRunner("/tmp/base", "utils.booth", scheduler="local_cwd", orchestrator="scripted")
 
     def test_function_that_cannot_be_found_again(self) -> None:
         """A closure can be run, and is refused where it would be stored."""
@@ -671,6 +695,8 @@ class TestArguments:
         [
             ({"parameters": ["z:float:0:1"]}, ["search space", "'z'"]),
             ({"parameters": ["y:float:0:1"]}, ["'x'"]),
+            ({"parameters": ["x:float:0:1", "x:float:0:2"]}, ["search space", "'x'", "twice"]),
+            ({"parameters": ["x:choice:1,1.0"]}, ["'x'", "once"]),
             ({"constants": {"x": 1.0}}, ["'x'", "component_const_params"]),
             ({"parameters": ["x:float:0:1", "trial_idx:int:0:5"]}, ["search space", "'trial_idx'", "automatically"]),
             ({"constants": {"trial_idx": 3}}, ["component_const_params", "'trial_idx'"]),
