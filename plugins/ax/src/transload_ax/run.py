@@ -375,14 +375,15 @@ class TrialApps:
         return ended
 
     def _cancel_all(self, end: float) -> None:
-        """Cancel all apps; where a scheduler cannot be reached, again, as long as there is time."""
+        """Cancel all apps; where that fails, again, as long as there is time."""
         pause, left = _FIRST_PAUSE, [*self._live.values()]
         while True:
             for live in left:
                 try:
                     self._cancel(live)
                 except Exception as exc:
-                    logger.warning("%s could not be cancelled: %s", live.execution.handle, exc)
+                    live.owed = True
+                    logger.warning("%s could not be cancelled, trying again: %s", live.execution.handle, exc)
             left = [live for live in left if live.owed]
             if not left or time.monotonic() >= end:
                 return
