@@ -258,6 +258,22 @@ class TestPolling:
         assert {status.name for status in found} == {"RUNNING"}
         assert not host_runner("ax").status(handle_of(made)).is_terminal()  # type: ignore[union-attr]
 
+    def test_a_defect_leaves_the_status(
+        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever goes wrong in a look, it does not raise: Ax would abandon the trial, and its job would go on."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        trial.mark_running()
+
+        def broken(units: Any) -> Any:
+            raise RuntimeError("bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(made.runner.trials.apps, "poll", broken)
+            found = made.runner.poll_trial_status([trial])
+        assert {status.name for status in found} == {"RUNNING"}
+
     def test_patience_ends_in_failed_with_the_reason(
         self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
     ) -> None:
