@@ -34,6 +34,16 @@ def square(x: float, trial_idx: int, y: float = 0.0) -> AppDef:
     return _app("x, y = map(float, sys.argv[2:]); report(sys.argv[1], loss=(x - 1) ** 2 + y ** 2)", trial_idx, x, y)
 
 
+def costs(x: float, trial_idx: int) -> AppDef:
+    """Report ``loss = x`` and ``cost = -x``.
+
+    Args:
+        x: value
+        trial_idx: key
+    """
+    return _app("x = float(sys.argv[2]); report(sys.argv[1], loss=x, cost=-x)", trial_idx, x)
+
+
 def keyword_only(x: float, *, trial_idx: int, experiment_name: str, tracker_base: str) -> AppDef:
     """Report what was passed automatically.
 

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transload.errors import ConfigError
 from transload.pipelines import host_runner
 
 SEARCH = ["--component", "ax_components:square", "--param", "x:float:-1:3", "--minimize", "loss"]
@@ -60,15 +62,19 @@ def test_all_public_names_are_there() -> None:
 
 
 def test_run_go_on_and_plot(transload_home: Path, tmp_path: Path) -> None:
-    """A search runs, goes on by name with more trials, is listed, and is drawn."""
-    done = transload("ax", "run", "--name", "first", *SEARCH, *PLAIN, "--trials", "2", "--parallel", "2", "--json")
+    """A search runs, goes on by name from another folder with more trials, is listed, and is drawn."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir(), other.mkdir()
+    made = ["ax", "run", "--name", "first", *SEARCH, *PLAIN, "--tracker-base", "results", "--json"]
+    done = transload(*made, "--trials", "2", "--parallel", "2", cwd=one)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["trials"] == {"0": "COMPLETED", "1": "COMPLETED"}
     assert found["value"] == pytest.approx((found["parameters"]["x"] - 1) ** 2)
-    done = transload("ax", "run", "--name", "first", "--trials", "3", "--no-progress")
+    done = transload("ax", "run", "--name", "first", "--trials", "3", "--no-progress", cwd=other)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("best of 3 trials")
+    assert (list(other.iterdir()), sorted(os.listdir(one / "results"))) == ([], ["0.json", "1.json", "2.json"])
     assert transload("ax", "list").stdout.split() == ["first"]
     done = transload("ax", "plot", "first", "-o", str(tmp_path / "picture"))
     assert done.returncode == 0, done.stderr
@@ -86,6 +92,8 @@ def test_run_go_on_and_plot(transload_home: Path, tmp_path: Path) -> None:
         ([*SEARCH[:2], "--param", "z:float:0:1", "--minimize", "loss"], ["'z'"]),
         ([*SEARCH[:2], "--param", "x:float:1", "--minimize", "loss"], ["x:float:1"]),
         ([*SEARCH, "--const", "yy=1"], ["'yy'"]),
+        ([*SEARCH, "--param", "x:float:0:1"], ["'x'", "twice"]),
+        ([*SEARCH, "--failures", "1"], ["--failures", "0<=x<1"]),
         (["-s", "scripted", "--tracker-base", "/x"], ["--scheduler, --tracker-base", "--component"]),
     ],
 )
@@ -106,7 +114,7 @@ def test_options_are_kept_with_the_search(transload_home: Path, monkeypatch: pyt
 
     from click.testing import CliRunner
 
-    from transload_ax import cli, experiment
+    from transload_ax import cli, experiment, resume, snapshot
 
     calls: list[tuple[object, ...]] = []
 
@@ -118,6 +126,8 @@ def test_options_are_kept_with_the_search(transload_home: Path, monkeypatch: pyt
         return experiment.Outcome(searched, 0, {}, 1.0)
 
     monkeypatch.setattr(experiment, "run_experiment", played)
+    monkeypatch.setattr(resume, "compare", lambda *search: None)
+    monkeypatch.setattr(snapshot.Snapshot, "load", lambda self: (None, None, {}))
     monkeypatch.setattr(cli, "_interruptible", lambda work: work())
     for args in (
         [*SEARCH, "--stop-early", "--parallel", "3", "--failures", "0.9", "--keep-running"],
@@ -136,6 +146,78 @@ def test_options_are_kept_with_the_search(transload_home: Path, monkeypatch: pyt
         (1, 0.9, "NoneType", False),
         (1, 0.9, "NoneType", False),
     ]
+
+
+def test_what_was_settled_when_a_search_began(transload_home: Path) -> None:
+    """--method, --seed and --stop-early are refused if they are others than at the beginning; nothing is kept of it."""
+    from click.testing import CliRunner
+
+    from transload_ax import cli
+
+    folder = transload_home / "ax" / "kept"
+    folder.mkdir(parents=True)
+    (folder / "experiment.json").touch()
+    options = {"parallel": 2, "failures": 0.5, "stop_early": False, "method": "fast", "seed": None, "curve": False}
+    (folder / "options.json").write_text(json.dumps(options))
+    for args, words in (
+        (["--method", "quality"], ["--method quality", "begun with fast"]),
+        (["--seed", "3"], ["--seed 3", "begun with none"]),
+        (["--stop-early"], ["--stop-early", "begun without it"]),
+    ):
+        done = CliRunner().invoke(cli.command, ["run", "--name", "kept", *args])
+        assert isinstance(done.exception, ConfigError)
+        for word in words:
+            assert word in str(done.exception)
+        assert json.loads((folder / "options.json").read_text()) == options
+
+
+def test_another_definition_is_refused(experiment: Callable[..., Any], transload_home: Path) -> None:
+    """The name of a search with another definition is refused, and what is kept with the search stays as it was."""
+    from click.testing import CliRunner
+
+    from transload_ax import Snapshot, cli
+
+    folder = transload_home / "ax" / "kept"
+    Snapshot(folder / "experiment.json").save(
+        experiment(name="kept", tracker_base=str(folder / "results"), inherit_env=True)
+    )
+    options = json.dumps({"parallel": 2, "failures": 0.5, "stop_early": False})
+    (folder / "options.json").write_text(options)
+    done = CliRunner().invoke(
+        cli.command, ["run", "--name", "kept", *SEARCH, "-c", "grace_period=3", "--failures", "0.1"]
+    )
+    assert isinstance(done.exception, ConfigError)
+    assert "with another cfg (grace_period):" in str(done.exception)
+    assert (folder / "options.json").read_text() == options
+    assert host_runner("ax").list("local") == []
+
+
+def test_picture_that_cannot_be_written(experiment: Callable[..., Any], sobol: Any, transload_home: Path) -> None:
+    """A place where no file can be is named, as the user's mistake."""
+    from click.testing import CliRunner
+
+    from transload_ax import cli, run_experiment
+
+    kept = transload_home / "ax" / "drawn" / "experiment.json"
+    run_experiment(experiment(), 1, generation_strategy=sobol(), snapshot=kept)
+    done = CliRunner().invoke(cli.command, ["plot", "drawn", "-o", "/proc/none/picture.png"])
+    assert isinstance(done.exception, ConfigError)
+    assert "--output /proc/none/picture.png" in str(done.exception)
+
+
+def test_given_up(transload_home: Path) -> None:
+    """A search that fails says why, a line for each of the last trials; --json is whole; Ax says nothing besides."""
+    args = ["--component", "ax_components:ends", "--const", "how=nothing", "--param", "x:float:-1:3"]
+    done = transload("ax", "run", *args, "--minimize", "loss", *PLAIN, "--trials", "2", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["trials"] == {"0": "ABANDONED", "1": "ABANDONED"}
+    lines = done.stderr.strip().splitlines()
+    assert "the search was given up" in lines[0]
+    assert [line.split(":")[0].split() for line in lines[1:]] == [
+        ["trial", "0", "ABANDONED"],
+        ["trial", "1", "ABANDONED"],
+    ]
+    assert all("no result 'loss'" in line for line in lines[1:])
 
 
 def test_killed_and_gone_on_with_by_name(transload_home: Path, tmp_path: Path, eventually: Any) -> None:

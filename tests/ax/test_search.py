@@ -310,15 +310,77 @@ class TestRunExperiment:
         assert "search [........................] 0/2" in shown
         assert "[########################] 2/2, best loss" in shown
 
-    @pytest.mark.parametrize("more", [{"trials": 0}, {"parallel": 0}, {"trials": True}, {"options": {"nonsense": 1}}])
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"trials": 0},
+            {"trials": "3"},
+            {"trials": True},
+            {"parallel": 0},
+            {"tolerated_failure_rate": 1.0},
+            {"tolerated_failure_rate": float("nan")},
+            {"options": {"nonsense": 1}},
+        ],
+    )
     def test_wrong_arguments(self, more: dict[str, Any], experiment: Callable[..., Any]) -> None:
-        """Refused before anything is started."""
+        """Refused before anything is started, by name."""
         from transload_ax import run_experiment
 
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match=next(iter(more))):
             run_experiment(experiment(), **more)
         with pytest.raises(ConfigError, match="no experiment"):
             run_experiment()
+        assert host_runner("ax").list("local") == []
+
+    def test_early_stopping_needs_a_curve(self, experiment: Callable[..., Any]) -> None:
+        """Early stopping of a result that is no learning curve is refused, and says what is needed."""
+        from ax.early_stopping.strategies import PercentileEarlyStoppingStrategy
+
+        from transload_ax import run_experiment
+
+        with pytest.raises(ConfigError, match="curve=True"):
+            run_experiment(experiment(), 1, early_stopping=PercentileEarlyStoppingStrategy())
+
+    def test_two_objectives(self, base: str, transload_home: Path, sobol: Any) -> None:
+        """A search with two objectives runs to its end; it has no single best trial."""
+        from ax.core.experiment import Experiment
+        from ax.core.objective import MultiObjective
+        from ax.core.objective import Objective as AxObjective
+        from ax.core.optimization_config import MultiObjectiveOptimizationConfig
+
+        from transload_ax import TransloadMetric, TransloadRunner, run_experiment
+        from transload_ax.spaces import search_space
+
+        metrics = [TransloadMetric(name, lower_is_better=True) for name in ("loss", "cost")]
+        aim = MultiObjective([AxObjective(metric=metric, minimize=True) for metric in metrics])
+        runner = TransloadRunner(base, "ax_components:costs")
+        made = Experiment(
+            search_space(["x:float:-1:3"]),
+            name="two",
+            metrics=metrics,
+            optimization_config=MultiObjectiveOptimizationConfig(aim),
+            runner=runner,
+        )
+        found = run_experiment(made, 2, 2, generation_strategy=sobol(), progress=True)
+        assert [trial.status.name for trial in made.trials.values()] == ["COMPLETED", "COMPLETED"]
+        assert (found.trial, found.value) == (None, None)
+
+    def test_equal_seeds_draw_equal_numbers(self) -> None:
+        """What models draw follows from the seed, and the process's own numbers go on as if nothing had been."""
+        import torch
+
+        from transload_ax.threads import seeded
+
+        torch.manual_seed(1)
+        expected = torch.rand(2).tolist()
+        torch.manual_seed(1)
+        drawn = []
+        for _ in range(2):
+            with seeded(7):
+                drawn.append(torch.rand(3).tolist())
+        with seeded(None):
+            assert torch.rand(2).tolist() == expected
+        assert drawn[0] == drawn[1]
 
     def test_failures_are_tolerated(self, experiment: Callable[..., Any], sobol: Any) -> None:
         """Failed trials do not end a search that may have them."""

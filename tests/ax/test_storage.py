@@ -83,16 +83,26 @@ def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
     assert len(host_runner("ax").list("local")) == 4
 
 
-def test_killed_and_loaded_from_sql(scene: Scene) -> None:
-    """The same with Ax's own orchestrator and its SQL storage."""
-    from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+@pytest.fixture
+def settings(scene: Scene) -> Any:
+    """Ax's SQL storage in a scene's folder; Ax has one engine for a process, which is another test's otherwise."""
+    from ax.storage.sqa_store.db import init_engine_and_session_factory
     from ax.storage.sqa_store.structs import DBSettings
 
-    from transload_ax import TransloadRunner, registry_bundle
+    from transload_ax import registry_bundle
+
+    bundle = registry_bundle()
+    init_engine_and_session_factory(url=scene.sql, force_init=True)
+    return DBSettings(encoder=bundle.encoder, decoder=bundle.decoder, url=scene.sql)
+
+
+def test_killed_and_loaded_from_sql(scene: Scene, settings: Any) -> None:
+    """The same with Ax's own orchestrator and its SQL storage."""
+    from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+
+    from transload_ax import TransloadRunner
 
     scene.kill("while trials run", sql=True)
-    bundle = registry_bundle()
-    settings = DBSettings(encoder=bundle.encoder, decoder=bundle.decoder, url=scene.sql)
     options = OrchestratorOptions(max_pending_trials=3, init_seconds_between_polls=0, min_seconds_before_poll=0)
     orchestrator = Orchestrator.from_stored_experiment("search", options, db_settings=settings)
     runner = orchestrator.experiment.runner
@@ -103,6 +113,26 @@ def test_killed_and_loaded_from_sql(scene: Scene) -> None:
     assert {trial.status.name for trial in orchestrator.experiment.trials.values()} == {"COMPLETED"}
     assert scene.starts == {"0": 1, "1": 1, "2": 1, "3": 1}
     assert orchestrator.experiment.metrics["loss"].lower_is_better is True
+
+
+@pytest.mark.parametrize("moment", ["before submit", "after submit", "after an end"])
+def test_killed_and_gone_on_with_from_sql(moment: str, scene: Scene, settings: Any) -> None:
+    """At other moments, too, run_experiment goes on with what SQL storage has: each trial has one job."""
+    from ax.storage.sqa_store.load import load_experiment, load_generation_strategy_by_experiment_name
+
+    from transload_ax import make_experiment, run_experiment
+
+    scene.kill(moment, sql=True)
+    scene.gate.touch()
+    other = make_experiment("ax_components:square", ["x:float:-1:3"], "loss", scene.folder / "other")
+    with pytest.raises(ConfigError, match="'search' is stored there already"):
+        run_experiment(other, 1, db_settings=settings)
+    loaded = load_experiment("search", config=settings.decoder.config)
+    plan = load_generation_strategy_by_experiment_name("search", settings.decoder.config, loaded)
+    run_experiment(loaded, 4, 3, generation_strategy=plan, db_settings=settings)
+    assert {trial.index: trial.status.name for trial in loaded.trials.values()} == dict.fromkeys(range(4), "COMPLETED")
+    assert scene.starts == {"0": 1, "1": 1, "2": 1, "3": 1}
+    assert len(host_runner("ax").list("local")) == 4
 
 
 def test_all_classes_round_trip(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
@@ -246,12 +276,28 @@ def test_another_search_under_the_same_name(experiment: Callable[..., Any], tmp_
 
 @pytest.mark.parametrize(
     ("more", "words"),
-    [({"scheduler": "scripted"}, "scheduler (local, not scripted)"), ({"tracker_base": "/other"}, "not /other")],
+    [
+        ({"scheduler": "scripted"}, "scheduler (local, not scripted)"),
+        ({"tracker_base": "/other"}, "not /other"),
+        ({"cfg": {"log_dir": "/x", "grace_period": 3.0}}, "cfg (grace_period, log_dir)"),
+        ({"workspace": "/code"}, "workspace (none, not /code)"),
+        ({"constants": {"y": 1.0}}, "constant arguments (y)"),
+        ({"component": "ax_components:fails_below_zero"}, "component (ax_components:square, not"),
+        ({"parameters": ["x:float:-1:3", "y:float:0:1"]}, "search space (y)"),
+        ({"minimize": False}, "objective"),
+        ({"curve": True}, "metrics (loss)"),
+        ({"options": {"patience": 7.0}}, "options (patience)"),
+        ({"parent_run_id": "local://a/b"}, "parent_run_id (none, not local://a/b)"),
+        ({"inherit_env": True}, "inherit_env (False, not True)"),
+        ({"arms_as_apps": True}, "arms_as_apps (False, not True)"),
+        ({"max_running": 2}, "max_running (none, not 2)"),
+        ({"cfg": {"log_dir": "/x"}, "max_running": 2}, "max_running (none, not 2), cfg (log_dir)"),
+    ],
 )
-def test_another_place_under_the_same_name(
+def test_another_definition_under_the_same_name(
     more: dict[str, Any], words: str, experiment: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Going on elsewhere than where a search began is refused, in one line."""
+    """Going on with anything else than what a search began with is refused by its name, in one line."""
     from transload_ax import Snapshot, run_experiment
 
     kept = Snapshot(tmp_path / "kept.json")
@@ -261,6 +307,51 @@ def test_another_place_under_the_same_name(
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert host_runner("ax").list("local") == []
+
+
+def test_every_argument_of_the_runner_is_compared() -> None:
+    """An argument that the runner gets one day is compared too, or is said not to be."""
+    from transload_ax.resume import NAMED, SHOWN
+    from transload_ax.runner import _ARGUMENTS
+
+    assert set(_ARGUMENTS) == {*SHOWN, *NAMED, "component", "namespace"}
+
+
+def test_another_strategy_under_the_same_name(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
+    """A search goes on with what proposed its trials; something else is refused, and not silently left out."""
+    from transload_ax import Snapshot, run_experiment
+    from transload_ax.spaces import strategy
+
+    kept = Snapshot(tmp_path / "kept.json")
+    kept.save(experiment(), sobol())
+    with pytest.raises(ConfigError, match="another generation strategy"):
+        run_experiment(None, 1, generation_strategy=strategy("fast"), snapshot=kept.path)
+    assert host_runner("ax").list("local") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "word"), [({"scheduler": "nowhere"}, "'nowhere'"), ({"cfg": {"log_dri": "/x"}}, "'log_dri'")]
+)
+def test_what_no_scheduler_takes_is_not_stored(
+    more: dict[str, Any], word: str, experiment: Callable[..., Any], tmp_path: Path, sobol: Any
+) -> None:
+    """A wrong scheduler or option is refused before there is a snapshot, which must be gone on with as it is."""
+    from transload_ax import run_experiment
+
+    kept = tmp_path / "kept.json"
+    with pytest.raises(ConfigError, match=word):
+        run_experiment(experiment(**more), 1, generation_strategy=sobol(), snapshot=kept)
+    assert not kept.exists()
+
+
+def test_folders_are_those_of_the_one_who_began(
+    experiment: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative folders are made absolute: whoever goes on from another folder finds the same ones; URLs stay."""
+    monkeypatch.chdir(tmp_path)
+    made = experiment(tracker_base="results", workspace="code=src,/other").runner
+    assert (made.tracker_base, made.workspace) == (f"{tmp_path}/results", f"{tmp_path}/code=src,/other")
+    assert experiment(tracker_base="memory://results").runner.tracker_base == "memory://results"
 
 
 def test_secret_options_of_the_one_who_goes_on(
@@ -280,6 +371,7 @@ def test_secret_options_of_the_one_who_goes_on(
         raise ConfigError("seen")
 
     monkeypatch.setattr(runner, "dryrun", dryrun)
+    monkeypatch.setattr(type(given.runner), "check_scheduler", lambda self: None)  # there is no scheduler with secrets
     with pytest.raises(ConfigError, match="seen"):
         run_experiment(given, 1, snapshot=kept.path)
     assert taken[0]["api_key"] == "s"

@@ -15,7 +15,7 @@ from typing import Any
 import ax_components
 import pytest
 
-from transload.errors import SchedulerUnavailable, SpecError, SubmitError
+from transload.errors import ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.pipelines import host_runner
 from transload.specs import AppState
 
@@ -258,6 +258,22 @@ class TestPolling:
         assert {status.name for status in found} == {"RUNNING"}
         assert not host_runner("ax").status(handle_of(made)).is_terminal()  # type: ignore[union-attr]
 
+    def test_a_defect_leaves_the_status(
+        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever goes wrong in a look, it does not raise: Ax would abandon the trial, and its job would go on."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trial = new_trial(made).run()
+        trial.mark_running()
+
+        def broken(units: Any) -> Any:
+            raise RuntimeError("bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(made.runner.trials.apps, "poll", broken)
+            found = made.runner.poll_trial_status([trial])
+        assert {status.name for status in found} == {"RUNNING"}
+
     def test_patience_ends_in_failed_with_the_reason(
         self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
     ) -> None:
@@ -435,6 +451,26 @@ class TestEndings:
         made.runner.close()
         assert host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED  # type: ignore[union-attr]
 
+    def test_close_tries_again(
+        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """close() leaves no job because a scheduler was away for a moment, or one of several could not be ended."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        handles = [new_trial(made, x).run().run_metadata["transload_app_handle"] for x in (0.0, 1.0, 2.0)]
+        runner = host_runner("ax")
+        cancel, troubles = runner.cancel, [RuntimeError("bug"), SchedulerUnavailable("away")]
+
+        def troubled(handle: str) -> None:
+            if troubles:
+                raise troubles.pop()
+            cancel(handle)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "cancel", troubled)
+            made.runner.close()
+        assert troubles == []
+        assert {runner.status(handle).state for handle in handles} == {AppState.CANCELLED}  # type: ignore[union-attr]
+
     def test_stop_cancels(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
         """stop() ends the job and keeps the reason; doing it again, or too late, is no error."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
@@ -592,6 +628,8 @@ class TestMetadata:
 
         runner = TransloadRunner("/tmp/base", "utils.booth", orchestrator="scripted")
         assert (runner.scheduler, runner.orchestrator) == ("scripted", "scripted")
+        with pytest.raises(ConfigError, match="two names of one thing"):
+            TransloadRunner("/tmp/base", "utils.booth", scheduler="local_cwd", orchestrator="scripted")
 
     def test_function_that_cannot_be_found_again(self) -> None:
         """A closure can be run, and is refused where it would be stored."""
@@ -671,6 +709,8 @@ class TestArguments:
         [
             ({"parameters": ["z:float:0:1"]}, ["search space", "'z'"]),
             ({"parameters": ["y:float:0:1"]}, ["'x'"]),
+            ({"parameters": ["x:float:0:1", "x:float:0:2"]}, ["search space", "'x'", "twice"]),
+            ({"parameters": ["x:choice:1,1.0"]}, ["'x'", "once"]),
             ({"constants": {"x": 1.0}}, ["'x'", "component_const_params"]),
             ({"parameters": ["x:float:0:1", "trial_idx:int:0:5"]}, ["search space", "'trial_idx'", "automatically"]),
             ({"constants": {"trial_idx": 3}}, ["component_const_params", "'trial_idx'"]),

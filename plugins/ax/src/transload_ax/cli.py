@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -30,6 +31,8 @@ _DEFINING = {
     "parent_run_id": "--parent-run-id",
 }
 _REMEMBERED = ("parallel", "failures", "stop_early")
+_SETTLED = {"method": "--method", "seed": "--seed"}
+_REASONS = 3
 _EPILOG = """
 A search is kept under its name: run the command again, with more --trials for instance, and it goes on; trials that
 still run are attached to. What --parallel, --failures and --stop-early were last time is kept with it. The first Ctrl-C
@@ -69,11 +72,17 @@ def command() -> None:
 @click.option("--tracker-base", metavar="URL", help="Where trials report; default: a folder kept with the search.")
 @click.option("--parent-run-id", metavar="RUN", help="The run that all trials derive from, for the lineage.")
 @click.option("--method", type=click.Choice(["fast", "quality", "random_search"]), default="fast", show_default=True)
-@click.option("--seed", type=int, help="Of the first, quasi-random trials.")
+@click.option("--seed", type=int, help="Of what is random.")
 @click.option(
     "--stop-early/--no-stop-early", help="End trials in the worst half of their learning curves (RESULT/<step>)."
 )
-@click.option("--failures", type=float, default=0.5, show_default=True, help="Share of trials that may fail.")
+@click.option(
+    "--failures",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.5,
+    show_default=True,
+    help="Share of trials that may fail.",
+)
 @click.option("--keep-running", is_flag=True, help="Leave trials running when this command ends early.")
 @click.option("--no-progress", is_flag=True, help="Show no progress bar.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
@@ -86,7 +95,8 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     kept = folder / "experiment.json"
     told = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if kept.exists():
-        options.update({name: value for name, value in _last_time(folder).items() if name not in told})
+        _recall(options, told, folder)
+    options.setdefault("curve", bool(options["stop_early"]))
     definition = _definition(options, folder)
     if definition is None and told & set(_DEFINING):
         given = ", ".join(_DEFINING[name] for name in _DEFINING if name in told)
@@ -100,7 +110,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     try:
         outcome = _run(options, definition, kept)
     except AxError as exc:
-        click.echo(f"transload: the search was given up: {' '.join(str(exc).split())}", err=True)
+        _give_up(exc, kept, options["as_json"])
         return 1
     _show(outcome, options["as_json"])
     return 0 if outcome.value is not None else 1
@@ -118,7 +128,11 @@ def plot(name: str, output: str | None) -> int:
     from transload_ax.plot import plot_experiment
     from transload_ax.snapshot import Snapshot
 
-    for file in plot_experiment(Snapshot(kept).load()[0], output or name):
+    try:
+        files = plot_experiment(Snapshot(kept).load()[0], output or name)
+    except OSError as exc:
+        raise ConfigError(f"--output {output or name}: {exc}") from exc
+    for file in files:
         click.echo(str(file))
     return 0
 
@@ -145,12 +159,30 @@ def search_folder(name: str) -> Path:
     return Path(state_home()) / "ax" / name
 
 
+def _recall(options: dict[str, Any], told: set[str], folder: Path) -> None:
+    """Complete options with those that were kept with a search.
+
+    Raises:
+        ConfigError: if one of what was settled when it began is given otherwise now.
+    """
+    kept = _last_time(folder)
+    for name, flag in _SETTLED.items():
+        if name in told and name in kept and options[name] != kept[name]:
+            was = "none" if kept[name] is None else kept[name]
+            raise ConfigError(
+                f"{flag} {options[name]}: search {folder.name!r} was begun with {was}, and goes on with it"
+            )
+    if options["stop_early"] and not kept.get("curve", True):
+        raise ConfigError(f"--stop-early: search {folder.name!r} was begun without it, and reads no learning curves")
+    options.update({name: value for name, value in kept.items() if name not in told})
+
+
 def _last_time(folder: Path) -> dict[str, Any]:
     """Return the options that were kept with a search."""
     file = folder / "options.json"
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        return {name: found[name] for name in _REMEMBERED}
+        return {**{name: found[name] for name in _REMEMBERED}, **found}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as exc:
@@ -160,14 +192,18 @@ def _last_time(folder: Path) -> dict[str, Any]:
 def _remember(options: dict[str, Any], folder: Path) -> None:
     """Keep options with a search, for whoever goes on with it."""
     aside = folder / f".options.json.{os.getpid()}.tmp"
-    aside.write_text(json.dumps({name: options[name] for name in _REMEMBERED}), encoding="utf-8")
+    names = [*_REMEMBERED, *_SETTLED, "curve"]
+    aside.write_text(json.dumps({name: options[name] for name in names}), encoding="utf-8")
     os.replace(aside, folder / "options.json")
 
 
 def _quiet() -> None:
-    import logging
     import warnings
 
+    # Ax sets the levels of its loggers when they are made, and tells at once that it has SQL storage
+    logging.getLogger("ax.storage.sqa_store.with_db_settings_base").addFilter(
+        lambda record: record.levelno > logging.INFO
+    )
     logging.getLogger("ax").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"ax\.|botorch\.|gpytorch\.|linear_operator\.|pyro\.")
 
@@ -197,7 +233,7 @@ def _definition(options: dict[str, Any], folder: Path) -> dict[str, Any] | None:
         "tracker_base": options["tracker_base"] or str(folder / "results"),
         "minimize": bool(options["minimize"]),
         "name": options["name"],
-        "curve": options["stop_early"],
+        "curve": options["curve"],
         "constants": constants,
         "scheduler": options["scheduler"],
         "cfg": _cfg(options["scheduler"], options["cfg"]),
@@ -244,11 +280,14 @@ def _cfg(scheduler: str, texts: tuple[str, ...]) -> dict[str, Any]:
 
 def _run(options: dict[str, Any], definition: dict[str, Any] | None, kept: Path) -> Outcome:
     from transload_ax.experiment import make_experiment, run_experiment
+    from transload_ax.resume import compare
     from transload_ax.snapshot import Snapshot
     from transload_ax.spaces import strategy
 
     experiment: Experiment | None = None if definition is None else make_experiment(**definition)
     with Snapshot(kept).locked():  # not while another process runs it
+        if experiment is not None and kept.exists():
+            compare(experiment, Snapshot(kept).load()[0], Snapshot(kept))
         _remember(options, kept.parent)
     stopping = None
     if options["stop_early"]:
@@ -261,11 +300,13 @@ def _run(options: dict[str, Any], definition: dict[str, Any] | None, kept: Path)
             options["trials"],
             options["parallel"],
             generation_strategy=None if kept.exists() else strategy(options["method"], options["seed"]),
+            seed=options["seed"],
             early_stopping=stopping,
             snapshot=kept,
             tolerated_failure_rate=options["failures"],
             keep_running=options["keep_running"],
             progress=False if options["no_progress"] or options["as_json"] else None,
+            options={"logging_level": logging.CRITICAL},  # what a metric could not read is the trial's reason
         )
     )
 
@@ -282,6 +323,23 @@ def _interruptible(work: Callable[[], Outcome]) -> Outcome:
         return work()
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _give_up(error: Exception, kept: Path, as_json: bool) -> None:
+    """Say why a search ended early, why its last bad trials were bad, and what was found until then."""
+    click.echo(f"transload: the search was given up: {' '.join(str(error).split())}", err=True)
+    if not kept.exists():
+        return
+    from transload_ax.experiment import outcome
+    from transload_ax.snapshot import Snapshot
+
+    found = outcome(Snapshot(kept).load()[0])
+    bad = [trial for trial in found.experiment.trials.values() if trial.status.is_failed or trial.status.is_abandoned]
+    for trial in bad[-_REASONS:]:
+        reason = " ".join(str(trial.status_reason or "no reason is known").split())
+        click.echo(f"  trial {trial.index} {trial.status.name}: {reason}", err=True)
+    if as_json or found.value is not None:
+        _show(found, as_json)
 
 
 def _show(outcome: Outcome, as_json: bool) -> None:

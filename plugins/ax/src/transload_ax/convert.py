@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,6 +82,17 @@ def check_space(component: Component, constants: Mapping[str, Any], parameters: 
             _check_fit(found, parameter.annotation, name, value, searched_parameter)
 
 
+def check_unique(names: Iterable[str]) -> None:
+    """Check that no parameter is given twice.
+
+    Raises:
+        SpecError: naming those that are.
+    """
+    twice = [repr(name) for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise SpecError(f"search space: {', '.join(twice)} is given twice: leave one of them out")
+
+
 def check_names(component: Component, constants: Mapping[str, Any], searched: Iterable[str]) -> None:
     """Check that the names of a search space, and those of constants, are exactly what a component needs.
 
@@ -89,6 +101,7 @@ def check_names(component: Component, constants: Mapping[str, Any], searched: It
     """
     found = as_component(component)
     names = list(searched)
+    check_unique(names)
     known = [parameter.name for parameter in found.parameters]
     for name in names:
         _check_reserved(name, "search space")

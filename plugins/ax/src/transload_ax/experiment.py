@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ax.core.experiment import Experiment
@@ -17,20 +18,21 @@ from ax.orchestration.orchestrator import OrchestratorOptions
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Parameter
+from transload.specs import Workspace
 from transload_ax.convert import component_path
 from transload_ax.keeper import Keeper
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
 from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.progress import Progress
+from transload_ax.resume import resume
 from transload_ax.runner import TransloadRunner
 from transload_ax.snapshot import Snapshot
 from transload_ax.spaces import optimization, search_space, strategy
-from transload_ax.threads import one_thread
+from transload_ax.storage import is_stored
+from transload_ax.threads import one_thread, seeded
 
 if TYPE_CHECKING:
     from ax.storage.sqa_store.structs import DBSettings
-
-logger = logging.getLogger("transload_ax")
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Outcome:
 
     Args:
         experiment: with all trials and data.
-        trial: index of the best trial; None if none completed.
+        trial: index of the best trial; None if none completed, or if there is not just one objective.
         parameters: of the best trial.
         value: its objective.
     """
@@ -70,13 +72,14 @@ def make_experiment(
         parameters: `transload.pipelines.Parameter`, or texts: ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5``,
             ``solver:choice:adam,sgd``.
         objective: name of the result.
-        tracker_base: where trials report.
+        tracker_base: where trials report; a folder is made absolute, since trials may run in any.
         minimize: make it small, or (False) large.
         name: of the experiment.
         curve: the result is a learning curve (`TransloadCurveMetric`); early stopping needs one.
         constants: arguments that are the same in all trials.
         metrics: more metrics to record.
-        runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg`` …
+        runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg`` …; folders of a ``workspace`` are
+            made absolute, for whoever goes on from another folder.
 
     Raises:
         SpecError: if the search does not fit the component, by name.
@@ -84,12 +87,23 @@ def make_experiment(
     """
     space = search_space(parameters, component)
     metric = (TransloadCurveMetric if curve else TransloadMetric)(objective, lower_is_better=minimize)
-    runner = TransloadRunner(str(tracker_base), component, constants, **runner_options)
+    if isinstance(runner_options.get("workspace"), str):
+        runner_options["workspace"] = _absolute_workspace(runner_options["workspace"])
+    runner = TransloadRunner(_absolute(str(tracker_base)), component, constants, **runner_options)
     experiment = Experiment(
         space, name=name, metrics=[metric, *metrics], optimization_config=optimization(metric, minimize), runner=runner
     )
     runner.check(experiment)
     return experiment
+
+
+def _absolute(path: str) -> str:
+    return path if not path or "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _absolute_workspace(workspace: str) -> str:
+    projects = Workspace.from_str(workspace).projects
+    return str(Workspace({_absolute(source): target for source, target in projects.items()}))
 
 
 def run_experiment(
@@ -118,16 +132,18 @@ def run_experiment(
         experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the snapshot's.
         trials: how many in all, those of earlier runs included.
         parallel: how many at once.
-        generation_strategy: what proposes trials; default: Ax's choice, Bayesian optimisation.
-        seed: of the default strategy's first trials.
+        generation_strategy: what proposes trials; default: Ax's choice, Bayesian optimisation. A stored search goes
+            on with its own.
+        seed: of the default strategy's first trials, in a new search, and of what its models draw.
         early_stopping: ends trials that do badly; their jobs are cancelled. Needs a curve metric.
         snapshot: file to store the experiment in; if it exists, the experiment in it goes on, and a given
-            ``experiment`` must be the same search. One process at a time runs it.
+            ``experiment`` must be the same in all but ``namespace``. One process at a time runs it.
         tolerated_failure_rate: share of trials that may fail, at least 0 and below 1.
         timeout_hours: give up after that long; what runs is cancelled.
         keep_running: leave jobs running when this ends early; None: as the runner's ``on_kill`` says.
         progress: show a progress bar on stderr; None: if that is a terminal.
-        db_settings: Ax's SQL storage, used besides.
+        db_settings: Ax's SQL storage, used besides. What is stored there goes on as an ``experiment`` and a
+            ``generation_strategy`` that were loaded from it.
         options: more of ``ax.orchestration.orchestrator.OrchestratorOptions``.
 
     Raises:
@@ -135,30 +151,21 @@ def run_experiment(
         SpecError: if the search space does not fit the component; nothing is started.
         ax.exceptions.core.AxError: if too many trials fail, among others; no job is left behind.
     """
-    if isinstance(trials, bool) or trials < 1 or isinstance(parallel, bool) or parallel < 1:
-        raise ConfigError(f"trials={trials!r}, parallel={parallel!r}: must be 1 or more")
-    settings = _options(parallel, tolerated_failure_rate, early_stopping, options)
+    settings = _options(trials, parallel, tolerated_failure_rate, early_stopping, options)
     kept = Snapshot(snapshot) if snapshot is not None else None
-    if experiment is None and (kept is None or not kept.exists()):
-        where = f"{kept.path} does not exist" if kept is not None else "give one, or a snapshot"
-        raise ConfigError(f"there is no experiment to run: {where}")
     with kept.locked() if kept is not None else nullcontext():
-        experiment, generation_strategy = _resume(experiment, generation_strategy, kept)
+        experiment, generation_strategy = resume(experiment, generation_strategy, kept)
         runner = _checked_runner(experiment, stored=kept is not None)
+        _check_settings(experiment, settings, db_settings)
         made = generation_strategy or strategy(seed=seed)
         with Progress(experiment, trials, progress) as shown:
             keeper = Keeper(kept, experiment, made, on_change=shown.update)
-            with one_thread(), _kept(runner, experiment, keeper, keep_running):
+            with one_thread(), seeded(seed), _kept(runner, experiment, keeper, keep_running):
                 orchestrator = TransloadOrchestrator(
-                    experiment=experiment,
-                    generation_strategy=made,
-                    options=settings,
-                    db_settings=db_settings,
-                    on_change=keeper.note,
-                    next_idle=keeper.due,
+                    experiment, made, settings, db_settings, on_change=keeper.note, next_idle=keeper.due
                 )
-                missing = trials - (len(orchestrator.trials) - len(orchestrator.candidate_trials))
-                orchestrator.run_n_trials(max(0, missing), timeout_hours=timeout_hours, idle_callback=keeper.idle)
+                missing = max(0, trials - len(orchestrator.trials) + len(orchestrator.candidate_trials))
+                orchestrator.run_n_trials(missing, timeout_hours=timeout_hours, idle_callback=keeper.idle)
     return outcome(experiment)
 
 
@@ -178,69 +185,30 @@ def _kept(runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_
 
 
 def _checked_runner(experiment: Experiment, *, stored: bool) -> TransloadRunner:
-    """Return the runner of an experiment that can be run, and stored if it is to be."""
+    """Return the runner of an experiment that can be run, and stored if it is to be.
+
+    What is wrong is refused here, before the experiment is stored with it.
+    """
     runner = experiment.runner
     if not isinstance(runner, TransloadRunner):
         raise SpecError(f"experiment.runner: must be a TransloadRunner, not {type(runner).__name__}")
     runner.check(experiment)
+    runner.check_scheduler()
     if stored:
         component_path(runner.component)  # refused now, not when the first trial is stored
     return runner
 
 
-def _resume(
-    experiment: Experiment | None, strategy_given: GenerationStrategy | None, kept: Snapshot | None
-) -> tuple[Experiment, GenerationStrategy | None]:
-    if kept is None or not kept.exists():
-        assert experiment is not None
-        return experiment, strategy_given
-    stored, stored_strategy, _ = kept.load()
-    if experiment is not None:
-        _compare(experiment, stored, kept)
-        _lend_secrets(experiment, stored)
-    logger.info("going on with experiment %s from %s: %d trials", stored.name, kept.path, len(stored.trials))
-    return stored, stored_strategy or strategy_given
-
-
-def _compare(given: Experiment, stored: Experiment, kept: Snapshot) -> None:
-    """Refuse to go on with what is another search than the one asked for."""
-    differs = []
-    if given.name != stored.name:
-        differs.append(f"name {given.name!r}")
-    if given.search_space != stored.search_space:
-        differs.append("search space")
-    if given.optimization_config != stored.optimization_config:
-        differs.append("objective")
-    mine, its = given.runner, stored.runner
-    if isinstance(mine, TransloadRunner) and isinstance(its, TransloadRunner):
-        if component_path(mine.component) != its.component:
-            differs.append("component")
-        if mine.component_const_params != its.component_const_params:
-            differs.append("constant arguments")
-        if mine.scheduler != its.scheduler:
-            differs.append(f"scheduler ({its.scheduler}, not {mine.scheduler})")
-        if mine.tracker_base != its.tracker_base:
-            differs.append(f"tracker base ({its.tracker_base}, not {mine.tracker_base})")
-    if differs:
-        raise ConfigError(
-            f"{kept.path} holds experiment {stored.name!r} with another {', '.join(differs)}: give it another name or "
-            "file, or leave its definition out to go on with it"
-        )
-
-
-def _lend_secrets(given: Experiment, stored: Experiment) -> None:
-    """Give the stored runner what is not stored: run options whose name looks secret."""
-    mine, its = given.runner, stored.runner
-    if isinstance(mine, TransloadRunner) and isinstance(its, TransloadRunner):
-        its.here.secrets.update(mine.here.secrets)
-
-
 def _options(
+    trials: int,
     parallel: int,
     tolerated: float,
     early_stopping: BaseEarlyStoppingStrategy | None,
     more: Mapping[str, Any] | None,
 ) -> OrchestratorOptions:
+    for name, count in (("trials", trials), ("parallel", parallel)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ConfigError(f"{name}={count!r}: must be an int, 1 or more")
     given: dict[str, Any] = {
         "max_pending_trials": parallel,
         "tolerated_trial_failure_rate": tolerated,
@@ -250,16 +218,36 @@ def _options(
         **(more or {}),
     }
     try:
-        return OrchestratorOptions(**given)
-    except TypeError as exc:
+        made = OrchestratorOptions(**given)
+    except (TypeError, ValueError) as exc:
         raise ConfigError(f"options: {exc}") from exc
+    rate = made.tolerated_trial_failure_rate
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+        raise ConfigError(f"tolerated_failure_rate={rate!r}: must be a share of trials, at least 0 and below 1")
+    return made
+
+
+def _check_settings(experiment: Experiment, settings: OrchestratorOptions, db_settings: DBSettings | None) -> None:
+    """Refuse what Ax would refuse in other words, and once the search is under way."""
+    curves = any(metric.is_available_while_running() for metric in experiment.metrics.values())
+    if settings.early_stopping_strategy is not None and settings.validate_metrics and not curves:
+        raise ConfigError(
+            f"early_stopping: no metric of experiment {experiment.name!r} is a learning curve "
+            "(TransloadCurveMetric; make_experiment(…, curve=True))"
+        )
+    if db_settings is not None and experiment.db_id is None and is_stored(experiment.name, db_settings):
+        raise ConfigError(
+            f"db_settings: an experiment {experiment.name!r} is stored there already: load it and its generation "
+            "strategy from there to go on with it, or give this one another name"
+        )
 
 
 def outcome(experiment: Experiment) -> Outcome:
-    """Return the best of the completed trials of an experiment with one objective."""
+    """Return the best of the completed trials of an experiment; of one that has not just one objective, none."""
     best: tuple[float, int] | None = None
     config = experiment.optimization_config
-    assert config is not None
+    if config is None or len(config.objective.metric_names) != 1:
+        return Outcome(experiment, None, {}, None)
     name, sign = config.objective.metric_names[0], 1.0 if config.objective.minimize else -1.0
     for index, value in objective_values(experiment, name).items():
         if best is None or (sign * value, index) < best:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 import warnings
@@ -29,10 +28,10 @@ from transload.pipelines import (
 )
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle
-from transload_ax.units import MARK, Seen, TrialLaunch, Unit
+from transload_ax.units import MARK, Seen, TrialLaunch, Unit, log_sink
 
 if TYPE_CHECKING:
-    from transload.pipelines import LogSink, Store
+    from transload.pipelines import Store
     from transload.runner import Runner
 
 HOST: Final = "ax"
@@ -122,7 +121,7 @@ class TrialApps:
             self.options,
             store=store,
             log_store=log_store,
-            sink=self.sink(unit),
+            sink=log_sink(unit),
             log=lambda line: logger.info("trial %s: %s", "/".join(unit.key), line),
             known=known,
         )
@@ -144,7 +143,7 @@ class TrialApps:
             "identity": [identity.host, identity.namespace, list(identity.key), identity.generation],
             "options": self.options.to_dict(),
         }
-        execution = execution_from_state(state, self.runner, sink=self.sink(unit), log_store=log_store)
+        execution = execution_from_state(state, self.runner, sink=log_sink(unit), log_store=log_store)
         self.runner.status_many([handle])  # raises for what cannot be asked about
         self._add(unit, execution, self._known.get(unit, ("", ""))[0], store)
 
@@ -242,14 +241,6 @@ class TrialApps:
                 RuntimeWarning,
                 stacklevel=2,
             )
-
-    def sink(self, unit: Unit) -> LogSink | None:
-        """Return what takes a unit's log lines: the logger ``transload_ax.<experiment>.<trial>``; None if it is off."""
-        name = re.sub(r"\.+", "_", unit.experiment) or "experiment"
-        log = logging.getLogger(f"transload_ax.{name}.{unit.arm or unit.trial}")
-        if not log.isEnabledFor(logging.INFO):
-            return None
-        return lambda role, replica, stream, line: log.info("%s/%d %s", role, replica, line.rstrip("\n"))
 
     # -- look
 
@@ -374,19 +365,35 @@ class TrialApps:
             cancel = self.options.on_kill == "cancel"
         ended: list[str] = []
         if cancel:
+            end = time.monotonic() + seconds
             ended = [live.execution.handle or "" for live in self._live.values()]
-            for live in self._live.values():
-                self._cancel(live)
-            self._await(ended, seconds)
+            self._cancel_all(end)
+            self._await(ended, end)
         for unit in list(self._live):
             self._drop(unit)
         return ended
 
-    def _await(self, handles: list[str], seconds: float) -> None:
-        end = time.monotonic() + seconds
+    def _cancel_all(self, end: float) -> None:
+        """Cancel all apps; where that fails, again, as long as there is time."""
+        pause, left = _FIRST_PAUSE, [*self._live.values()]
+        while True:
+            for live in left:
+                try:
+                    self._cancel(live)
+                except Exception as exc:
+                    live.owed = True
+                    logger.warning("%s could not be cancelled, trying again: %s", live.execution.handle, exc)
+            left = [live for live in left if live.owed]
+            if not left or time.monotonic() >= end:
+                return
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def _await(self, handles: list[str], end: float) -> None:
         for handle in handles:
+            left = max(0.01, end - time.monotonic())
             try:
-                get_poller().wait_for(self.runner, handle, timeout=max(0.01, end - time.monotonic()), patience=seconds)
+                get_poller().wait_for(self.runner, handle, timeout=left, patience=left)
             except TransloadError as exc:
                 logger.warning("%s was cancelled; its end was not seen: %s", handle, exc)
 

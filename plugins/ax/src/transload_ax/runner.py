@@ -88,6 +88,10 @@ class TransloadRunner(PerProcess, Runner):
             raise SpecError(f"tracker_base={tracker_base!r}: must be a path or a URL")
         if max_running is not None and (isinstance(max_running, bool) or max_running < 1):
             raise ConfigError(f"max_running={max_running!r}: must be an int, 1 or more")
+        if orchestrator is not None and scheduler not in ("local", orchestrator):
+            raise ConfigError(
+                f"scheduler={scheduler!r}, orchestrator={orchestrator!r}: two names of one thing, give one"
+            )
         if not isinstance(component, StoredComponent):
             check_constants(component, component_const_params or {})
         self.tracker_base = tracker_base
@@ -129,6 +133,16 @@ class TransloadRunner(PerProcess, Runner):
         """
         check_experiment(self._component, self.component_const_params, experiment)
         self.here.checked[id(experiment)] = experiment
+
+    def check_scheduler(self) -> None:
+        """Check that there is such a scheduler, and that it has the run options; it is not asked anything.
+
+        Raises:
+            ConfigError: for an unknown scheduler or option, or a value of the wrong type.
+        """
+        runner = self.trials.apps.runner
+        opts = runner.scheduler_run_opts(self.scheduler)
+        opts.resolve({**runner.settings.cfg(self.scheduler, opts), **self._cfg})
 
     # -- what Ax asks for
 

@@ -20,6 +20,7 @@ from transload.components import as_component, decode_text
 from transload.errors import SpecError
 from transload.pipelines import Parameter
 from transload.specs import AppDef
+from transload_ax.convert import check_unique
 
 _TYPES = {bool: ParameterType.BOOL, int: ParameterType.INT, float: ParameterType.FLOAT, str: ParameterType.STRING}
 
@@ -39,12 +40,15 @@ def search_space(
     made = [Parameter.parse(each) if isinstance(each, str) else each for each in parameters]
     if not made:
         raise SpecError("parameters: must hold at least one")
+    check_unique(each.name for each in made)
     return SearchSpace([_parameter(each, component) for each in made])
 
 
 def _parameter(given: Parameter, component: str | Callable[..., AppDef] | None) -> AxParameter:
     if given.kind == "choice":
         values = [_choice(value, given.name, component) for value in given.values]
+        if len(set(values)) < len(values):
+            raise SpecError(f"parameter {given.name!r}: {', '.join(map(str, values))}: each choice must be there once")
         kind = _TYPES.get(type(values[0]), ParameterType.STRING)
         if len(values) == 1:
             return FixedParameter(given.name, kind, values[0])

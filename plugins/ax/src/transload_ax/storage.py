@@ -25,6 +25,7 @@ from transload_ax.runner import TransloadRunner
 
 if TYPE_CHECKING:
     from ax.storage.registry_bundle import RegistryBundle
+    from ax.storage.sqa_store.structs import DBSettings
 
 _RUNNERS: Final[dict[type, int]] = {TransloadRunner: 7401, TransloadClientRunner: 7402}
 _METRICS: Final[dict[type, int]] = {TransloadMetric: 7411, TransloadCurveMetric: 7412, TransloadClientMetric: 7413}
@@ -55,6 +56,21 @@ def registry_bundle() -> RegistryBundle:
         )
     except (ImportError, TypeError) as exc:
         raise ConfigError(f"Ax's SQL storage cannot be used: {exc}: install transload-ax[sql]") from exc
+
+
+def is_stored(name: str, settings: DBSettings) -> bool:
+    """Tell whether Ax's SQL storage has an experiment of that name."""
+    from ax.exceptions.core import ExperimentNotFoundError
+    from ax.storage.sqa_store.db import init_engine_and_session_factory
+    from ax.storage.sqa_store.load import load_experiment
+
+    # as Ax's own orchestrator does, later
+    init_engine_and_session_factory(creator=settings.creator, url=settings.url)
+    try:
+        load_experiment(name, config=settings.decoder.config, reduced_state=True, skip_runners_and_metrics=True)
+    except ExperimentNotFoundError:
+        return False
+    return True
 
 
 def decode_experiment(stored: Any, strategy: Any) -> tuple[Experiment, GenerationStrategy | None]:

@@ -1,4 +1,4 @@
-"""How many threads the optimiser's models compute with."""
+"""How the optimiser's models compute: with how many threads, and from which random numbers."""
 
 from __future__ import annotations
 
@@ -25,3 +25,19 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Have PyTorch draw its random numbers from a seed within this, and go on as before afterwards; None: nothing.
+
+    Models choose where to look by chance: with the seed of a strategy alone, which is that of its first trials, equal
+    searches differ.
+    """
+    if seed is None:
+        yield
+        return
+    from botorch.utils.sampling import manual_seed
+
+    with manual_seed(seed):
+        yield

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +14,7 @@ from transload.pipelines import AttachPolicy, ExecutionOptions, Launch
 from transload.specs import nearest
 
 if TYPE_CHECKING:
+    from transload.pipelines import LogSink
     from transload.specs import AppDef, AppState
 
 MARK: Final = "transload-ax-arm"
@@ -58,6 +61,15 @@ class Seen:
     state: AppState | None
     reason: str = ""
     left: bool = False
+
+
+def log_sink(unit: Unit) -> LogSink | None:
+    """Return what takes a unit's log lines: the logger ``transload_ax.<experiment>.<trial>``; None if it is off."""
+    name = re.sub(r"\.+", "_", unit.experiment) or "experiment"
+    log = logging.getLogger(f"transload_ax.{name}.{unit.arm or unit.trial}")
+    if not log.isEnabledFor(logging.INFO):
+        return None
+    return lambda role, replica, stream, line: log.info("%s/%d %s", role, replica, line.rstrip("\n"))
 
 
 class MetadataStore:
