@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 import uuid
@@ -112,18 +113,22 @@ def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
 def test_clear_of_an_app_that_talks(stage: Stage) -> None:
     """Clearing a running task ends its app, also while each second brings lines whose positions are noted."""
     mark = uuid.uuid4().hex
-    talk = "for k in $(seq 1000); do echo still here; sleep 0.1; done"
-    run = stage.run(
-        "sync_plain", AppDef(f"app-{mark}", [Role("main", image="", entrypoint="sh", args=["-c", talk, mark])])
-    )
-    stage.server.until(lambda: run.log().count("still here") > 20, "lines")
-    first = processes_with(mark)
-    run.clear("job")
-    stage.server.until(lambda: not set(first) & set(processes_with(mark)), "the app is ended", 60)
-    stage.server.until(lambda: processes_with(mark), "the next one runs")
-    stage.server.until(lambda: "still here" in run.log(), "its lines")
-    run.mark("failed")
-    stage.server.until(lambda: not processes_with(mark), "all processes have ended", 60)
+    talk = "for k in $(seq 3000); do echo still here; sleep 0.1; done"
+    role = Role("main", image="", entrypoint="sh", args=["-c", talk, mark])
+    try:
+        run = stage.run("sync_plain", AppDef(f"app-{mark}", [role]))
+        stage.server.until(lambda: run.log().count("still here") > 20, "lines")
+        first = processes_with(mark)
+        run.clear("job")
+        stage.server.until(lambda: not set(first) & set(processes_with(mark)), "the app is ended")
+        stage.server.until(
+            lambda: processes_with(mark) and "still here" in run.log(), "the next one runs, and is heard"
+        )
+        run.mark("failed")
+        stage.server.until(lambda: not processes_with(mark), "all processes have ended")
+    finally:
+        for pid in processes_with(mark):
+            os.kill(pid, signal.SIGKILL)
 
 
 def processes_with(mark: str) -> list[int]:
