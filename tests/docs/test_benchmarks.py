@@ -1,0 +1,81 @@
+"""The page of the benchmarks: every script is on it, and what it shows is what the scripts printed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FIELDS = {"figure": str, "unit": str, "transload": (int, float), "peer": (int, float), "ratio": (int, float)}
+FIELDS |= {"target": (int, float), "better": str, "met": bool}
+NO_SCRIPTS = {"measure", "run_all", "scale"}
+"""What all of them import, what runs them, and a simulation with a page of its own."""
+
+
+@pytest.fixture(scope="module")
+def plots() -> ModuleType:
+    """``docs/make_plots.py``."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        return importlib.import_module("make_plots")
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+
+
+@pytest.fixture(scope="module")
+def collector(plots: ModuleType) -> Any:
+    """``benchmarks/run_all.py``."""
+    return plots.collector()
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """What ``docs/benchmarks.json`` holds."""
+    store: dict[str, Any] = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
+    return store
+
+
+def test_every_script_is_collected(collector: Any, found: dict[str, Any]) -> None:
+    """Each script of benchmarks/ is run by ``nox -s benchmarks``, and its figures are kept."""
+    scripts = {path.stem for path in ROOT.glob("benchmarks/*.py")} - NO_SCRIPTS
+    assert set(collector.SCRIPTS) == scripts == set(found)
+    assert {script.group for script in collector.SCRIPTS.values()} == set(collector.GROUPS)
+
+
+def test_one_schema(found: dict[str, Any]) -> None:
+    """Each says where it ran and what it compares with; each figure has all that the table and the picture need."""
+    for name, data in found.items():
+        assert {"python", "cores", "system"} <= set(data["machine"]), name
+        assert data["peer"] and isinstance(data["peer"], str), name
+        assert data["rows"], name
+        for row in data["rows"]:
+            assert all(isinstance(row.get(key), kind) for key, kind in FIELDS.items()), (name, row)
+            assert math.isfinite(row["transload"]) and row["better"] in ("lower", "higher"), (name, row)
+            ratio = row["transload"] / row["peer"] if row["peer"] else math.inf
+            assert row["met"] == (ratio <= row["target"] if row["better"] == "lower" else ratio >= row["target"])
+
+
+def test_the_page_is_fresh(collector: Any, found: dict[str, Any]) -> None:
+    """Run ``python benchmarks/run_all.py none`` where this fails: the tables are those of benchmarks.json."""
+    text = collector.PAGE.read_text(encoding="utf-8")
+    assert collector.page(found, text) == text
+
+
+@pytest.mark.parametrize("group", ["core", "hosts"])
+def test_the_pictures_are_fresh(group: str, plots: ModuleType) -> None:
+    """Run ``docs/make_plots.py`` where this fails: each figure is in the picture, with its value, and no other is."""
+    picture = ElementTree.parse(ROOT / "docs" / "images" / f"benchmarks-{group}.svg")
+    texts = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
+    rows = plots.rows(group)
+    assert len(rows) > 10
+    assert sorted(text for text in texts if text.endswith("]")) == sorted(row["label"] for row in rows)
+    for row in rows:
+        assert f"{row['share']:.2g}" in texts, row["figure"]
