@@ -344,6 +344,20 @@ def test_killed_before_the_handle_was_handed_over(control: ScriptedControl, runn
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
+def test_killed_while_looking_for_the_latest_attempt(control: ScriptedControl, runner: Runner) -> None:
+    """A host that is stopped before it has found its app cancels the attempt that runs, not the one that failed."""
+    with pytest.raises(AppFailed):
+        execution(runner, {"steps": [{"state": "FAILED"}]}).run()
+    execution(runner, HELD).start()
+    failed, running = control.started()
+    one = execution(runner, HELD)
+    one.kill()
+    with pytest.raises(Detached, match="before the app was submitted"):
+        one.run()
+    assert [each["app_id"] for each in control.calls("cancel")] == [running]
+    assert control.started() == [failed, running]
+
+
 def test_cancel_in_spite_of_detach(control: ScriptedControl, runner: Runner) -> None:
     """A host's own limit cancels an app that a kill would leave alone, also before its handle was handed over."""
     one = execution(runner, HELD, on_kill="detach")

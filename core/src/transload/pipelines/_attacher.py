@@ -147,12 +147,12 @@ class Attacher:
         patience = Patience(self._options.patience)
         pause = FIRST_PAUSE
         while True:
-            if self._killed():
+            status, existed = self._probe(app_id, scheduler)
+            action = self._options.attach.decide(status, existed=existed, handle_stored=has_handle)
+            if self._killed() and action not in (Action.NEXT, Action.GONE):  # those have a later attempt, perhaps
                 self.intended = handle
                 self._undo()
                 raise Detached(None)
-            status, existed = self._probe(app_id, scheduler)
-            action = self._options.attach.decide(status, existed=existed, handle_stored=has_handle)
             if patience.observe(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING):
                 message = status.msg if status is not None else ""
                 raise StateUnknown(handle, patience.elapsed or 0.0, message)
