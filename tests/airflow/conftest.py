@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
@@ -23,6 +24,16 @@ from transload.testing import ScriptedControl
 
 # before anything imports Airflow: it reads its settings, and makes its home, when it is imported
 _HOME = tempfile.mkdtemp(prefix="transload-airflow-")
+_OWNER = os.getpid()
+
+
+def _remove_home() -> None:
+    """Remove Airflow's home; a process that only hands out the tests runs no fixture that could."""
+    if os.getpid() == _OWNER:
+        shutil.rmtree(_HOME, ignore_errors=True)
+
+
+atexit.register(_remove_home)
 os.environ["AIRFLOW_HOME"] = _HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{_HOME}/airflow.db"
@@ -34,7 +45,7 @@ def _fork_server(_no_real_home: None) -> Iterator[None]:
     yield
     multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
     multiprocessing.resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
-    shutil.rmtree(_HOME, ignore_errors=True)
+    _remove_home()
 
 
 def open_lineage(folder: Path) -> dict[str, str]:
