@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -262,91 +260,6 @@ def test_map_over_twenty_apps(host: Any, eventually: Any) -> None:
     eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 20}, 30)
 
 
-def test_map_without_a_thread_for_each(host: Any, gate: Path, eventually: Any) -> None:
-    """With AppTaskRunner twenty waiting apps hold no thread each."""
-    from prefect import flow
-
-    from transload.pipelines import host_runner
-    from transload_prefect import AppTaskRunner, app_task
-
-    task = app_task(job, args={"gate": str(gate)}, artifacts=False)
-
-    @flow(task_runner=AppTaskRunner())
-    def work() -> Any:
-        before = threading.active_count()
-        futures = task.map(value=list(range(20)))
-        runner = host_runner("prefect")
-        eventually(lambda: len(runner.list("local")) == 20, 60)
-        during = threading.active_count()
-        gate.touch()
-        return during - before, futures.result()
-
-    more, results = work()
-    assert [each.value("value") for each in results] == list(map(float, range(20)))
-    assert more < 12
-
-
-def test_results_of_submitted_apps_are_arguments_of_others(host: Any, script: Callable[[str], Any]) -> None:
-    """With AppTaskRunner, apps wait for apps and ordinary tasks, and these for apps, without holding each other up."""
-    body = """
-from jobs import job
-from prefect import flow, task as ordinary
-from transload_prefect import AppTaskRunner, app_task
-
-task = app_task(job)
-
-@ordinary
-def double(results):
-    return 2 * results.value("value")
-
-@ordinary
-def value_of(results):
-    return results.value("value")
-
-@flow(task_runner=AppTaskRunner())
-def work():
-    first = task.submit(value=1)
-    second = task.submit(value=double.submit(first), launch={"parent_run_id": first})
-    third = task.submit(value=value_of.submit(second), wait_for=[first, second])
-    several = task.map(value=[double.submit(third), value_of.submit(first)])
-    return [each.result().value("value") for each in (first, second, third, *several)]
-
-print("VALUES", work())
-"""
-    process = (made := script(body)).start()
-    process.wait(timeout=110)
-    assert "VALUES [1.0, 2.0, 2.0, 4.0, 1.0]" in made.log.read_text(), made.log.read_text()[-3000:]
-
-
-@pytest.mark.slow
-def test_a_hundred_at_once(host: Any, gate: Path, eventually: Any) -> None:
-    """A hundred apps run at once in one flow, with threads and memory that do not grow with their number."""
-    from prefect import flow
-
-    from transload.pipelines import host_runner
-    from transload_prefect import AppTaskRunner, app_task
-
-    task = app_task(job, args={"gate": str(gate)}, name="hundred")
-
-    def resident() -> float:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-    @flow(task_runner=AppTaskRunner())
-    def work() -> Any:
-        threads, memory = threading.active_count(), resident()
-        futures = task.map(value=list(range(100)))
-        runner = host_runner("prefect")
-        eventually(lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"] * 100, 300)
-        more = threading.active_count() - threads, resident() - memory
-        gate.touch()
-        return more, futures.result()
-
-    (threads, memory), results = work()
-    assert sorted(each.value("value") for each in results) == list(map(float, range(100)))
-    assert threads < 20
-    assert memory < 100
-
-
 @pytest.mark.parametrize("on_kill", ["cancel", "detach"])
 def test_a_time_limit_cancels_whatever_a_kill_does(host: Any, gate: Path, on_kill: str, eventually: Any) -> None:
     """A passed time limit is no kill from outside: the app is cancelled, also where a kill would let it go."""
@@ -405,45 +318,6 @@ def test_with_options(host: Any, eventually: Any) -> None:
         return changed().value("value")
 
     assert work() == 5.0
-
-
-def test_caching(host: Any) -> None:
-    """A cache policy of Prefect's works, and tells two apps with equal arguments apart."""
-    from prefect import flow
-    from prefect.cache_policies import INPUTS
-
-    from transload_prefect import app_task
-
-    one = app_task(job, args={"name": "one"}, cache_policy=INPUTS, persist_result=True)
-    two = app_task(job, args={"name": "two"}, cache_policy=INPUTS, persist_result=True)
-
-    @flow
-    def work() -> Any:
-        states = [task(value=11.5, return_state=True) for task in (one, one, two)]
-        return [state.name for state in states], [state.result().handle for state in states]
-
-    names, handles = work()
-    assert names == ["Completed", "Cached", "Completed"]
-    assert handles[0] == handles[1] != handles[2]
-
-
-def test_caching_of_functions_in_no_module() -> None:
-    """Functions of a script, which cannot be imported, are told apart by arguments, source, and what is around them."""
-    from transload.specs import AppDef, Role
-    from transload_prefect import app_task
-
-    def make(program: str) -> Any:
-        def local(times: int = 1) -> AppDef:
-            return AppDef("local", [Role("r", "", entrypoint=program, args=[str(times)])])
-
-        return local
-
-    typed: dict[str, Any] = {}
-    exec("from transload.specs import AppDef\ndef typed(n: int = 1) -> AppDef: return None", typed)
-    one = make("one")
-    tasks = [app_task(one), app_task(one, args={"times": 2}), app_task(make("two")), app_task(typed["typed"])]
-    assert len({task.spec.digest for task in tasks}) == 4
-    assert app_task(make("one")).spec.digest == tasks[0].spec.digest
 
 
 def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:

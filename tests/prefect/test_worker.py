@@ -1,14 +1,10 @@
-"""The worker type: flow runs of a deployment as apps of the local scheduler."""
+"""The worker type: flow runs as apps of the local scheduler; those of an earlier worker."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,158 +13,9 @@ import pytest
 
 from transload.pipelines import host_runner
 
-FLOW = """
-import os, sys, time
-from prefect import flow
-
-@flow(log_prints=True)
-def remote(gate: str = ""):
-    print("in app", os.environ["TRANSLOAD_APP_ID"])
-    while gate and not os.path.exists(gate):
-        time.sleep(0.05)
-    return 1
-
-if __name__ == "__main__":
-    pool, here = sys.argv[1:3]
-    remote.from_source(source=here, entrypoint="script.py:remote").deploy(
-        name=pool, work_pool_name=pool, build=False, push=False, job_variables={"scheduler": "local"}
-    )
-"""
-
 
 def _apps() -> list[Any]:
     return host_runner("prefect").list("local")
-
-
-def _deploy(host: Any, made: Any, eventually: Any) -> tuple[str, str]:
-    """Return the name of a new work pool, and the id of a deployment of the script's flow in it."""
-    from transload_prefect import TransloadWorker
-
-    pool = f"pool-{uuid4().hex[:6]}"
-    template = TransloadWorker.get_default_base_job_template()
-    host.post("/work_pools/", name=pool, type="transload", base_job_template=template)
-    process = made.start(pool, str(made.path.parent))
-    eventually(lambda: process.poll() is not None, 180)
-    assert process.returncode == 0, made.log.read_text()[-3000:]
-    found = host.post("/deployments/filter", deployments={"name": {"any_": [pool]}})
-    return pool, found[0]["id"]
-
-
-def _worker(made: Any, pool: str, name: str) -> Any:
-    return made.start(
-        sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "transload", "--name", name,
-        PREFECT_WORKER_QUERY_SECONDS="1", PREFECT_WORKER_PREFETCH_SECONDS="1",
-    )  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.leaves_processes
-def test_worker_end_to_end(host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
-    """A work pool, a worker, a flow run launched through the local scheduler; another one is cancelled."""
-    made = script(FLOW)
-    pool, deployment = _deploy(host, made, eventually)
-    _worker(made, pool, "one")
-    run = host.post(f"/deployments/{deployment}/create_flow_run", parameters={})
-    eventually(lambda: host.flow_run(run["id"])["state_type"] == "COMPLETED", 180, made.log.read_text()[-2000:])
-    pid = host.flow_run(run["id"])["infrastructure_pid"]
-    assert pid.startswith("local://prefect/prefect-")
-    eventually(lambda: any("in app" in line["message"] for line in host.logs(run["id"])), 180)
-    eventually(lambda: [each.state.name for each in _apps()] == ["SUCCEEDED"], 180)
-
-    run = host.post(f"/deployments/{deployment}/create_flow_run", parameters={"gate": str(gate)})
-    eventually(lambda: host.flow_run(run["id"])["state_type"] == "RUNNING", 180)
-    host.cancel(run["id"])
-    eventually(lambda: host.flow_run(run["id"])["state_type"] == "CANCELLED", 180)
-    eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
-
-
-@pytest.mark.slow
-@pytest.mark.leaves_processes
-def test_a_worker_goes_on_for_one_that_was_killed(
-    host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
-) -> None:
-    """SIGKILL of the worker while apps run: the next of its name reports one killed, cancels one; no second job."""
-    made = script(FLOW)
-    pool, deployment = _deploy(host, made, eventually)
-    first = _worker(made, pool, "one")
-    runs = [
-        host.post(f"/deployments/{deployment}/create_flow_run", parameters={"gate": str(gate)})["id"] for _ in range(3)
-    ]
-    eventually(lambda: all(host.flow_run(each)["state_type"] == "RUNNING" for each in runs), 180)
-    handles = [host.flow_run(each)["infrastructure_pid"] for each in runs]
-    first.kill()
-    first.wait(timeout=10)
-    _worker(made, pool, "one")
-    for each in runs:
-        eventually(lambda run=each: any("looks after" in line["message"] for line in host.logs(run)), 180)
-    host.cancel(runs[0])
-    eventually(lambda: host.flow_run(runs[0])["state_type"] == "CANCELLED", 180)
-    # killed so that its process can tell nobody; the worker that saw it start is gone
-    _kill_hard(handles[1])
-    eventually(lambda: host.flow_run(runs[1])["state_type"] == "CRASHED", 180)
-    assert handles[1] in host.flow_run(runs[1])["state"]["message"]
-    gate.touch()
-    eventually(lambda: host.flow_run(runs[2])["state_type"] == "COMPLETED", 180)
-    eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
-    assert sorted(each.app_handle for each in _apps()) == sorted(handles)
-
-
-WITH_AN_APP = """
-import os, sys
-from pathlib import Path
-from prefect import flow
-from transload.specs import AppDef, Role
-from transload_prefect import run_app
-
-@flow
-def remote(gate: str, home: str):
-    os.environ["TRANSLOAD_HOME"] = home
-    Path(gate + ".pid").write_text(f"{os.getppid()} {os.getpid()}")
-    wait = f"while [ ! -e {gate} ]; do sleep 0.05; done"
-    run_app(AppDef("inner", [Role("r", "", entrypoint="sh", args=["-c", wait])]), scheduler="local")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.leaves_processes
-def test_a_killed_flow_run_that_is_scheduled_again(
-    host: Any, gate: Path, transload_home: Path, script: Callable[[str], Any], eventually: Any
-) -> None:
-    """SIGKILL of a deployment's flow run, then "retry" as the interface does it: its app is attached to, one job."""
-    made = script(WITH_AN_APP + FLOW[FLOW.index("\nif __name__") :])
-    pool, deployment = _deploy(host, made, eventually)
-    _worker(made, pool, "one")
-    parameters = {"gate": str(gate), "home": str(transload_home)}
-    run = host.post(f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"]
-    eventually(lambda: [each.state.name for each in _apps()] == ["RUNNING"] * 2, 180)
-    first = host.flow_run(run)["infrastructure_pid"]
-    for pid in Path(f"{gate}.pid").read_text().split():  # the replica, then the flow's own process, which it starts
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    eventually(lambda: host.flow_run(run)["state_type"] == "CRASHED", 180)
-    host.post(f"/flow_runs/{run}/set_state", state={"type": "SCHEDULED", "name": "AwaitingRetry"}, force=True)
-    eventually(lambda: any("attached to" in line["message"] for line in host.logs(run)), 180)
-    gate.touch()
-    eventually(lambda: host.flow_run(run)["state_type"] == "COMPLETED", 180)
-    eventually(lambda: all(each.state.name != "RUNNING" for each in _apps()), 180)
-    second = host.flow_run(run)["infrastructure_pid"]
-    states = {each.app_handle: each.state.name for each in _apps()}
-    assert (states.pop(first), states.pop(second)) == ("FAILED", "SUCCEEDED")
-    assert list(states.values()) == ["SUCCEEDED"]
-
-
-def _kill_hard(handle: str) -> None:
-    """SIGKILL the process of an app's replica."""
-    app_id = handle.rpartition("/")[2].encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if b"TRANSLOAD_APP_ID=" + app_id in environment:
-            os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _deployment(host: Any, pool: str, **variables: Any) -> str:
