@@ -21,6 +21,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 import pytest
 
+# under nohup, the clients that tests hang up would ignore it too
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 T = TypeVar("T")
 _NOT_RUN: Final = "not run: "
 # Processes that look after apps, which end by themselves when idle: no leak, unless they guard something that is.

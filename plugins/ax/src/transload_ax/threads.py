@@ -37,7 +37,8 @@ def seeded(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
-    from botorch.utils.sampling import manual_seed
+    import torch
 
-    with manual_seed(seed):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
         yield
