@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from transload.errors import SpecError
 from transload.specs import AppDef, CfgVal
@@ -51,10 +51,9 @@ class Launch:
             raise SpecError("launch: exactly one of app and component must be given")
         if self.app is not None and self.args:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
-        if isinstance(self.args, str | bytes) or not isinstance(self.args, Mapping | Sequence):
-            raise SpecError(
-                f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line"
-            )
+        # what is none of these may be a host's stand-in for arguments that are known at run time
+        if isinstance(self.args, str | bytes):
+            self._refuse_args()
 
     @staticmethod
     def of(source: object, **more: Any) -> Launch:
@@ -123,6 +122,7 @@ class Launch:
         from transload.runner._component import component_arguments
 
         found = as_component(self.component)
+        self._check_args()
         return component_arguments(found, self.args, _open_values(found, known or {}, defaults or {})).get(name)
 
     def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
@@ -155,11 +155,19 @@ class Launch:
             raise SpecError(f"app={self.app!r}: must be an AppDef, its JSON, or a callable that returns one")
         return self.app()
 
+    def _check_args(self) -> None:
+        if not isinstance(self.args, Mapping | Sequence):
+            self._refuse_args()
+
+    def _refuse_args(self) -> NoReturn:
+        raise SpecError(f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line")
+
     def _component(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
         from transload.components import as_component, build, materialize
 
         assert self.component is not None
         found = as_component(self.component)
+        self._check_args()
         open_values = _open_values(found, known, defaults or {})
         if isinstance(self.args, Mapping):
             return build(found, self.args, defaults=open_values)
