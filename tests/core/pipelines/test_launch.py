@@ -70,11 +70,10 @@ def test_wrong_launches_are_refused() -> None:
     for values in ({}, {"app": APP, "component": train}, {"app": APP, "args": {"lr": 1}}):
         with pytest.raises(SpecError, match="launch"):
             Launch(**values)  # type: ignore[arg-type]
-    for args in ("--lr 1", b"x"):
-        with pytest.raises(SpecError, match="args=.*list of texts"):
-            Launch(component=train, args=args)  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="args=7: must be name → value, or a list of texts"):
-        Launch(component=train, args=7).build()  # type: ignore[arg-type]
+    for args in ("--lr 1", b"x", 7):
+        for ask in (Launch.build, Launch.to_dict):
+            with pytest.raises(SpecError, match="args=.*list of texts"):
+                ask(Launch(component="utils.echo", args=args))  # type: ignore[arg-type, operator]
     with pytest.raises(SpecError, match="AppDef"):
         Launch(app=lambda: "no app").build()  # type: ignore[arg-type, return-value]
     with pytest.raises(SpecError, match=r"app=5: must be an AppDef"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SpecError
 from transload.specs import AppDef, CfgVal
@@ -51,9 +51,6 @@ class Launch:
             raise SpecError("launch: exactly one of app and component must be given")
         if self.app is not None and self.args:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
-        # what is none of these may be a host's stand-in for arguments that are known at run time
-        if isinstance(self.args, str | bytes):
-            self._refuse_args()
 
     @staticmethod
     def of(source: object, **more: Any) -> Launch:
@@ -156,11 +153,11 @@ class Launch:
         return self.app()
 
     def _check_args(self) -> None:
-        if not isinstance(self.args, Mapping | Sequence):
-            self._refuse_args()
-
-    def _refuse_args(self) -> NoReturn:
-        raise SpecError(f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line")
+        # not when made: until the run it may hold a host's stand-in for what is known then
+        if isinstance(self.args, str | bytes) or not isinstance(self.args, Mapping | Sequence):
+            raise SpecError(
+                f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line"
+            )
 
     def _component(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
         from transload.components import as_component, build, materialize
@@ -177,8 +174,9 @@ class Launch:
         """Return the launch as JSON values, functions by their import path.
 
         Raises:
-            SpecError: for a function that cannot be imported again (a lambda, a closure).
+            SpecError: for a function that cannot be imported again (a lambda, a closure), or args of a wrong type.
         """
+        self._check_args()
         app = self.app
         if callable(app) and not isinstance(app, (AppDef, str, Mapping)):
             app = self._app()
