@@ -20,8 +20,8 @@ STDOUT: Final = 1
 STDERR: Final = 2
 NUMBERS: Final = {Stream.STDOUT: (STDOUT,), Stream.STDERR: (STDERR,), Stream.COMBINED: (STDOUT, STDERR)}
 _NS: Final = 1_000_000_000
-# The two streams of a container are timed by two threads of the engine: a message may come after one that is younger.
-_DISORDER_NS: Final = 50_000_000
+# The two streams of a container are timed by two threads of the engine: on a busy machine one may lag behind the other.
+_DISORDER_NS: Final = 10 * _NS
 _BLOCK: Final = 1 << 16
 _HEADER: Final = 8
 
@@ -84,8 +84,16 @@ class Cursor:
         self.attempt = attempt
         self.places = {STDOUT: Place(), STDERR: Place()}
 
+    def take(self, line: Line) -> None:
+        """Go on behind a line."""
+        self.places[line.stream] = line.place
+
     def since(self, streams: tuple[int, ...]) -> int:
-        """Return a time before which there is nothing to read, nanoseconds since the epoch; 0: from the beginning."""
+        """Return a time before which there is nothing to read, nanoseconds since the epoch; 0: from the beginning.
+
+        It is exact for one stream. Of two, the one of which nothing was read for long may hold something older, were
+        it to lag behind by more than ten seconds.
+        """
         latest = max(self.places[stream].time for stream in streams)
         return min(max(self.places[stream].time, latest - _DISORDER_NS, 0) for stream in streams)
 
@@ -98,11 +106,15 @@ class Line:
         text: the line, newline included unless it is the unfinished last one.
         time: when its beginning was written, nanoseconds since the epoch.
         size: bytes.
+        stream: which of stdout and stderr.
+        place: the place in it behind the line.
     """
 
     text: str
     time: int
     size: int
+    stream: int
+    place: Place
 
 
 def nanoseconds(text: str) -> int:
@@ -122,13 +134,13 @@ def to_nanoseconds(moment: datetime | None) -> int | None:
 
 
 class Reader:
-    """Reads lines of one container from a cursor on, moving the cursor behind each line as it is taken.
+    """Reads lines of one container from a cursor on; whoever takes a line moves the cursor behind it.
 
     Args:
         engine: the engine.
         container_id: the container.
         streams: which of stdout and stderr.
-        cursor: where to begin; moved on.
+        cursor: where to begin.
         follow: go on until the container ends.
         start: nothing before this time, nanoseconds since the epoch.
     """
@@ -143,7 +155,6 @@ class Reader:
         follow: bool = False,
         start: int = 0,
     ) -> None:
-        self._cursor = cursor
         self._seen = {stream: copy.copy(cursor.places[stream]) for stream in streams}
         self._skip = {stream: cursor.places[stream].count for stream in streams}
         self._parts: dict[int, list[bytes]] = {stream: [] for stream in streams}
@@ -204,19 +215,19 @@ class Reader:
             self._began[stream] = moment
         parts.append(data)
         if data.endswith(b"\n"):
-            line = b"".join(parts)
-            parts.clear()
-            self._cursor.places[stream] = copy.copy(self._seen[stream])
-            yield Line(line.decode("utf-8", "replace"), self._began[stream], len(line))
+            yield self._line(stream)
+
+    def _line(self, stream: int) -> Line:
+        data = b"".join(self._parts[stream])
+        self._parts[stream].clear()
+        text = data.decode("utf-8", "replace")
+        return Line(text, self._began[stream], len(data), stream, copy.copy(self._seen[stream]))
 
     def rest(self) -> Iterator[Line]:
         """Yield the unfinished last line of each stream; only sensible once the container has ended."""
         for stream, parts in self._parts.items():
             if parts:
-                line = b"".join(parts)
-                parts.clear()
-                self._cursor.places[stream] = copy.copy(self._seen[stream])
-                yield Line(line.decode("utf-8", "replace"), self._began[stream], len(line))
+                yield self._line(stream)
 
     def _messages(self) -> Iterator[tuple[int, bytes]]:
         """Yield ``(stream, bytes)`` of each frame, however the engine cut them into blocks."""

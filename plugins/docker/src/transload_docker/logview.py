@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from heapq import merge
 from typing import Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
@@ -95,25 +97,29 @@ class LogView:
     ) -> bool:
         """Read one attempt; True if its present end was reached."""
         used = sum(line.size for line in lines)
-        reader = Reader(self._engine, container.id, self._streams, cursor, start=start)
-        try:
-            for line in reader.lines():
+        with ExitStack() as stack:
+            # each stream by itself: what one lags behind the other is not missed
+            readers = [
+                stack.enter_context(closing(Reader(self._engine, container.id, (stream,), cursor, start=start)))
+                for stream in self._streams
+            ]
+            for line in merge(*(reader.lines() for reader in readers), key=lambda line: line.time):
+                cursor.take(line)
                 lines.append(line)
                 used += line.size
                 if used >= budget:
                     return False
-            if not reader.at_end:
+            if not all(reader.at_end for reader in readers):
                 raise SchedulerUnavailable(
                     f"docker engine {self._engine.url}: the connection broke while reading a log"
                 )
             if ended:
-                for line in reader.rest():
+                for line in (line for reader in readers for line in reader.rest()):
+                    cursor.take(line)
                     if not final:
                         line.text += "\n"  # the next attempt begins a line of its own
                     lines.append(line)
             return True
-        finally:
-            reader.close()
 
     def log_page(self, cursor: str | None, max_bytes: int) -> LogPage:
         """Return the next page; never blocks."""
@@ -197,6 +203,8 @@ class LogView:
         """Yield lines as they are written, until the container ends or the connection breaks."""
         reader = Reader(self._engine, container.id, self._streams, cursor, follow=True, start=since)
         try:
-            yield from reader.lines()
+            for line in reader.lines():
+                cursor.take(line)
+                yield line
         finally:
             reader.close()
