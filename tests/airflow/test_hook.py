@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +14,8 @@ from transload_airflow import TransloadHook
 
 
 @pytest.fixture
-def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
+def control(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
     """Scripted apps of a test's own, and a connection that leads to them."""
-    control = ScriptedControl(tmp_path / "scripted")
-    for name, value in control.environment().items():
-        monkeypatch.setenv(name, value)
-    import transload.pipelines._host_runner as shared
-
-    monkeypatch.setattr(shared, "_runners", {})
     connect(monkeypatch, {"scheduler": "scripted"})
     return control
 

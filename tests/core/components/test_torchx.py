@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-import warnings
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,23 +31,15 @@ CALLS: list[tuple[str, list[str]]] = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def torchx() -> None:
-    """TorchX 0.7.0, or these tests are not run."""
-    try:
-        if version("torchx") != "0.7.0":
-            pytest.skip("not run: torchx: another version than 0.7.0 is installed")
-    except PackageNotFoundError:
-        pytest.skip("not run: torchx: not installed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        __import__("torchx.components.dist")
+@pytest.fixture(scope="module")
+def theirs(torchx: Callable[[str], Any]) -> Callable[[str], Any]:
+    """``theirs(name)``: TorchX's function."""
 
+    def find(name: str) -> Any:
+        module, _, fn = name.partition(".")
+        return getattr(torchx(f"torchx.components.{module}"), fn)
 
-def theirs(name: str) -> Any:
-    """Return TorchX's function."""
-    module, _, fn = name.partition(".")
-    return getattr(__import__(f"torchx.components.{module}", fromlist=[fn]), fn)
+    return find
 
 
 def ours(name: str) -> Any:
@@ -70,7 +61,7 @@ def renamed(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_signatures(name: str) -> None:
+def test_signatures(theirs: Callable[[str], Any], name: str) -> None:
     """Same parameters in the same order, of the same kinds, types and defaults."""
     mine, other = inspect.signature(ours(name)), inspect.signature(theirs(name))
     assert list(mine.parameters) == list(other.parameters)
@@ -92,11 +83,11 @@ def _modern(tp: Any) -> Any:
 
 
 @pytest.mark.parametrize(("name", "argv"), CALLS, ids=[f"{name} {' '.join(argv)}" for name, argv in CALLS])
-def test_apps(name: str, argv: list[str]) -> None:
+def test_apps(torchx: Callable[[str], Any], theirs: Callable[[str], Any], name: str, argv: list[str]) -> None:
     """The same command line makes the same app, save for names and doubled dollars."""
     import dataclasses
 
-    builders = __import__("torchx.specs.builders", fromlist=["materialize_appdef"])
+    builders = torchx("torchx.specs.builders")
     other = builders.materialize_appdef(theirs(name), argv)
     mine = materialize_appdef(ours(name), argv)
     assert mine.name == renamed(other.name)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-import warnings
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,12 @@ PAGE = (Path(__file__).parents[3] / "docs" / "coming-from-torchx.md").read_text(
 RENAMED = re.findall(r"^\| `(torchx\.[\w.]+)` \| `(transload\.[\w.]+)` \|$", PAGE, re.MULTILINE)
 
 
-def _theirs(module: str) -> Any:
-    try:
-        if version("torchx") != "0.7.0":
-            pytest.skip("not run: torchx: another version than 0.7.0 is installed")
-    except PackageNotFoundError:
-        pytest.skip("not run: torchx: not installed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return importlib.import_module(module)
-
-
 @pytest.mark.parametrize(("old", "new"), RENAMED)
-def test_modules_that_are_renamed(old: str, new: str) -> None:
+def test_modules_that_are_renamed(torchx: Callable[[str], Any], old: str, new: str) -> None:
     """Both modules can be imported, and differ in the first word only."""
     assert old.partition(".")[2] == new.partition(".")[2]
     importlib.import_module(new)
-    _theirs(old)
+    torchx(old)
 
 
 def test_the_table_of_modules_is_read() -> None:
@@ -39,23 +27,23 @@ def test_the_table_of_modules_is_read() -> None:
     assert len(RENAMED) >= 9
 
 
-def test_bools_and_dollars() -> None:
+def test_bools_and_dollars(torchx: Callable[[str], Any]) -> None:
     """``yes`` is false there and true here; ``$$`` is an escape there and the user's own here."""
-    theirs = _theirs("torchx.util.types").decode
+    theirs = torchx("torchx.util.types").decode
     assert theirs("yes", bool) is False
     from transload.specs import macros, parse_bool
 
     assert parse_bool("yes") is True
     values = {"img_root": "", "app_id": "id", "replica_id": "0", "rank0_env": "R"}
-    assert _theirs("torchx.specs").macros.Values(**values).substitute("$$ $app_id") == "$ id"
+    assert torchx("torchx.specs").macros.Values(**values).substitute("$$ $app_id") == "$ id"
     assert macros.Values(**values).substitute("$$ $app_id") == "$$ $app_id"
 
 
-def test_what_is_accepted_there_and_refused_here() -> None:
+def test_what_is_accepted_there_and_refused_here(torchx: Callable[[str], Any]) -> None:
     """A negative resource, two roles of one name, a text for ``min_replicas``."""
     from transload import specs as mine
 
-    theirs = _theirs("torchx.specs")
+    theirs = torchx("torchx.specs")
 
     def wrong(module: Any) -> list[Any]:
         role = module.Role("x", "image", entrypoint="true")
@@ -72,17 +60,17 @@ def test_what_is_accepted_there_and_refused_here() -> None:
             make()
 
 
-def test_lineage_is_not_there(tmp_path: Path) -> None:
+def test_lineage_is_not_there(torchx: Callable[[str], Any], tmp_path: Path) -> None:
     """TorchX's fsspec tracker has the method and raises NotImplementedError."""
     import fsspec
 
-    tracker = _theirs("torchx.tracker.backend.fsspec").FsspecTracker(fsspec.filesystem("file"), str(tmp_path))
+    tracker = torchx("torchx.tracker.backend.fsspec").FsspecTracker(fsspec.filesystem("file"), str(tmp_path))
     with pytest.raises(NotImplementedError):
         tracker.lineage("run")
 
 
-def test_schedulers_that_are_gone() -> None:
+def test_schedulers_that_are_gone(torchx: Callable[[str], Any]) -> None:
     """TorchX has those that the page calls gone, and the page leaves none out."""
-    have = set(_theirs("torchx.schedulers").DEFAULT_SCHEDULER_MODULES)
+    have = set(torchx("torchx.schedulers").DEFAULT_SCHEDULER_MODULES)
     line = next(line for line in PAGE.splitlines() if line.startswith("| schedulers `"))
     assert have - set(re.findall(r"`(\w+)`", line)) == {"local_docker", "local_cwd", "slurm", "kubernetes"}

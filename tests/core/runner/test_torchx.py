@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,16 +17,9 @@ IGNORED = {"wait_interval"}  # accepted, and of no effect: its default says so
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Any:
-    """TorchX's runner of 0.7.0, or these tests are not run."""
-    try:
-        if version("torchx") != "0.7.0":
-            pytest.skip("not run: torchx: another version than 0.7.0 is installed")
-    except PackageNotFoundError:
-        pytest.skip("not run: torchx: not installed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return __import__("torchx.runner", fromlist=["Runner"])
+def theirs(torchx: Callable[[str], Any]) -> Any:
+    """TorchX's runner."""
+    return torchx("torchx.runner")
 
 
 def _compare(mine: Any, other: Any) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import warnings
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,16 +18,9 @@ CLASSES += ["AppStatus", "RoleStatus", "ReplicaStatus", "runopt"]
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Any:
-    """TorchX's specs of 0.7.0, or these tests are not run."""
-    try:
-        if version("torchx") != "0.7.0":
-            pytest.skip("not run: torchx: another version than 0.7.0 is installed")
-    except PackageNotFoundError:
-        pytest.skip("not run: torchx: not installed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return __import__("torchx.specs", fromlist=["AppDef"])
+def theirs(torchx: Callable[[str], Any]) -> Any:
+    """TorchX's specs."""
+    return torchx("torchx.specs")
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Final
 
 import transload
@@ -111,12 +112,10 @@ def ddp(
         debug: set the environment variables that make PyTorch and NCCL explain themselves
         tee: which output of the processes is shown and kept (0 none, 1 stdout, 2 stderr, 3 both)
     """
-    if (script is None) == (m is None):
-        raise SpecError(f"dist.ddp: give exactly one of --script and -m; given: {script=}, {m=}")
+    program = _program(script, m, script_args)
     min_hosts, hosts, processes, nnodes = parse_nnodes(j)
     structured = StructuredNameArgument.parse_from(name=name, m=m, script=script)
-    command = _torchrun(_endpoint(hosts, rdzv_port), rdzv_backend, nnodes, processes, tee)
-    command += shlex.join([*([script] if script is not None else ["-m", str(m)]), *script_args])
+    command = _torchrun(_endpoint(hosts, rdzv_port), rdzv_backend, nnodes, processes, tee) + program
     role = specs.Role(
         name=get_role_name(script, m),
         image=image,
@@ -147,6 +146,13 @@ def _endpoint(hosts: int, port: int) -> str:
     itself, hence the fallback.
     """
     return "localhost:0" if hosts == 1 else f"${{{macros.rank0_env}:=localhost}}:{port}"
+
+
+def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> str:
+    """Return the end of the shell command: what ``torchrun`` starts."""
+    if (script is None) == (m is None):
+        raise SpecError(f"dist.ddp: give exactly one of --script and -m; given: {script=}, {m=}")
+    return shlex.join([*([script] if script is not None else ["-m", str(m)]), *arguments])
 
 
 def _torchrun(endpoint: str, backend: str, nnodes: str, processes: int, tee: int) -> str:

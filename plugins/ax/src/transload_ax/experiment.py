@@ -124,9 +124,8 @@ def run_experiment(
 ) -> Outcome:
     """Run an experiment until it has that many trials, and return the best.
 
-    With a snapshot, the experiment is stored before each submit, and after each change (see `Keeper`). A process that
-    was killed is followed by another with the same snapshot: running trials are attached to again, none is started
-    twice.
+    With a snapshot, the experiment is stored before each submit, and after each change (see `Keeper`). After a kill,
+    another process with the same snapshot attaches to the running trials again, and starts none twice.
 
     Args:
         experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the snapshot's.
