@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from transload.schedulers.api import Scheduler
+from transload.schedulers.api import SchedulerBase
 from transload.specs import CfgVal
 from transload.testing.schedulers import SchedulerConformance
 
@@ -24,7 +24,7 @@ class TestKubernetes(SchedulerConformance):
         "test_streams": "Kubernetes keeps stdout and stderr of a container in one log: all lines count as stdout"
     }
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the cluster that KUBECONFIG names."""
         from transload_kubernetes.scheduler import create_scheduler
 
@@ -39,7 +39,7 @@ class TestJobSet(TestKubernetes):
 
     cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": True}
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler that does not claim what option ``jobset`` rules out."""
         scheduler = super().make_scheduler(folder)
         scheduler.capabilities = replace(scheduler.capabilities, min_replicas=False)

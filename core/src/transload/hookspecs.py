@@ -36,7 +36,7 @@ def transload_schedulers(register: Register) -> None:
 
     Args:
         register: ``register("slurm", factory)``; the factory is called ``factory(session_name, **params)`` once per
-            runner and returns a ``transload.schedulers.Scheduler``.
+            runner and returns a ``transload.schedulers.SchedulerBase``.
 
     If it raises, the plugin is set aside and shown as broken; its names raise PluginError when asked for.
     """

@@ -12,7 +12,7 @@ from transload.specs import AppHandle, AppStatus, MalformedAppHandleException, m
 
 if TYPE_CHECKING:
     from transload.runner import Runner
-    from transload.schedulers import AppDescription, Scheduler
+    from transload.schedulers import AppDescription, SchedulerBase
 
 SESSION = "transload"
 """Name of the session that the command line submits under."""
@@ -24,7 +24,7 @@ class Target(NamedTuple):
     """An app that a command is about."""
 
     handle: AppHandle
-    scheduler: Scheduler
+    scheduler: SchedulerBase
     app_id: str
 
 

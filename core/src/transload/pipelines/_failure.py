@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from transload.errors import TransloadError
-from transload.schedulers.api import Stream
 from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text
-
-if TYPE_CHECKING:
-    from transload.schedulers.api import Scheduler
 
 LogTail = Callable[[str, int], Sequence[str]]
 """``tail(role, replica)`` → its last lines."""
-
-MOST_BYTES: Final = 64 << 20
-"""How much of a log is read through, at most, for its last lines."""
 
 _LONGEST_LINE: Final = 2000
 
@@ -55,36 +46,3 @@ def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: s
         text += f"\nlast lines of {replica.role}/{replica.id}:\n"
         text += "\n".join("    " + line.rstrip("\n")[:_LONGEST_LINE] for line in shown)
     return text
-
-
-def read_tail(scheduler: Scheduler, app_id: str, role: str, replica: int, lines: int = 20) -> list[str]:
-    """Return the last lines of a replica, of stderr or, if that was silent, of stdout; nothing if there is no log.
-
-    A scheduler may offer ``log_tail(app_id, role, replica, stream, lines)``; else the log is read through.
-    """
-    for stream in (Stream.STDERR, Stream.STDOUT):
-        try:
-            own = getattr(scheduler, "log_tail", None)
-            if callable(own):
-                found = list(own(app_id, role, replica, stream, lines))
-            else:
-                found = _read_through(scheduler, app_id, role, replica, stream, lines)
-        except TransloadError:
-            continue
-        if found:
-            return found
-    return []
-
-
-def _read_through(scheduler: Scheduler, app_id: str, role: str, replica: int, stream: Stream, lines: int) -> list[str]:
-    kept: deque[str] = deque(maxlen=lines)
-    cursor: str | None = None
-    budget = MOST_BYTES
-    while budget > 0:
-        page = scheduler.log_read(app_id, role, replica, stream, cursor)
-        kept.extend(page.lines)
-        if page.complete or not page.lines:
-            break
-        budget -= sum(map(len, page.lines))
-        cursor = page.cursor
-    return list(kept)

@@ -13,7 +13,7 @@ from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, Spe
 from transload.schedulers.api import Stream
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import LogPage, Scheduler
+    from transload.schedulers.api import LogPage, SchedulerBase
 
 LogSink = Callable[[str, int, Stream, str], None]
 """``sink(role, replica, stream, line)``; the line ends in a newline, save perhaps the last one of a replica."""
@@ -89,7 +89,7 @@ class LogForwarder:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: SchedulerBase,
         app_id: str,
         sink: LogSink,
         *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from transload.specs import UnknownSchedulerException
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import Scheduler, SchedulerFactory
+    from transload.schedulers.api import SchedulerBase, SchedulerFactory
 
 
 class Schedulers:
@@ -27,7 +27,7 @@ class Schedulers:
         self._session = session
         self._factories = factories
         self._params = dict(params)
-        self._made: dict[str, Scheduler] = {}
+        self._made: dict[str, SchedulerBase] = {}
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
@@ -38,7 +38,7 @@ class Schedulers:
 
         return get_plugins().names("schedulers")
 
-    def get(self, name: str) -> Scheduler:
+    def get(self, name: str) -> SchedulerBase:
         """Return the scheduler of that name.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import pytest
 
-from transload.schedulers.api import LogPage, Scheduler, Stream, Submission
+from transload.schedulers.api import LogPage, SchedulerBase, Stream, Submission
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class SchedulerStage:
     """
 
     suite: SchedulerSuite
-    scheduler: Scheduler
+    scheduler: SchedulerBase
     folder: Path
     submitted: list[str] = field(default_factory=list)
 
@@ -202,7 +202,7 @@ class SchedulerSuite:
     longest_pause: ClassVar[float] = 0.05
     cannot: ClassVar[Mapping[str, str]] = {}
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler; to be overridden. Two made of one folder are as two processes of one user would have.
 
         Args:

@@ -1,4 +1,4 @@
-"""The Slurm scheduler: `transload.schedulers.Scheduler` over Slurm's command-line tools and a shared folder."""
+"""The Slurm scheduler: `transload.schedulers.SchedulerBase` over Slurm's command-line tools and a shared folder."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
-from transload.schedulers import Scheduler
+from transload.schedulers import SchedulerBase
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, AppState, BindMount, Resource, RetryPolicy, Role, Workspace, macros
 
@@ -27,8 +27,8 @@ def printed_env(local, app_id: str, k: int = 0) -> dict[str, str]:
 
 def test_keeps_the_contract(local) -> None:
     """The class has all that the Scheduler protocol asks for."""
-    scheduler: Scheduler = local.scheduler
-    for name in vars(Scheduler):
+    scheduler: SchedulerBase = local.scheduler
+    for name in vars(SchedulerBase):
         if not name.startswith("_"):
             assert hasattr(scheduler, name), name
 

@@ -27,18 +27,13 @@ def command(
     """Delete ended apps by age and size. Apps that have not ended are never touched."""
     from transload.cli._quantities import parse_size
     from transload.cli._session import open_runner
-    from transload.errors import UnsupportedFeature
 
     if older_than is None and max_size is None:
         raise click.UsageError("give --older-than or --max-size, or both", ctx)
     limit = None if max_size is None else parse_size(max_size, "--max-size")
     with open_runner() as runner:
         backend = runner.scheduler(scheduler)
-        prune = getattr(backend, "prune", None)
-        if prune is None:
-            advice = "delete its ended apps by their handles (transload delete)"
-            raise UnsupportedFeature(f"scheduler {backend.name!r} offers no pruning: {advice}")
-        pruned = list(prune(older_than=older_than, max_size=limit, dry_run=dry_run))
+        pruned = list(backend.prune(older_than=older_than, max_size=limit, dry_run=dry_run))
     _show(pruned, dry_run, as_json)
 
 

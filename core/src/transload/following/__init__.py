@@ -1,0 +1,1 @@
+"""Following apps: their logs, line by line, on the contract of a scheduler."""
