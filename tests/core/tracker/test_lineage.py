@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transload.runtime.tracking import TrackingError
-from transload.testing._odd_texts import ODD_TEXTS
 from transload.tracker import FsspecTracker, Lineage, LineageEdge, TrackerArtifact, lineage_svg
+from transload_testing._odd_texts import ODD_TEXTS
 
 SVG = "{http://www.w3.org/2000/svg}"
 
