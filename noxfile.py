@@ -22,8 +22,11 @@ ROOT = Path(__file__).parent
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
 TESTED = [name for name in PLUGINS if (ROOT / "tests" / name).is_dir()]
 DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
-ALSO = {"kfp": ("plugins/docker",)}
-"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler."""
+ALSO = {
+    **dict.fromkeys(("airflow", "ax", "prefect"), ("plugins/report",)),
+    "kfp": ("plugins/docker", "plugins/report"),
+}
+"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler, examples draw a lineage."""
 TOOLS = ("-r", "tests/requirements.txt")
 BASE = ("core", "plugins/testing")
 """What every suite installs: the core, and the conformance suites with the scripted scheduler."""

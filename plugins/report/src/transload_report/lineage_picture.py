@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from transload.tracker._lineage import Lineage, LineageEdge
+from transload.specs import masked_url
+from transload.tracker import Lineage, LineageEdge
 
 __all__ = ["lineage_svg"]
 
@@ -132,7 +133,10 @@ def _height(lineage: Lineage, run: str) -> float:
 def _artifact_lines(lineage: Lineage, run: str) -> list[tuple[str, str]]:
     """Return line and tooltip of each artifact shown."""
     artifacts = list(lineage.artifacts.get(run, {}).values())
-    lines = [(f"▪ {artifact.name}", f"{artifact.name}: {artifact.path}") for artifact in artifacts[:_MAX_ARTIFACTS]]
+    lines = [
+        (f"▪ {artifact.name}", f"{artifact.name}: {masked_url(artifact.path)}")
+        for artifact in artifacts[:_MAX_ARTIFACTS]
+    ]
     more = artifacts[_MAX_ARTIFACTS:]
     if more:
         lines.append((f"… {len(more)} more", ", ".join(artifact.name for artifact in more)))
