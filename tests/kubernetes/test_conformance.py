@@ -11,7 +11,7 @@ import pytest
 
 from transload.schedulers.api import SchedulerBase
 from transload.specs import CfgVal
-from transload.testing.schedulers import SchedulerConformance
+from transload_testing.schedulers import SchedulerConformance
 
 
 @pytest.mark.usefixtures("fake")
@@ -20,9 +20,6 @@ class TestKubernetes(SchedulerConformance):
 
     image: ClassVar[str] = "registry.example/shell:1"
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
-    cannot: ClassVar[Mapping[str, str]] = {
-        "test_streams": "Kubernetes keeps stdout and stderr of a container in one log: all lines count as stdout"
-    }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the cluster that KUBECONFIG names."""

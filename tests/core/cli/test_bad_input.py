@@ -123,7 +123,7 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
         (["prune"], ["--older-than", "--max-size"]),
         (["prune", "--older-than", "old"], ["old", "7d"]),
         (["prune", "--max-size", "big"], ["big", "10G"]),
-        (["prune", "-s", "scripted", "--max-size", "1G"], ["scripted", "no pruning", "transload delete"]),
+        (["prune", "-s", "scripted", "--max-size", "1G"], ["scripted", "cannot prune"]),
         (["list", "-s", "lokal"], ["lokal", "did you mean 'local'"]),
         (["list", "--state", "DONE"], ["DONE"]),
         (["lsit"], ["lsit", "did you mean 'list'"]),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import transload.pipelines
-import transload.testing
+import transload_testing
 from transload.pipelines import ExecutionOptions
 from transload.schedulers.api import SchedulerBase
 
@@ -34,12 +34,14 @@ def test_every_option_of_a_host_is_documented() -> None:
 def test_every_method_of_a_scheduler_is_documented() -> None:
     """The page for authors of schedulers names the whole contract."""
     text = (DOCS / "writing-a-scheduler.md").read_text()
-    methods = [name for name in vars(SchedulerBase) if not name.startswith("_") and callable(getattr(SchedulerBase, name))]
+    methods = [
+        name for name in vars(SchedulerBase) if not name.startswith("_") and callable(getattr(SchedulerBase, name))
+    ]
     missing = [name for name in methods if f"`{name}(" not in text]
     assert not missing
 
 
-@pytest.mark.parametrize("module", [transload.pipelines, transload.testing])
+@pytest.mark.parametrize("module", [transload.pipelines, transload_testing])
 def test_public_names_exist_and_are_documented(module: object) -> None:
     """Everything in ``__all__`` is there, and says what it is."""
     for name in module.__all__:  # type: ignore[attr-defined]
@@ -57,7 +59,7 @@ def test_names_in_the_pages_exist(page: str) -> None:
     import transload.specs
 
     known = {"TinyflowAdapter", "TestTinyflow", "Watch", "Identity", "Role", "SubmitError"}
-    for module in (transload.pipelines, transload.testing, transload.errors, transload.specs, transload.schedulers):
+    for module in (transload.pipelines, transload_testing, transload.errors, transload.specs, transload.schedulers):
         known |= set(module.__all__)
     known |= set(transload.runner.__all__) | {"Exception"}
     found = set(re.findall(r"`([A-Z][a-z]+[A-Za-z]*)\b", (DOCS / page).read_text()))

@@ -14,7 +14,7 @@ from transload.pipelines import LogForwarder, LogRate, failed_replica, failure_m
 from transload.runner import Runner
 from transload.schedulers.api import AppDescription, LogPage, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
-from transload.testing.scripted import ScriptedControl, scripted_app
+from transload_testing.scripted import ScriptedControl, scripted_app
 
 
 class Paper:
@@ -220,8 +220,8 @@ def test_failure_names_the_first_culprit() -> None:
 
 def test_tail_is_read_where_nothing_was_forwarded(control: ScriptedControl, runner: Runner) -> None:
     """The last lines are found also by a host that forwards no logs."""
-    from transload.pipelines._failure import read_tail
+    from transload.following import last_words
 
     steps = [{"state": "FAILED", "lines": [f"{n}" for n in range(100)]}]
     handle = runner.run(scripted_app("a", {"steps": steps}), "scripted")
-    assert read_tail(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == ["98\n", "99\n"]
+    assert last_words(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == ["98\n", "99\n"]

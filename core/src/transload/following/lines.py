@@ -81,7 +81,7 @@ class LogReader:
 
     def _read_both(self, max_bytes: int) -> LogPage:
         """Return a page of both streams in the order of their stamps; the cursor holds both and what was taken."""
-        places = json.loads(self.cursor) if self.cursor else [[None, 0], [None, 0]]
+        places: list[Any] = json.loads(self.cursor) if self.cursor else [[None, 0], [None, 0]]
         pages = [self._page(each, at[0], max_bytes) for each, at in zip(_BOTH, places, strict=True)]
         timed = [list(zip(times(page), page.lines, strict=True)) for page in pages]
         # of a full page more may follow: what the other one wrote later waits for it

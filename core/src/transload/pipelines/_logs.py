@@ -81,7 +81,7 @@ class LogForwarder:
         sink: gets each line.
         cursor: where an earlier forwarder left off.
         max_log_rate: see `LogRate.parse`; what is over it is dropped, counted, and said in a line of its own.
-        streams: which outputs.
+        streams: which outputs; where the scheduler does not tell them apart, both as one.
         keep: how many last lines of each replica and stream are kept for `tail`.
         pointer: what to tell people who want the dropped lines; default: the command that shows them.
         clock: seconds that only grow.
@@ -103,7 +103,8 @@ class LogForwarder:
         self._scheduler = scheduler
         self._app_id = app_id
         self._sink = sink
-        self._streams = list(streams)
+        apart = set(streams) <= scheduler.capabilities.streams
+        self._streams = list(streams) if apart else [Stream.COMBINED]
         self._keep = keep
         self._pointer = pointer or f"all of it: transload log, app {app_id}"
         rate = max_log_rate

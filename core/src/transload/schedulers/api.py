@@ -39,6 +39,7 @@ class Capabilities:
             is made of the other two, by their stamps.
         min_replicas: ``Role.min_replicas``.
         timeout: ``AppDef.timeout``.
+        delete: apps can be deleted; that an id was given is remembered (see `SchedulerBase.existed`).
         reachable_from: see `Reach`.
     """
 
@@ -52,6 +53,7 @@ class Capabilities:
     streams: frozenset[Stream] = frozenset(Stream)
     min_replicas: bool = True
     timeout: bool = True
+    delete: bool = False
     reachable_from: Reach = "network"
 
 
