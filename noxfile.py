@@ -22,8 +22,15 @@ ROOT = Path(__file__).parent
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
 TESTED = [name for name in PLUGINS if (ROOT / "tests" / name).is_dir()]
 DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
-ALSO = {"kfp": ("plugins/docker",)}
-"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler."""
+SEARCH = "plugins/search"
+ALSO = {
+    "airflow": (SEARCH,),
+    "ax": (SEARCH,),
+    "kfp": ("plugins/docker", SEARCH),
+    "prefect": (SEARCH,),
+    "report": (SEARCH,),
+}
+"""What a plugin's tests use besides the plugin: a scheduler for a launcher, the extra `search`."""
 TOOLS = ("-r", "tests/requirements.txt")
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
@@ -141,12 +148,12 @@ def python_of(session: nox.Session, name: str, *more: str) -> Path:
     """
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
     python = ROOT / ".nox" / name / "bin" / "python"
-    own = ["./core", *([] if name == "core" else [f"./plugins/{name}"])]
+    own = [f"./{each}" for each in _folders(name) if each != "core"]
     if not python.exists():
         session.run(uv, "venv", "--quiet", str(python.parents[1]), external=True)
     install = (uv, "pip", "install", "--quiet", "--python", str(python))
-    session.run(*install, *TOOLS, *files_of(name), *more, "./core[testing]", *own[1:], external=True)
-    session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
+    session.run(*install, *TOOLS, *files_of(name), *more, "./core[testing]", *own, external=True)
+    session.run(*install, "--no-deps", "--reinstall", "--refresh", "./core", *own, external=True)
     return python
 
 
@@ -154,7 +161,7 @@ def _plugin_session(name: str) -> None:
     """Make the session of one plugin, named like it."""
 
     def run(session: nox.Session) -> None:
-        suite(session, name, f"plugins/{name}", *ALSO.get(name, ()))
+        suite(session, name, *_folders(name))
 
     run.__doc__ = f"Test the plugin {name}."
     nox.session(run, name=name)
@@ -167,7 +174,7 @@ for _name in TESTED:
 @nox.session(name="airflow-2")
 def airflow_2(session: nox.Session) -> None:
     """Test the plugin airflow on the last Airflow 2: a courtesy."""
-    suite(session, "airflow-2", "plugins/airflow")
+    suite(session, "airflow-2", *_folders("airflow"))
 
 
 @nox.session
@@ -175,7 +182,7 @@ def airflow_2(session: nox.Session) -> None:
 def suggested(session: nox.Session, name: str) -> None:
     """Run a host's searches with Ax's suggester, which is left out of the host's own environment for its size."""
     find_cpu_torch(session)
-    folders = [f"plugins/{each}" for each in (name, "ax", *(also.rpartition("/")[2] for also in ALSO.get(name, ())))]
+    folders = list(dict.fromkeys((*_folders(name), *_folders("ax"))))
     pins = (*files_of(name), "-c", "tests/ax/constraints.txt")
     session.install(*TOOLS, *pins, "./core[testing]", *(f"./{folder}" for folder in folders))
     install_own(session, "core", *folders)
@@ -215,10 +222,10 @@ def lowest(session: nox.Session, name: str) -> None:
     more = ("-c", str(raised)) if raised.exists() else ()
     resolve = ("--resolution", "lowest-direct", "--no-deps", *more, "--quiet", "-o", str(pins))
     session.run("uv", "pip", "compile", str(wanted), *resolve, external=True)
-    also = ALSO.get(name, ())
-    own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
+    folders = _folders(name)
+    own = ["./core[testing]", *(f"./{each}" for each in folders if each != "core")]
     session.install(*TOOLS, *files_of(name), *more, "-c", str(pins), *own)
-    install_own(session, *{"core": None, folder: None, **dict.fromkeys(also)})
+    install_own(session, *dict.fromkeys(("core", *folders)))
     # old releases warn of what newer ones have mended
     run_pytest(session, f"tests/{name}", more=("-W", "ignore::DeprecationWarning"))
 
@@ -236,8 +243,8 @@ def wheels(session: nox.Session) -> None:
         name = Path(folder).name
         python = made.parent / name / "bin" / "python"
         session.run("uv", "venv", "--quiet", "--clear", str(python.parents[1]), external=True)
-        parts = ["core"] if name == "core" else ["core", name]
-        built = [str(path) for part in parts for path in made.glob(f"{_wheel_of(part)}-[0-9]*.whl")]
+        parts = ["core", *dict.fromkeys((*_own_requirements(folder), name))]
+        built = [str(path) for part in dict.fromkeys(parts) for path in made.glob(f"{_wheel_of(part)}-[0-9]*.whl")]
         pins = ("-c", f"tests/{name}/constraints.txt") if (ROOT / "tests" / name / "constraints.txt").exists() else ()
         session.run("uv", "pip", "install", "--quiet", "--python", str(python), *built, *pins, external=True)
         session.run(
@@ -246,6 +253,17 @@ def wheels(session: nox.Session) -> None:
         lenient = ("--strict", "--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
         session.run("mypy", *lenient, "--python-executable", str(python), f"tests/typed/{name}.py")
         shutil.rmtree(python.parents[1])
+
+
+def _folders(name: str) -> list[str]:
+    """Return the distributions that the tests of one need besides the core: itself, and what it is used with."""
+    return ["core"] if name == "core" else [f"plugins/{name}", *ALSO.get(name, ())]
+
+
+def _own_requirements(folder: str) -> list[str]:
+    """Return the names of this repository's plugins that a distribution cannot do without."""
+    wanted = nox.project.load_toml(ROOT / folder / "pyproject.toml")["project"]["dependencies"]
+    return [name for name in PLUGINS if any(each.startswith(f"transload-{name}>") for each in wanted)]
 
 
 def _wheel_of(name: str) -> str:

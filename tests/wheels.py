@@ -16,7 +16,13 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("transload.testing",)
+EXTRAS = (
+    "transload.testing",
+    "transload_airflow.searches",
+    "transload_kfp.search",
+    "transload_kfp.search_steps",
+    "transload_prefect.search",
+)
 """What an extra of the distribution asks for more."""
 
 
