@@ -224,6 +224,16 @@ def test_secrets_reach_the_job_and_nothing_else(
             assert b"\nhunter2" not in file.read_bytes(), file
 
 
+def test_secrets_from_an_environment_of_the_submit(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`with_environ` resolves secrets from what it is given alone, and leaves the runner as it was."""
+    monkeypatch.delenv("TEAM_PASSWORD", raising=False)
+    app = sh('test "$A" = hunter2', secrets={"A": "env:TEAM_PASSWORD"})
+    handle = runner.with_environ({"TEAM_PASSWORD": "hunter2"}).run(app)
+    assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    with pytest.raises(SpecError, match="TEAM_PASSWORD is not set"):
+        runner.run(app)
+
+
 def test_a_described_app_is_not_run_with_the_mask(runner: Runner) -> None:
     """A description masks what looks secret; running it again asks for the value instead of using the mask."""
     handle = runner.run(sh("true", env={"API_KEY": "hunter2", "PLAIN": "******"}))

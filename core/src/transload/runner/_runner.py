@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -60,6 +62,7 @@ class Runner:
         self._component_defaults = component_defaults or {}
         self._inherit_env = inherit_env
         self._loaded_settings = settings
+        self._environ: Mapping[str, str] = os.environ
         self._schedulers = Schedulers(name, scheduler_factories, scheduler_params or {})
         self._lock = threading.Lock()
 
@@ -75,6 +78,19 @@ class Runner:
     def close(self) -> None:
         """Free what the runner holds; running apps go on. May be called more than once."""
         self._schedulers.close()
+
+    def with_environ(self, environ: Mapping[str, str]) -> Runner:
+        """Return this runner with another environment for the secrets of what it submits (source ``env:NAME``).
+
+        Both share schedulers and settings, and are closed together. What jobs inherit is not changed.
+
+        Args:
+            environ: read at each submit in place of ``os.environ``; it goes nowhere else.
+        """
+        settings = self.settings  # read once for both
+        other = copy.copy(self)
+        other._environ, other._loaded_settings = environ, settings
+        return other
 
     def name(self) -> str:
         """Return the name of the session."""

@@ -111,7 +111,7 @@ def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
     backend = runner.scheduler(info._scheduler)
     request = info.request
     # before anything is copied: what is missing here starts nothing, and leaves nothing
-    submission = replace(info._submission, secrets=resolve_secrets(info._converted, backend))
+    submission = replace(info._submission, secrets=resolve_secrets(info._converted, backend, runner._environ))
     prepared = backend.prepare(info._converted, info._cfg)
     if prepared is not info._converted:
         unchanged = info._unchanged or backend.convert(info._converted, info._cfg)
