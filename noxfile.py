@@ -22,9 +22,14 @@ ROOT = Path(__file__).parent
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
 TESTED = [name for name in PLUGINS if (ROOT / "tests" / name).is_dir()]
 DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
-ALSO = {"kfp": ("plugins/docker",)}
-"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler."""
+ALSO = {
+    **dict.fromkeys(("airflow", "ax", "prefect"), ("plugins/report",)),
+    "kfp": ("plugins/docker", "plugins/report"),
+}
+"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler, examples draw a lineage."""
 TOOLS = ("-r", "tests/requirements.txt")
+BASE = ("core", "plugins/testing")
+"""What every suite installs: the core, and the conformance suites with the scripted scheduler."""
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
@@ -51,8 +56,9 @@ def suite(session: nox.Session, name: str, *folders: str) -> None:
     `constraints.txt` next to it; both may be missing.
     """
     find_cpu_torch(session)
-    session.install(*TOOLS, *files_of(name), "./core[testing]", *(f"./{folder}" for folder in folders))
-    install_own(session, "core", *folders)
+    wanted = tuple(dict.fromkeys((*BASE, *folders)))
+    session.install(*TOOLS, *files_of(name), *(f"./{folder}" for folder in wanted))
+    install_own(session, *wanted)
     run_pytest(session, f"tests/{name}")
 
 
@@ -97,8 +103,8 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check the types of every source tree, strictly."""
-    session.install("-r", "tests/requirements-typing.txt", "./core[testing]")
-    install_own(session, "core")
+    session.install("-r", "tests/requirements-typing.txt", *(f"./{folder}" for folder in BASE))
+    install_own(session, *BASE)
     for folder in DISTRIBUTIONS:
         session.run("mypy", f"{folder}/src")
 
@@ -108,8 +114,8 @@ def core(session: nox.Session) -> None:
     """Test the core, and the template of an adapter, which needs nothing else."""
     find_cpu_torch(session)
     stores = ("-r", "tests/core/requirements-slow.txt") if "slow" in session.posargs else ()
-    session.install(*TOOLS, "-r", "tests/core/requirements.txt", *stores, "./core[testing]")
-    install_own(session, "core")
+    session.install(*TOOLS, "-r", "tests/core/requirements.txt", *stores, *(f"./{folder}" for folder in BASE))
+    install_own(session, *BASE)
     run_pytest(session, "tests/core", "tests/template")
 
 
@@ -141,11 +147,11 @@ def python_of(session: nox.Session, name: str, *more: str) -> Path:
     """
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
     python = ROOT / ".nox" / name / "bin" / "python"
-    own = ["./core", *([] if name == "core" else [f"./plugins/{name}"])]
+    own = [f"./{folder}" for folder in dict.fromkeys((*BASE, "core" if name == "core" else f"plugins/{name}"))]
     if not python.exists():
         session.run(uv, "venv", "--quiet", str(python.parents[1]), external=True)
     install = (uv, "pip", "install", "--quiet", "--python", str(python))
-    session.run(*install, *TOOLS, *files_of(name), *more, "./core[testing]", *own[1:], external=True)
+    session.run(*install, *TOOLS, *files_of(name), *more, *own, external=True)
     session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
     return python
 
@@ -177,8 +183,8 @@ def suggested(session: nox.Session, name: str) -> None:
     find_cpu_torch(session)
     folders = [f"plugins/{each}" for each in (name, "ax", *(also.rpartition("/")[2] for also in ALSO.get(name, ())))]
     pins = (*files_of(name), "-c", "tests/ax/constraints.txt")
-    session.install(*TOOLS, *pins, "./core[testing]", *(f"./{folder}" for folder in folders))
-    install_own(session, "core", *folders)
+    session.install(*TOOLS, *pins, *(f"./{folder}" for folder in (*BASE, *folders)))
+    install_own(session, *BASE, *folders)
     chosen = ("-m", "slow", "-k", "test_ax or test_searches and test_example", "-q", "--timeout=900")
     session.run("pytest", f"tests/{name}", *chosen, "-W", "ignore::DeprecationWarning")
 
@@ -206,19 +212,17 @@ def lowest(session: nox.Session, name: str) -> None:
     find_cpu_torch(session)
     folder = "core" if name == "core" else f"plugins/{name}"
     project = nox.project.load_toml(ROOT / folder / "pyproject.toml")["project"]
-    extras = project.get("optional-dependencies", {}).get("testing", [])
     made = Path(session.create_tmp()).resolve()
     wanted, pins, raised = made / "wanted.txt", made / "lowest.txt", ROOT / "tests" / name / "lowest.txt"
     # the distributions of this repository are not on an index
-    found = [each for each in [*project["dependencies"], *extras] if not each.startswith("transload")]
+    found = [each for each in project["dependencies"] if not each.startswith("transload")]
     wanted.write_text("\n".join(found))
     more = ("-c", str(raised)) if raised.exists() else ()
     resolve = ("--resolution", "lowest-direct", "--no-deps", *more, "--quiet", "-o", str(pins))
     session.run("uv", "pip", "compile", str(wanted), *resolve, external=True)
-    also = ALSO.get(name, ())
-    own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
-    session.install(*TOOLS, *files_of(name), *more, "-c", str(pins), *own)
-    install_own(session, *{"core": None, folder: None, **dict.fromkeys(also)})
+    own = tuple(dict.fromkeys((*BASE, folder, *ALSO.get(name, ()))))
+    session.install(*TOOLS, *files_of(name), *more, "-c", str(pins), *(f"./{each}" for each in own))
+    install_own(session, *own)
     # old releases warn of what newer ones have mended
     run_pytest(session, f"tests/{name}", more=("-W", "ignore::DeprecationWarning"))
 
@@ -259,7 +263,7 @@ def benchmarks(session: nox.Session) -> None:
     Best on a machine that idles. After `--`: scripts of benchmarks/ or groups of them, `core` or `hosts`; default: all.
     """
     find_cpu_torch(session)
-    session.install("torchx==0.7.0", "matplotlib", "./core[testing]")
+    session.install("torchx==0.7.0", "matplotlib", "./core")
     install_own(session, "core")
     scripts = runpy.run_path(str(ROOT / "benchmarks" / "run_all.py"))["SCRIPTS"]
     names = session.posargs or ["core", "hosts"]
@@ -272,7 +276,7 @@ def benchmarks(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation site into docs/_build, every warning an error, and run the code that its pages show."""
-    session.install(*TOOLS, "-r", "tests/docs/requirements.txt", "./core[testing]")
+    session.install(*TOOLS, "-r", "tests/docs/requirements.txt", *(f"./{folder}" for folder in BASE))
     install_own(session, *DISTRIBUTIONS)  # without their hosts: state tables are read without them
     session.run("python", "-m", "sphinx", "-c", "docs", "-E", "-q", "-n", "-W", "--keep-going", ".", "docs/_build/html")
     run_pytest(session, "tests/docs")

@@ -16,8 +16,6 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("transload.testing",)
-"""What an extra of the distribution asks for more."""
 
 
 def check(folder: str) -> str:
@@ -45,7 +43,7 @@ def check(folder: str) -> str:
     }.items():
         if wrong:
             raise SystemExit(f"{name}: {problem}")
-    alone = [name for name in _modules(name.replace("-", "_")) if not name.startswith(EXTRAS)]
+    alone = _modules(name.replace("-", "_"))
     code = f"import importlib\nfor name in {alone!r}:\n    importlib.import_module(name)"
     with tempfile.TemporaryDirectory(prefix="tl-") as home:
         environment = {**os.environ, "HOME": home, "AIRFLOW_HOME": home, "TRANSLOAD_HOME": home}

@@ -17,9 +17,9 @@ from scripts import Stage
 
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import Objective, Parameter, Search, get_adapter
-from transload.testing import ScriptedControl
 from transload_airflow import operator_from_app, search_group
 from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
+from transload_testing import ScriptedControl
 
 pytestmark = pytest.mark.timeout(280)
 TRIALS = [

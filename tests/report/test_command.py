@@ -16,6 +16,7 @@ from transload.errors import ConfigError
 from transload.plugins import get_plugins
 from transload.runner import Runner, load_settings
 from transload.specs import AppDef
+from transload.tracker import FsspecTracker
 from transload_report import plugin
 from transload_report.place import check_settings, page_link, page_path
 
@@ -103,6 +104,18 @@ def test_a_lineage_that_is_not_known(tmp_path: Path, transload_home: Path) -> No
     done = transload("report", "--lineage", "nothing", cwd=tmp_path, **env)
     assert done.returncode == 2 and "run 'nothing' has no lineage" in done.stderr
     assert "AppRun.run_from_env()" in done.stderr
+
+
+def test_a_lineage_as_a_picture(tmp_path: Path, transload_home: Path) -> None:
+    """With a file name that ends in .svg only the picture is written, passwords masked as on a page."""
+    tracker = FsspecTracker(None, tmp_path / "runs")
+    tracker.add_source("train", "prep", "data")
+    tracker.add_artifact("prep", "data", "s3://me:hunter2@bucket/data")
+    env = {"TRANSLOAD_TRACKERS": "fsspec", "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path / "runs")}
+    done = transload("report", "--lineage", "train", "-o", "lineage.svg", cwd=tmp_path, **env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "lineage.svg\n", "")
+    drawn = (tmp_path / "lineage.svg").read_text()
+    assert drawn.startswith("<svg") and "prep" in drawn and "bucket/data" in drawn and "hunter2" not in drawn
 
 
 def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Parse) -> None:

@@ -46,7 +46,6 @@ BUILTINS: Final = {
     "tracker": "transload.tracker.plugin",
     "components": "transload.components.plugin",
     "pipelines": "transload.pipelines.plugin",
-    "testing": "transload.testing.plugin",
 }
 """Built-in plugins, which use the same hooks as all others."""
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from transload.cli import ExitCode, main
 from transload.cli._exit import exit_code_for, exit_code_of
-from transload.cli._group import ALIASES, cli
+from transload.cli._group import _SECTIONS, ALIASES, cli
 from transload.errors import (
     AppExists,
     AppFailed,
@@ -34,7 +34,7 @@ from transload.plugins import get_plugins, hookimpl
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppState, AppStatus
 
-COMMANDS = cli.list_commands(click.Context(cli))
+COMMANDS = [name for section in _SECTIONS.values() for name in section]
 
 
 def _modules_after(code: str) -> set[str]:

@@ -21,6 +21,7 @@ _EPILOG = """
   transload report --all -s slurm                 all apps of a scheduler
   transload report --search NAME                  a search: `transload ax`, a snapshot file, or a tracker base
   transload report --lineage HANDLE               where a run came from, and what came of it
+  transload report --lineage HANDLE -o FILE.svg   only the picture of it
 
 Without -o the page of one app is kept where hosts find it and show a link to it; the others go to report.html.
 """
@@ -66,7 +67,7 @@ def command(
         if search is not None:
             page = _search_page(search)
         elif lineage is not None:
-            page = _lineage_page(runner, lineage)
+            page = _lineage_page(runner, lineage, picture=target is not None and target.suffix == ".svg")
         elif several:
             page = _runs_page(runner, handles, scheduler, title)
         else:
@@ -121,9 +122,10 @@ def _search_page(where: str) -> str:
     return search_report(collect_experiment(where))
 
 
-def _lineage_page(runner: Runner, run_id: str) -> str:
+def _lineage_page(runner: Runner, run_id: str, *, picture: bool) -> str:
     from transload.errors import ConfigError
     from transload_report.collect import collect_lineage
+    from transload_report.lineage_picture import lineage_svg
     from transload_report.other_pages import lineage_report
 
     if not runner.settings.trackers():
@@ -134,4 +136,4 @@ def _lineage_page(runner: Runner, run_id: str) -> str:
             f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of it "
             "(jobs record them themselves, with transload.tracker.AppRun.run_from_env())"
         )
-    return lineage_report(data)
+    return lineage_svg(data.lineage) if picture else lineage_report(data)
