@@ -101,11 +101,11 @@ def transload_adapters(register: Register) -> None:
 def transload_suggesters(register: Register) -> None:
     """Register suggesters, which propose the next trials of a search.
 
-    Called once per process by ``transload.pipelines``, when a search names its suggester.
+    Called once per process by ``transload_search``, when a search names its suggester.
 
     Args:
         register: ``register("ax", factory)``; the factory is called with the search and returns a
-            ``transload.pipelines.Suggester``.
+            ``transload_search.Suggester``.
 
     If it raises, the plugin is set aside and shown as broken.
     """
