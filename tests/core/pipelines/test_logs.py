@@ -14,7 +14,7 @@ from transload.pipelines import LogForwarder, LogRate, failed_replica, failure_m
 from transload.runner import Runner
 from transload.schedulers.api import AppDescription, LogPage, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
-from transload.testing.scripted import ScriptedControl, scripted_app
+from transload_testing.scripted import ScriptedControl, scripted_app
 
 
 class Paper:
