@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.cli._attach import KEPT_LINES, Outcome, Tails, timed_out_text
@@ -11,6 +10,7 @@ from transload.cli._exit import ExitCode
 from transload.cli._output import paint, state_text, visible
 from transload.cli._quantities import duration_text
 from transload.errors import TransloadError
+from transload.following import last_words
 from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text
 
 if TYPE_CHECKING:
@@ -60,21 +60,11 @@ def report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
     failed = failed_replicas(status)
     for replica in failed[:_SHOWN_REPLICAS]:
         _say(paint(f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}", "red", stream=sys.stderr))
-        for line in tails.get((replica.role, replica.id)) or _last_lines(target, replica):
+        known = tails.get((replica.role, replica.id))
+        for line in known or last_words(target.scheduler, target.app_id, replica.role, replica.id, KEPT_LINES):
             sys.stderr.write(f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
         _say(f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status {target.handle}`")
-
-
-def _last_lines(target: Target, replica: ReplicaStatus) -> Sequence[str]:
-    """Return the last log lines of a replica; none if they cannot be read."""
-    from transload.following.lines import last_lines
-    from transload.schedulers import Stream
-
-    try:
-        return last_lines(target.scheduler, target.app_id, replica.role, replica.id, Stream.COMBINED, KEPT_LINES)
-    except TransloadError:
-        return []
 
 
 def failed_replicas(status: AppStatus) -> list[ReplicaStatus]:

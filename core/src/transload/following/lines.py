@@ -170,16 +170,11 @@ def last_lines(
 
 
 def last_words(scheduler: SchedulerBase, app_id: str, role: str, replica: int, count: int) -> Sequence[str]:
-    """Return the last lines of a replica: of stderr or, if that was silent, of all it wrote. None if that fails."""
-    streams = (Stream.STDERR, Stream.STDOUT) if Stream.STDERR in scheduler.capabilities.streams else (Stream.COMBINED,)
-    for stream in streams:
-        try:
-            found = last_lines(scheduler, app_id, role, replica, stream, count)
-        except TransloadError:
-            continue
-        if found:
-            return found
-    return []
+    """Return the last lines of a replica, of all it wrote; none if they cannot be read."""
+    try:
+        return last_lines(scheduler, app_id, role, replica, Stream.COMBINED, count)
+    except TransloadError:
+        return []
 
 
 def log_lines(

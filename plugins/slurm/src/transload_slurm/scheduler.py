@@ -382,6 +382,6 @@ class SlurmScheduler(SchedulerBase):
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
 
 
-def create_slurm(session_name: str, **_: object) -> SlurmScheduler:
+def create_slurm(session_name: str) -> SlurmScheduler:
     """Make the scheduler ``slurm``."""
     return SlurmScheduler(session_name)
