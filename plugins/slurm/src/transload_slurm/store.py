@@ -34,6 +34,7 @@ from typing import Any, Final
 
 from transload.errors import ConfigError
 from transload.schedulers.local.store import safe_id
+from transload_slurm.elements import gather
 
 ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
 """Folder of the apps, on a file system that login and compute nodes share."""
@@ -208,33 +209,8 @@ class Store:
         folder = self.folder(app_id)
         if record["gang"]:
             return read_json(f"{folder}/state.json")
-        return self._array_state(folder, record)
-
-    @staticmethod
-    def _array_state(folder: str, record: dict[str, Any]) -> dict[str, Any] | None:
         role = record["roles"][0]
-        states = [read_json(f"{folder}/elements/{k}/state.json") for k in range(role["num_replicas"])]
-        found = [state for state in states if state is not None]
-        if not found:
-            return None
-        replicas = []
-        for k, state in enumerate(states):
-            replicas.append(state["roles"][0]["replicas"][0] if state else {"id": k, "state": "PENDING"})
-        good = sum(1 for state in found if state["state"] == "SUCCEEDED")
-        over = sum(1 for state in found if state["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"))
-        bad = next((state for state in found if state["state"] == "FAILED"), None)
-        word = "RUNNING" if any(replica["state"] == "RUNNING" for replica in replicas) else "PENDING"
-        if over == len(states):
-            wanted = role["num_replicas"] if role["min_replicas"] is None else role["min_replicas"]
-            word = "SUCCEEDED" if good >= wanted else "FAILED"
-        return {
-            "schema": 1,
-            "state": word,
-            "msg": bad["msg"] if bad and word != "SUCCEEDED" else "",
-            "num_restarts": sum(item["num_restarts"] for item in found),
-            "signalled": any(item["signalled"] for item in found),
-            "roles": [{"role": role["name"], "replicas": replicas}],
-        }
+        return gather(role, [read_json(f"{folder}/elements/{k}/state.json") for k in range(role["num_replicas"])])
 
     def remove(self, app_id: str, record: dict[str, Any]) -> None:
         """Remove an app's folder; the record of a caller-given id stays."""
