@@ -9,11 +9,11 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 from typing import Any, Final
 
 from transload import __version__
+from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.schedulers.local.supervisor import layout, protocol
 
@@ -33,7 +33,7 @@ class Connection:
     def __init__(self, local: str) -> None:
         self._local = local
         self._name = f"spawner-{__version__}-{protocol.VERSION}.sock"
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
         self._sock: socket.socket | None = None
         self._pid = 0
 
