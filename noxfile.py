@@ -22,11 +22,13 @@ ROOT = Path(__file__).parent
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
 TESTED = [name for name in PLUGINS if (ROOT / "tests" / name).is_dir()]
 DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
+SEARCH, REPORT = "plugins/search", "plugins/report"
 ALSO = {
-    **dict.fromkeys(("airflow", "ax", "prefect"), ("plugins/report",)),
-    "kfp": ("plugins/docker", "plugins/report"),
+    **dict.fromkeys(("airflow", "ax", "prefect"), (SEARCH, REPORT)),
+    "kfp": ("plugins/docker", SEARCH, REPORT),
+    "report": (SEARCH,),
 }
-"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler, examples draw a lineage."""
+"""What a plugin's tests use besides the plugin: a scheduler for a launcher, the extra `search`, a lineage's picture."""
 TOOLS = ("-r", "tests/requirements.txt")
 BASE = ("core", "plugins/testing")
 """What every suite installs: the core, and the conformance suites with the scripted scheduler."""
@@ -56,9 +58,8 @@ def suite(session: nox.Session, name: str, *folders: str) -> None:
     `constraints.txt` next to it; both may be missing.
     """
     find_cpu_torch(session)
-    wanted = tuple(dict.fromkeys((*BASE, *folders)))
-    session.install(*TOOLS, *files_of(name), *(f"./{folder}" for folder in wanted))
-    install_own(session, *wanted)
+    session.install(*TOOLS, *files_of(name), *(f"./{folder}" for folder in folders))
+    install_own(session, *folders)
     run_pytest(session, f"tests/{name}")
 
 
@@ -122,7 +123,7 @@ def core(session: nox.Session) -> None:
 @nox.session
 def torch(session: nox.Session) -> None:
     """Test `dist.ddp` with a real torch (CPU, gloo)."""
-    suite(session, "torch")
+    suite(session, "torch", *BASE)
 
 
 @nox.session(venv_backend="none")
@@ -147,7 +148,7 @@ def python_of(session: nox.Session, name: str, *more: str) -> Path:
     """
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
     python = ROOT / ".nox" / name / "bin" / "python"
-    own = [f"./{folder}" for folder in dict.fromkeys((*BASE, "core" if name == "core" else f"plugins/{name}"))]
+    own = [f"./{folder}" for folder in _folders(name)]
     if not python.exists():
         session.run(uv, "venv", "--quiet", str(python.parents[1]), external=True)
     install = (uv, "pip", "install", "--quiet", "--python", str(python))
@@ -160,7 +161,7 @@ def _plugin_session(name: str) -> None:
     """Make the session of one plugin, named like it."""
 
     def run(session: nox.Session) -> None:
-        suite(session, name, f"plugins/{name}", *ALSO.get(name, ()))
+        suite(session, name, *_folders(name))
 
     run.__doc__ = f"Test the plugin {name}."
     nox.session(run, name=name)
@@ -173,7 +174,7 @@ for _name in TESTED:
 @nox.session(name="airflow-2")
 def airflow_2(session: nox.Session) -> None:
     """Test the plugin airflow on the last Airflow 2: a courtesy."""
-    suite(session, "airflow-2", "plugins/airflow")
+    suite(session, "airflow-2", *_folders("airflow"))
 
 
 @nox.session
@@ -181,10 +182,10 @@ def airflow_2(session: nox.Session) -> None:
 def suggested(session: nox.Session, name: str) -> None:
     """Run a host's searches with Ax's suggester, which is left out of the host's own environment for its size."""
     find_cpu_torch(session)
-    folders = [f"plugins/{each}" for each in (name, "ax", *(also.rpartition("/")[2] for also in ALSO.get(name, ())))]
+    folders = list(dict.fromkeys((*_folders(name), *_folders("ax"))))
     pins = (*files_of(name), "-c", "tests/ax/constraints.txt")
-    session.install(*TOOLS, *pins, *(f"./{folder}" for folder in (*BASE, *folders)))
-    install_own(session, *BASE, *folders)
+    session.install(*TOOLS, *pins, *(f"./{folder}" for folder in folders))
+    install_own(session, *folders)
     chosen = ("-m", "slow", "-k", "test_ax or test_searches and test_example", "-q", "--timeout=900")
     session.run("pytest", f"tests/{name}", *chosen, "-W", "ignore::DeprecationWarning")
 
@@ -220,7 +221,7 @@ def lowest(session: nox.Session, name: str) -> None:
     more = ("-c", str(raised)) if raised.exists() else ()
     resolve = ("--resolution", "lowest-direct", "--no-deps", *more, "--quiet", "-o", str(pins))
     session.run("uv", "pip", "compile", str(wanted), *resolve, external=True)
-    own = tuple(dict.fromkeys((*BASE, folder, *ALSO.get(name, ()))))
+    own = _folders(name)
     session.install(*TOOLS, *files_of(name), *more, "-c", str(pins), *(f"./{each}" for each in own))
     install_own(session, *own)
     # old releases warn of what newer ones have mended
@@ -240,8 +241,8 @@ def wheels(session: nox.Session) -> None:
         name = Path(folder).name
         python = made.parent / name / "bin" / "python"
         session.run("uv", "venv", "--quiet", "--clear", str(python.parents[1]), external=True)
-        parts = ["core"] if name == "core" else ["core", name]
-        built = [str(path) for part in parts for path in made.glob(f"{_wheel_of(part)}-[0-9]*.whl")]
+        parts = ["core", *dict.fromkeys((*_own_requirements(folder), name))]
+        built = [str(path) for part in dict.fromkeys(parts) for path in made.glob(f"{_wheel_of(part)}-[0-9]*.whl")]
         pins = ("-c", f"tests/{name}/constraints.txt") if (ROOT / "tests" / name / "constraints.txt").exists() else ()
         session.run("uv", "pip", "install", "--quiet", "--python", str(python), *built, *pins, external=True)
         session.run(
@@ -250,6 +251,18 @@ def wheels(session: nox.Session) -> None:
         lenient = ("--strict", "--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
         session.run("mypy", *lenient, "--python-executable", str(python), f"tests/typed/{name}.py")
         shutil.rmtree(python.parents[1])
+
+
+def _folders(name: str) -> list[str]:
+    """Return the distributions that the tests of one need: the base, itself, and what it is used with."""
+    own = "core" if name == "core" else f"plugins/{name}"
+    return list(dict.fromkeys((*BASE, own, *ALSO.get(name, ()))))
+
+
+def _own_requirements(folder: str) -> list[str]:
+    """Return the names of this repository's plugins that a distribution cannot do without."""
+    wanted = nox.project.load_toml(ROOT / folder / "pyproject.toml")["project"]["dependencies"]
+    return [name for name in PLUGINS if any(each.startswith(f"transload-{name}>") for each in wanted)]
 
 
 def _wheel_of(name: str) -> str:

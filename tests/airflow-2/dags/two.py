@@ -8,8 +8,8 @@ import os
 from airflow.decorators import task
 from airflow.models.dag import DAG
 
-from transload.pipelines import Objective, Parameter, Search
 from transload_airflow import AppSensor, TransloadOperator, search_group
+from transload_search import Objective, Parameter, Search
 from transload_testing import scripted_app
 
 QUICK = {"scheduler": "scripted", "poll_interval": 0.5, "logging_interval": 0.3, "defer_after": 0}

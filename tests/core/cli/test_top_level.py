@@ -259,6 +259,20 @@ def test_doctor_sees_what_is_broken(invoke: Any, plugin: None) -> None:
     assert rows["python", "python"]["status"] == "ok"
 
 
+def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plugin's distribution requires is named with its version, and what is missing makes the plugin broken."""
+
+    def row() -> dict[str, str]:
+        rows = invoke("doctor", "--no-run", "--json").json["checks"]
+        return next(each for each in rows if (each["area"], each["name"]) == ("plugin", "testing"))
+
+    found = row()
+    assert (found["status"], f"pytest {pytest.__version__}" in found["detail"]) == ("ok", True)
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: ["transload>=0.1", "no-host>=3", "x>=1; extra == 'y'"])
+    found = row()
+    assert found["status"] == "broken" and found["detail"].endswith("not installed: no-host")
+
+
 def test_doctor_fails_where_nothing_can_run(invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A state folder that cannot be used is 3."""
     (tmp_path / "file").write_text("")

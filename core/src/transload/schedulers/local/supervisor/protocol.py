@@ -118,6 +118,6 @@ def _through_link(folder: str, name: str, use: Callable[[str], None]) -> None:
     """Reach the folder by a short link, in a process without /proc (macOS)."""
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="tl-", dir="/tmp") as short:  # noqa: S108 - its own folder, 0700
+    with tempfile.TemporaryDirectory(prefix="tl-", dir="/tmp") as short:
         os.symlink(folder, f"{short}/l")
         use(f"{short}/l/{name}")

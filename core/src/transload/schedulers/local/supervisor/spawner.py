@@ -128,7 +128,7 @@ class Spawner:
             except OSError as exc:
                 if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
                     raise
-                if exc.errno != errno.ECONNABORTED:
+                if exc.errno != errno.ECONNABORTED and not self.deaf:
                     self.deaf = True
                     self.poll.unregister(self.listener.fileno())
                 return taken

@@ -1,4 +1,4 @@
-"""Registers the built-in suggester."""
+"""The hook implementations, named by the entry point."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["transload_suggesters"]
 
 @hookimpl
 def transload_suggesters(register: Register) -> None:
-    """Register the suggester that core brings."""
-    register("random", "transload.pipelines._search_random:RandomSuggester")
+    """Register the suggester that needs nothing else."""
+    register("random", "transload_search.random_suggester:RandomSuggester")

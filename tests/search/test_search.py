@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Objective, Parameter, Search, get_suggester
+from transload_search import Objective, Parameter, Search, get_suggester
 
 SPACE = (
     Parameter("lr", "float", 1e-4, 1e-1, log=True),

@@ -151,7 +151,7 @@ class Search:
         Raises:
             SpecError: for a component that is a function which cannot be imported again.
         """
-        from transload.pipelines._launch import Launch
+        from transload.pipelines import Launch
 
         return {
             "schema": SCHEMA,

@@ -7,17 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppFailed, TransloadTimeout
-from transload.pipelines._errors import AppLost
-from transload.pipelines._execution import Execution
 from transload.specs import AppState
 
 if TYPE_CHECKING:
-    from transload.pipelines._identity import Identity
-    from transload.pipelines._ledger import SearchLedger
-    from transload.pipelines._logs import LogSink
-    from transload.pipelines._options import ExecutionOptions
-    from transload.pipelines._search import SearchTrial
+    from transload.pipelines import ExecutionOptions, Identity, LogSink
     from transload.runner import Runner
+    from transload_search.ledger import SearchLedger
+    from transload_search.search import SearchTrial
 
 
 def run_search(
@@ -61,6 +57,8 @@ async def run_search_async(
 ) -> dict[str, Any]:
     """Do what `run_search` does, without blocking the event loop. Cancelling the task cancels the running trials."""
     import asyncio
+
+    from transload.pipelines import AppLost, Execution
 
     async def run(trial: SearchTrial) -> None:
         execution = Execution(

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines._launch import Launch
-from transload.pipelines._search import Search, SearchTrial, get_suggester
+from transload.pipelines import Launch
 from transload.specs import AppState
+from transload_search.search import Search, SearchTrial, get_suggester
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -86,7 +86,7 @@ class SearchLedger:
     """
 
     def __init__(self, search: Search, tracker_base: str) -> None:
-        from transload.runtime.tracking._stores import open_store
+        from transload.runtime.tracking import open_store
 
         self.search = search
         self.tracker_base = tracker_base
@@ -104,7 +104,7 @@ class SearchLedger:
             ConfigError: if it holds no search.
             SpecError: if what it holds cannot be read.
         """
-        from transload.runtime.tracking._stores import open_store
+        from transload.runtime.tracking import open_store
 
         ledger = cls.__new__(cls)
         ledger.tracker_base, ledger._store = tracker_base, open_store(tracker_base)

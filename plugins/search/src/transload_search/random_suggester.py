@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import SpecError
-from transload.pipelines._search import Parameter, Search, SearchTrial, Value
+from transload_search.search import Parameter, Search, SearchTrial, Value
 
 SCHEMA: Final = 1
 

@@ -9,20 +9,11 @@ from uuid import uuid4
 import pytest
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import (
-    Identity,
-    Objective,
-    Parameter,
-    Search,
-    SearchLedger,
-    host_runner,
-    next_round,
-    objective_value,
-    run_search,
-)
+from transload.pipelines import Identity, host_runner
 from transload.runner import AppResults
 from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import AppDef, AppState, Role
+from transload_search import Objective, Parameter, Search, SearchLedger, next_round, objective_value, run_search
 
 SPACE = (Parameter("x1", "float", -5, 5), Parameter("x2", "float", -5, 5))
 
