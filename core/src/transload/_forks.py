@@ -8,12 +8,12 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from threading import _RLock
+    from threading import RLock
 
 _locks: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
-def fork_lock() -> _RLock:
+def fork_lock() -> RLock:
     """Return a reentrant lock that a forked child finds open."""
     made = threading.RLock()
     _locks.add(made)

@@ -108,7 +108,8 @@ def _check(home: str, found: os.stat_result, forbidden: int) -> None:
     if found.st_uid != os.geteuid():
         _refuse(home, f"belongs to user {found.st_uid}, not to {os.geteuid()}")
     if found.st_mode & forbidden:
-        _refuse(home, f"is open to others (mode {stat.S_IMODE(found.st_mode):o}; must be 700)")
+        reason = "writable for" if forbidden == 0o022 else "open to"
+        _refuse(home, f"is {reason} others (mode {stat.S_IMODE(found.st_mode):o}; must be 700)")
 
 
 def _refuse(home: str, reason: str) -> NoReturn:

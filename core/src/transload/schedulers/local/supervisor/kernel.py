@@ -120,14 +120,9 @@ def _mac_boot_time() -> str:
 
 def network_file_system(path: str) -> str | None:
     """Return the type of the file system that holds ``path``, or would, if it is a network one, else None (Linux)."""
-    while True:
-        try:
-            device = os.stat(path).st_dev
-            break
-        except OSError:
-            if path in ("", "/"):
-                return None
-            path = os.path.dirname(path)
+    while not os.path.exists(path) and path not in ("", "/"):
+        path = os.path.dirname(path)
+    device = os.stat(path or "/").st_dev
     mark = f"{os.major(device)}:{os.minor(device)}"
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
