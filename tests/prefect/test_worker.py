@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -271,3 +272,33 @@ def test_configuration_becomes_an_app() -> None:
     assert role.env == {"X": "1"}
     assert role.secrets == {key: f"env:{key}" for key in keys}
     assert "hunter2" not in app.to_json()
+
+
+def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submitted at once a thousand times, each app gets its own flow run's key, and this process neither."""
+    from concurrent.futures import ThreadPoolExecutor
+    from types import SimpleNamespace
+
+    from transload_prefect.worker import AppJobConfiguration, _start
+    from transload_testing.scripted import ScriptedScheduler
+
+    got: dict[str, str] = {}
+
+    def submit(self: object, request: object, app_id: str, submission: Any) -> bool:
+        got[app_id] = submission.secrets["flow"]["PREFECT_API_KEY"]  # nothing is started: what arrives is the test
+        return True
+
+    monkeypatch.setattr(ScriptedScheduler, "submit", submit)
+    monkeypatch.delenv("PREFECT_API_KEY", raising=False)
+    runner = host_runner("prefect")
+
+    def start(number: int) -> tuple[str, str]:
+        key = f"hunter2-{number % 2}"
+        made = AppJobConfiguration(command="true", scheduler="scripted", env={"PREFECT_API_KEY": key})
+        flow_run: Any = SimpleNamespace(id=uuid4(), name="two", run_count=0)
+        return _start(runner, flow_run, made, lambda line: None), key
+
+    with ThreadPoolExecutor(2) as pool:
+        started = list(pool.map(start, range(2000)))
+    assert {handle: got[handle.rpartition("/")[2]] for handle, _ in started} == dict(started)
+    assert "PREFECT_API_KEY" not in os.environ

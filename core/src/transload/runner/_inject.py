@@ -104,7 +104,7 @@ def run_environment(
     return environment
 
 
-def resolve_secrets(app: AppDef, backend: Scheduler) -> dict[str, dict[str, str]]:
+def resolve_secrets(app: AppDef, backend: Scheduler, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return role → variable → value of all secrets; sources of the scheduler's own kind are left to it.
 
     Raises:
@@ -117,5 +117,5 @@ def resolve_secrets(app: AppDef, backend: Scheduler) -> dict[str, dict[str, str]
             if source.partition(":")[0] in own:
                 continue
             path = f"roles[{index}].secrets[{name!r}]"
-            resolved.setdefault(role.name, {})[name] = resolve_secret(source, path)
+            resolved.setdefault(role.name, {})[name] = resolve_secret(source, path, environ)
     return resolved

@@ -100,18 +100,15 @@ class AppJobConfiguration(BaseJobConfiguration):
             entrypoint=words[0],
             args=words[1:],
             env=env,
-            secrets={name: f"env:{name}" for name in SECRET if self.env.get(name)},
+            secrets={name: f"env:{name}" for name in self.secret_values()},
             max_retries=self.max_retries,
             resource=Resource(cpu=self.cpu, gpu=self.gpu, memMB=self.mem_mb),
         )
         return AppDef(name="prefect-flow-run", roles=[role], metadata=dict(self.labels), timeout=self.timeout)
 
-    def publish_secrets(self) -> None:
-        """Put the secrets, which may come from a profile, where the submit reads them: this process's environment."""
-        for name in SECRET:
-            value = self.env.get(name)
-            if value:
-                os.environ[name] = value
+    def secret_values(self) -> dict[str, str]:
+        """Return the secrets, which may come from a profile, by the name that `to_app` refers to."""
+        return {name: value for name in SECRET if (value := self.env.get(name))}
 
 
 class AppVariables(BaseVariables):
@@ -355,7 +352,6 @@ def _start(
         log: takes one line for people.
         next_after: ends of an app that are answered by another one.
     """
-    configuration.publish_secrets()
     # a flow run that is run again (a retry, a resume) is another app; submitting one twice is not
     identity = Identity(HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count))
     launch = Launch(
@@ -365,7 +361,9 @@ def _start(
         workspace=configuration.workspace,
     )
     options = ExecutionOptions(attach=AttachPolicy(next_after=next_after))
-    return Execution(runner, launch, identity, options, log=log).start().handle
+    # what is one flow run's is in no other's reach: flow runs are submitted side by side
+    submitter = runner.with_environ({**os.environ, **configuration.secret_values()})
+    return Execution(submitter, launch, identity, options, log=log).start().handle
 
 
 def _exit_status(status: AppStatus) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 
 from . import layout, tree
 
-_KILL_AGAIN_S = 0.02
+_KILL_AGAIN_S = (0.02, 1.0)  # at first, and at last where nothing changes: what cannot be killed costs little
+_STUCK_S = 2.0
 _KEPT_ATTEMPTS = 8  # of each replica: the state is written anew at each change
 
 
@@ -50,9 +50,11 @@ class Ending:
         replicas: whose processes; with ``everything`` all descendants of the keeper.
         everything: the whole app.
         cookie: the app's cookie, by which the orphans of a replica are told apart.
-        spare: pids that are not the app's (the watcher).
         grace: seconds between SIGTERM and SIGKILL.
         now: monotonic seconds.
+
+    Attributes:
+        stuck: what does not end although it was killed, as text; empty: nothing.
     """
 
     def __init__(
@@ -60,7 +62,6 @@ class Ending:
         replicas: list[Replica],
         everything: bool,
         cookie: str,
-        spare: Callable[[], set[int]],
         grace: float,
         now: float,
     ) -> None:
@@ -68,9 +69,11 @@ class Ending:
         self.everything = everything
         self.because: Replica | None = None
         self._marks = {f"{cookie}:{replica.role}:{replica.k}" for replica in replicas}
-        self._spare = spare
         self.deadline = now + grace
         self.due = self.deadline
+        self.stuck = ""
+        self._left: set[int] = set()
+        self._pause = _KILL_AGAIN_S[0]
         for replica in replicas:
             replica.stopping = True
         self._signal(signal.SIGTERM)
@@ -86,27 +89,27 @@ class Ending:
         if childless:
             return True
         waiting = any(replica.pid for replica in self.replicas)
-        if now < self.due and (waiting or self.everything):
-            return False
-        if now < self.deadline and not self.everything:
-            return not self._members(roots)[1]
+        if now < self.due:
+            return not waiting and not self._members(roots)[1]
         left = self._signal(signal.SIGKILL, roots)
-        self.due = now + _KILL_AGAIN_S
-        return left == 0 and not waiting
+        self._pause = min(self._pause * 2, _KILL_AGAIN_S[1]) if left == self._left else _KILL_AGAIN_S[0]
+        self._left, self.due = left, now + self._pause
+        self.stuck = tree.cannot_end(left) if now >= self.deadline + _STUCK_S else ""
+        return not left and not waiting
 
     def _members(self, roots: set[int]) -> tuple[tree.Snapshot, set[int]]:
         processes = tree.snapshot()
         own = os.getpid()
         if self.everything:
-            return processes, tree.below(processes, {own}) - self._spare()
+            return processes, tree.below(processes, {own})
         mine = {replica.pid for replica in self.replicas if replica.pid in processes}
         for pid, (parent, _) in processes.items():
-            orphan = parent == own and pid not in roots and pid not in self._spare()
+            orphan = parent == own and pid not in roots
             if orphan and tree.cookie_of(pid, layout.COOKIE) in self._marks:
                 mine.add(pid)
         return processes, mine | tree.below(processes, mine)
 
-    def _signal(self, number: int, roots: set[int] | None = None) -> int:
+    def _signal(self, number: int, roots: set[int] | None = None) -> set[int]:
         processes, members = self._members(roots or {replica.pid for replica in self.replicas})
         tree.signal_all(processes, members, number)
-        return len(members)
+        return members
