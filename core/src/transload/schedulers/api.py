@@ -336,7 +336,8 @@ class SchedulerBase(ABC):
         Raises:
             UnsupportedFeature: if this scheduler cannot, the default.
         """
-        raise UnsupportedFeature(f"scheduler {self.name!r} cannot prune apps", "prune")
+        advice = "delete its ended apps by their handles"
+        raise UnsupportedFeature(f"scheduler {self.name!r} cannot delete apps by age or size: {advice}", "prune")
 
     def diagnose(self) -> Sequence[tuple[str, bool, str]]:
         """Return checks for ``transload doctor``: what was looked at, whether it is well, what was found."""

@@ -21,7 +21,7 @@ from transload.schedulers.api import (
     Watch,
 )
 from transload.schedulers.local import convert as _convert
-from transload.schedulers.local import home
+from transload.schedulers.local import home, scope
 from transload.schedulers.local.connection import Connection
 from transload.schedulers.local.logs import STREAM_NUMBERS, Cursor, LogReader
 from transload.schedulers.local.notify import AppWatch, LookingWatch
@@ -295,6 +295,11 @@ class LocalScheduler(SchedulerBase):
         if not dry_run:
             self._store.sweep(_STALE_S)
         return removed
+
+    def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
+        """Return what ``transload doctor`` shows: where apps are kept, and what their spawner shares."""
+        fit, kept = home.explain()
+        return [("apps", fit, f"{kept}; {len(self.list())} known"), ("spawner", True, scope.explain())]
 
     # -- logs
 
