@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SpecError
 from transload.pipelines import LogForwarder, LogRate, failed_replica, failure_message
 from transload.runner import Runner
-from transload.schedulers.api import AppDescription, LogPage, Stream
+from transload.schedulers.api import AppDescription, Capabilities, LogPage, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload_testing.scripted import ScriptedControl, scripted_app
 
@@ -21,6 +21,7 @@ class Paper:
     """A scheduler that has logs and nothing else; pages of random size, failing now and then."""
 
     name = "paper"
+    capabilities = Capabilities()
 
     def __init__(self, logs: dict[tuple[str, int, Stream], list[str]], seed: int = 0, mishaps: float = 0.0) -> None:
         self.logs = logs
