@@ -14,6 +14,7 @@ __all__ = [
     "PluginError",
     "SchedulerUnavailable",
     "SpecError",
+    "StateUnknown",
     "SubmitError",
     "TransloadError",
     "TransloadTimeout",
@@ -95,6 +96,23 @@ class AppFailed(TransloadError):
 
 class SchedulerUnavailable(TransloadError):
     """The scheduler cannot be reached now; the state of its apps is not known."""
+
+
+class StateUnknown(SchedulerUnavailable):
+    """The scheduler could not say what an app does for longer than the patience allowed. The app is not touched.
+
+    Attributes:
+        handle: the app.
+        seconds: how long its state was unknown without a break.
+        why: what its scheduler said last.
+    """
+
+    def __init__(self, handle: str, seconds: float, why: str = "") -> None:
+        reason = f": {why}" if why else ""
+        super().__init__(f"the state of {handle} is unknown for {seconds:.1f} s, more than the patience allows{reason}")
+        self.handle = handle
+        self.seconds = seconds
+        self.why = why
 
 
 class PluginError(TransloadError):

@@ -13,16 +13,18 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.cli._exit import ExitCode, exit_code_of
-from transload.cli._follow import Follower
 from transload.cli._interrupts import Left
 from transload.cli._output import state_text
 from transload.cli._quantities import clock_text, duration_text
 from transload.errors import AppNotFound, TransloadError
+from transload.following.follower import get_follower
+from transload.following.lines import ReplicaLogs
 from transload.specs import AppState, AppStatus
 
 if TYPE_CHECKING:
     from transload.cli._screen import Screen
     from transload.cli._session import Target
+    from transload.following.workers import LogSubscription, Observation
     from transload.runner import Runner
     from transload.schedulers import LogPage
 
@@ -81,14 +83,12 @@ class Stay:
         self._started = time.monotonic()
         self._deadline = None if timeout is None else self._started + timeout
         self._patience = patience
-        self._unknown_since: float | None = None
         self._cancelling: threading.Thread | None = None
         self._asked = False
-        self._logs_read = False
         self._status: AppStatus | None = None
         self._tails: Tails = {}
-        self._follower: Follower | None = None
-        self._threads: list[threading.Thread] = []
+        self._logs: ReplicaLogs | None = None
+        self._reading: LogSubscription | None = None
 
     def show_logs(self, replicas: list[tuple[str, int]]) -> None:
         """Follow the logs of these replicas during the stay."""
@@ -101,15 +101,20 @@ class Stay:
             self._tails[role, k].extend(page.lines[-KEPT_LINES:])
             self._screen.write_lines(labels[role, k], page.lines)
 
-        self._follower = Follower(self._target.scheduler, self._target.app_id, replicas, Stream.COMBINED, sink)
+        self._logs = ReplicaLogs(self._target.scheduler, self._target.app_id, replicas, Stream.COMBINED, sink)
 
     def wait(self) -> Outcome:
         """Stay until the app has ended, time or patience has run out, or a second Ctrl-C came."""
-        self._start(self._observe)
-        if self._follower is not None:
-            self._start(self._forward, self._follower)
+        follower, target = get_follower(), self._target
+        if self._logs is not None:
+            self._reading = follower.read_logs(target.scheduler, target.app_id, self._read)
+
+        def tell(seen: Observation) -> None:
+            self._events.put(("seen", seen))
+
         try:
-            code = self._loop()
+            with follower.watch(target.scheduler, target.handle, tell, patience=self._patience):
+                code = self._loop()
             self._finish_logs(code)
         except Left:
             self._leave()
@@ -119,59 +124,41 @@ class Stay:
             self._stop_logs()
         return Outcome(self._status, code, time.monotonic() - self._started, self._tails)
 
-    # -- threads
-
-    def _start(self, work: Any, *args: Any) -> None:
-        thread = threading.Thread(target=work, args=args, daemon=True, name=f"transload-{work.__name__.strip('_')}")
-        self._threads.append(thread)
-        thread.start()
-
-    def _observe(self) -> None:
+    def _read(self) -> bool:
+        """Show what the replicas have written; in the thread of the scheduler's logs."""
+        assert self._logs is not None
         try:
-            last = self._runner.wait(self._target.handle, on_change=lambda status: self._events.put(("state", status)))
-            self._events.put(("end", last))
-        except Exception as exc:
-            self._events.put(("error", exc))
-
-    def _forward(self, follower: Follower) -> None:
-        try:
-            follower.follow()
-        except AppNotFound:
-            return
+            return self._logs.read()
         except TransloadError as exc:
+            self._logs.stopped = True
             self._screen.note(f"the logs cannot be read: {exc}")
         except Exception as exc:
+            self._logs.stopped = True
             self._events.put(("error", exc))
-        finally:
-            self._events.put(("logs", None))
+        return False
 
     # -- the main thread
 
     def _loop(self) -> ExitCode:
         while True:
             kind, value = self._next()
-            if kind == "state":
-                self._on_state(value)
-            elif kind == "end":
-                self._status = value
-                return exit_code_of(None if value is None else value.state)
-            elif kind == "error":
+            if kind == "error":
                 raise value
-            elif kind == "signal":
+            if kind == "signal":
                 self._on_signal(value)
-            elif kind == "logs":
-                self._logs_read = True
-            now = time.monotonic()
-            if self._deadline is not None and now >= self._deadline:
+            elif kind == "seen":
+                if value.status is not None:
+                    self._on_state(value.status)
+                if value.exhausted:
+                    return ExitCode.UNKNOWN
+                if value.final:
+                    self._status = value.status
+                    return exit_code_of(None if value.status is None else value.status.state)
+            if self._deadline is not None and time.monotonic() >= self._deadline:
                 return ExitCode.TIMEOUT
-            if self._unknown_since is not None and now - self._unknown_since >= self._patience:
-                return ExitCode.UNKNOWN
 
     def _next(self) -> tuple[str, Any]:
-        now = time.monotonic()
-        ends = [self._deadline - now] if self._deadline is not None else []
-        if self._unknown_since is not None:
-            ends.append(self._unknown_since + self._patience - now)
+        ends = [self._deadline - time.monotonic()] if self._deadline is not None else []
         if self._screen.shows_status:
             ends.append(_TICK_S)
         try:
@@ -182,10 +169,6 @@ class Stay:
 
     def _on_state(self, status: AppStatus) -> None:
         previous, self._status = self._status, status
-        if status.state is not AppState.UNKNOWN:
-            self._unknown_since = None
-        elif self._unknown_since is None:
-            self._unknown_since = time.monotonic()
         if self._screen.shows_status:
             self._draw()
         if not status.is_terminal() and (previous is None or _differs(previous, status)):
@@ -260,27 +243,25 @@ class Stay:
     # -- logs at the end
 
     def _finish_logs(self, code: ExitCode) -> None:
-        """Wait for the rest of the logs of an app that has ended."""
-        if self._follower is None or code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN):
+        """Show the rest of the logs of an app that has ended."""
+        if self._logs is None or self._reading is None or code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN):
             return
-        self._follower.app_ended()
-        while not self._logs_read:
+        self._reading.close()
+        while not self._events.empty():
             kind, value = self._events.get()
             if kind == "error":
                 raise value
-            self._logs_read = kind == "logs"
-        if self._follower.dropped:
-            self._screen.note(f"{self._follower.dropped} bytes of logs were over the size limit and are not shown")
+        self._logs.drain()
+        if self._logs.dropped:
+            self._screen.note(f"{self._logs.dropped} bytes of logs were over the size limit and are not shown")
 
     def _stop_logs(self) -> None:
         """Stop writing before the process may end; a writer that hangs in a full pipe is not waited for."""
-        if self._follower is None:
+        if self._logs is None or self._reading is None:
             return
-        self._follower.stop()
-        for thread in self._threads[1:]:
-            thread.join(0.5)
-            if thread.is_alive() and isinstance(sys.exc_info()[1], KeyboardInterrupt):
-                os._exit(ExitCode.LEFT)
+        self._logs.stopped = True
+        if not self._reading.close(0.5) and isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            os._exit(ExitCode.LEFT)
 
 
 def _differs(one: AppStatus, other: AppStatus) -> bool:

@@ -7,14 +7,16 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError, UnsupportedFeature
+from transload.following.patience import Pause
 from transload.schedulers.api import LogPage, Stream
 
 if TYPE_CHECKING:
+    from transload.following.workers import LogSubscription
     from transload.schedulers.api import SchedulerBase
 
 PAGE: Final = 1 << 18
@@ -217,8 +219,16 @@ def log_lines(
 def _lines(
     reader: LogReader, page: LogPage, chosen: LineFilter, until: float | None, follow: bool, patience: float
 ) -> Iterator[str]:
-    growth: Growth | None = None
+    from transload.following.follower import get_follower
+
+    look = threading.Event()
+    growing: LogSubscription | None = None
     failed_at: float | None = None
+
+    def tell() -> bool:
+        look.set()
+        return reader.moved
+
     try:
         while True:
             if page.dropped:
@@ -226,16 +236,14 @@ def _lines(
             yield from chosen.take(page)
             if reader.complete or not (reader.moved or follow):
                 return
-            over = until is not None and time.time() >= until
             if not reader.moved:
-                if over:
+                if until is not None and time.time() >= until:
                     return
-                if growth is None:  # first listen, then read once more: nothing falls in between
-                    growth = Growth(reader.scheduler, reader.app_id)
+                if growing is None:  # first listen, then read once more: nothing falls in between
+                    growing = get_follower().read_logs(reader.scheduler, reader.app_id, tell)
                 else:
-                    growth.wait(None if until is None else until - time.time())
-            elif growth is not None:
-                growth.seen()
+                    look.wait(None if until is None else min(max(0.0, until - time.time()), threading.TIMEOUT_MAX))
+            look.clear()
             try:
                 page, failed_at = reader.read(), None
             except AppNotFound:
@@ -246,49 +254,67 @@ def _lines(
                     raise
                 page, reader.moved = LogPage([], reader.cursor or "", False), False
     finally:
-        if growth is not None:
-            growth.close()
+        if growing is not None:
+            growing.close()
 
 
-class Growth:
-    """Waits until the logs of an app may have grown: told by the scheduler, else with growing pauses.
+class ReplicaLogs:
+    """The logs of several replicas of an app, read without a thread or an open file for each.
 
     Args:
         scheduler: where the app is.
         app_id: the app.
+        replicas: ``(role, number)`` of those to read.
+        stream: which output.
+        sink: gets the pages, ``sink(role, number, page)``, in order within a replica.
     """
 
-    def __init__(self, scheduler: SchedulerBase, app_id: str) -> None:
-        self._watch = scheduler.watch(logs=True)
-        self._pause = _PAUSES_S[0]
-        self._woken = threading.Event()
-        if self._watch is not None:
-            self._watch.update([app_id])
+    def __init__(
+        self,
+        scheduler: SchedulerBase,
+        app_id: str,
+        replicas: Sequence[tuple[str, int]],
+        stream: Stream,
+        sink: Callable[[str, int, LogPage], None],
+    ) -> None:
+        self._readers = [LogReader(scheduler, app_id, role, k, stream) for role, k in replicas]
+        self._sink = sink
+        self.stopped = False
+        """Set it to have `read` return after the page that it reads."""
+        self.dropped = 0
+        """Bytes that were lost to a size limit before they were read."""
 
-    def wait(self, seconds: float | None = None) -> None:
-        """Return when there may be something to read, after so many seconds at most."""
-        longest = _PAUSES_S[1] if seconds is None else max(0.0, min(seconds, _PAUSES_S[1]))
-        if self._watch is not None:
-            self._watch.wait(longest)
-            return
-        self._woken.wait(min(self._pause, longest))
-        self._woken.clear()
-        self._pause = min(self._pause * 1.5, _PAUSES_S[1])
+    @property
+    def complete(self) -> bool:
+        """Tell whether all replicas have ended and everything was read."""
+        return all(each.complete for each in self._readers)
 
-    def seen(self) -> None:
-        """Say that there was something: look again soon."""
-        self._pause = _PAUSES_S[0]
+    def read(self) -> bool:
+        """Hand on everything that is there now; tell whether there was anything."""
+        found = False
+        try:
+            for reader in self._readers:
+                while not reader.complete and not self.stopped:
+                    page = reader.read()
+                    self.dropped += page.dropped
+                    if page.lines:
+                        self._sink(reader.role, reader.replica, page)
+                    if not reader.moved:
+                        break
+                    found = True
+        except SchedulerUnavailable:
+            pass  # it is read when the scheduler answers again
+        except AppNotFound:
+            for reader in self._readers:
+                reader.complete = True
+        return found
 
-    def wake(self) -> None:
-        """Make a `wait` in another thread return at once."""
-        if self._watch is not None:
-            self._watch.wake()
-        self._woken.set()
-
-    def close(self) -> None:
-        """Free what is held."""
-        if self._watch is not None:
-            self._watch.close()
-
-
-_PAUSES_S: Final = (0.005, 0.5)
+    def drain(self, silence: float = 5.0) -> None:
+        """Hand on the rest of an app that has ended; what stays silent for so many seconds is given up."""
+        pause, heard = Pause(0.005, 0.05), time.monotonic()
+        while not self.complete and time.monotonic() - heard < silence:
+            found = self.read()
+            if found:
+                heard = time.monotonic()
+            if not self.complete:
+                time.sleep(pause.next(found))

@@ -19,17 +19,14 @@ if TYPE_CHECKING:
     from transload.pipelines._attach import Action, AttachPolicy, AttachRecord
     from transload.pipelines._attacher import Attached
     from transload.pipelines._deadlines import Deadlines
-    from transload.pipelines._errors import AppCancelled, AppLost, Detached, StateUnknown
-    from transload.pipelines._execution import Execution
-    from transload.pipelines._execution_state import execution_from_state
+    from transload.pipelines._errors import AppCancelled, AppLost, Detached
+    from transload.pipelines._execution import Execution, execution_from_state
     from transload.pipelines._failure import LogTail, failed_replica, failure_message
     from transload.pipelines._host_runner import host_runner
     from transload.pipelines._identity import Identity, app_id_for, qualified_app_id
     from transload.pipelines._launch import Launch
     from transload.pipelines._logs import LogForwarder, LogRate, LogSink
     from transload.pipelines._options import ExecutionOptions, OnKill
-    from transload.pipelines._patience import Patience
-    from transload.pipelines._poller import Observation, Poller, Subscription, get_poller
     from transload.pipelines._reach import is_here, may_wait_elsewhere, where
     from transload.pipelines._retry import RetryRule
     from transload.pipelines._states import StateMap
@@ -39,18 +36,15 @@ _HOMES: Final = {
     "_adapter": ("Adapter", "AdapterCapabilities", "AdapterInfo", "adapters", "describe_adapters", "get_adapter"),
     "_attach": ("Action", "AttachPolicy", "AttachRecord"),
     "_deadlines": ("Deadlines",),
-    "_errors": ("AppCancelled", "AppLost", "Detached", "StateUnknown"),
+    "_errors": ("AppCancelled", "AppLost", "Detached"),
     "_attacher": ("Attached",),
-    "_execution": ("Execution",),
-    "_execution_state": ("execution_from_state",),
+    "_execution": ("Execution", "execution_from_state"),
     "_host_runner": ("host_runner",),
     "_failure": ("LogTail", "failed_replica", "failure_message"),
     "_identity": ("Identity", "app_id_for", "qualified_app_id"),
     "_launch": ("Launch",),
     "_logs": ("LogForwarder", "LogRate", "LogSink"),
     "_options": ("ExecutionOptions", "OnKill"),
-    "_patience": ("Patience",),
-    "_poller": ("Observation", "Poller", "Subscription", "get_poller"),
     "_reach": ("is_here", "may_wait_elsewhere", "where"),
     "_retry": ("RetryRule",),
     "_states": ("StateMap",),
@@ -80,15 +74,10 @@ __all__ = [
     "LogSink",
     "LogTail",
     "MemoryStore",
-    "Observation",
     "OnKill",
-    "Patience",
-    "Poller",
     "RetryRule",
     "StateMap",
-    "StateUnknown",
     "Store",
-    "Subscription",
     "adapters",
     "app_id_for",
     "describe_adapters",
@@ -96,7 +85,6 @@ __all__ = [
     "failed_replica",
     "failure_message",
     "get_adapter",
-    "get_poller",
     "host_runner",
     "is_here",
     "may_wait_elsewhere",

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, TransloadError
+from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.following.patience import Patience, Pause
 from transload.pipelines._attach import Action, AttachRecord
-from transload.pipelines._errors import AppLost, Detached, StateUnknown
+from transload.pipelines._errors import AppLost, Detached
 from transload.pipelines._identity import qualified_app_id
-from transload.pipelines._patience import Patience
 from transload.runner._ids import unique_app_id
 from transload.runner._inject import tracker_base_of
 from transload.specs import AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
@@ -48,7 +48,7 @@ class Attached:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Wait:
     """What to wait for before going on.
 
     Args:
@@ -103,7 +103,7 @@ class Attacher:
 
     # -- the walk over the attempts
 
-    def steps(self) -> Generator[Pause, None, Attached]:
+    def steps(self) -> Generator[Wait, None, Attached]:
         """Yield what to wait for, and return the app.
 
         Raises:
@@ -140,12 +140,12 @@ class Attacher:
                 return self._found(attempt, action, status)
         raise AssertionError("attempts do not end")
 
-    def _decide(self, attempt: int, has_handle: bool) -> Generator[Pause, None, tuple[Action, AppStatus | None]]:
+    def _decide(self, attempt: int, has_handle: bool) -> Generator[Wait, None, tuple[Action, AppStatus | None]]:
         """Return what to do about an attempt, once that can be said."""
         scheduler, app_id = self._place(attempt)
         handle = self._handle(attempt)
         patience = Patience(self._options.patience)
-        pause = FIRST_PAUSE
+        pause = Pause(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             status, existed = self._probe(app_id, scheduler)
             action = self._options.attach.decide(status, existed=existed, handle_stored=has_handle)
@@ -158,19 +158,18 @@ class Attacher:
                 raise StateUnknown(handle, patience.elapsed or 0.0, message)
             if action is Action.WAIT_END:
                 self._log(f"{handle} is being cancelled: waiting for its end")
-                yield Pause(0.0, handle)
+                yield Wait(0.0, handle)
             elif action is Action.WAIT_KNOWN:
-                yield Pause(min(pause, patience.left or pause))
-                pause = min(pause * 1.5, LONGEST_PAUSE)
+                yield Wait(min(pause.next(), patience.left or LONGEST_PAUSE))
             else:
                 return action, status
 
-    def _end_of_earlier(self, record: AttachRecord) -> Generator[Pause, None, None]:
+    def _end_of_earlier(self, record: AttachRecord) -> Generator[Wait, None, None]:
         """Wait for the end of what an earlier generation left running."""
         handle = record.handle or make_app_handle(record.scheduler, self._runner.name(), record.app_id)
         parsed = parse_app_handle(handle)
         patience = Patience(self._options.patience)
-        pause = FIRST_PAUSE
+        pause = Pause(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             status, _ = self._probe(parsed.app_id, parsed.scheduler_backend)
             if status is None or is_terminal(status.state):
@@ -178,11 +177,10 @@ class Attacher:
             if patience.observe(status.state):
                 raise StateUnknown(handle, patience.elapsed or 0.0, status.msg)
             if status.state is AppState.UNKNOWN:
-                yield Pause(min(pause, patience.left or pause))
-                pause = min(pause * 1.5, LONGEST_PAUSE)
+                yield Wait(min(pause.next(), patience.left or LONGEST_PAUSE))
             else:
                 self._log(f"{handle}, of an earlier run, is {status.state}: waiting for its end")
-                yield Pause(0.0, handle)
+                yield Wait(0.0, handle)
             if self._killed():
                 raise Detached(None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transload.errors import AppFailed, SchedulerUnavailable, TransloadError
+from transload.errors import AppFailed, TransloadError
 
 
 class AppLost(TransloadError):
@@ -18,23 +18,6 @@ class AppLost(TransloadError):
         reason = why or "it was deleted, or its scheduler lost its state"
         super().__init__(f"{handle} is lost: it was started and does not exist any more ({reason})")
         self.handle = handle
-
-
-class StateUnknown(SchedulerUnavailable):
-    """The scheduler could not say what an app does for longer than the patience allowed. The app is not touched.
-
-    Attributes:
-        handle: the app.
-        seconds: how long its state was unknown without a break.
-        why: what its scheduler said last.
-    """
-
-    def __init__(self, handle: str, seconds: float, why: str = "") -> None:
-        reason = f": {why}" if why else ""
-        super().__init__(f"the state of {handle} is unknown for {seconds:.1f} s, more than the patience allows{reason}")
-        self.handle = handle
-        self.seconds = seconds
-        self.why = why
 
 
 class AppCancelled(AppFailed):

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppFailed, AppNotFound, ConfigError, SchedulerUnavailable, TransloadTimeout
-from transload.pipelines._attacher import Attached, Attacher
+from transload.errors import (
+    AppFailed,
+    AppNotFound,
+    ConfigError,
+    SchedulerUnavailable,
+    SpecError,
+    StateUnknown,
+    TransloadError,
+    TransloadTimeout,
+)
+from transload.following.follower import Feed, get_follower
+from transload.following.patience import Patience
+from transload.following.workers import Observation
+from transload.pipelines._attacher import Attached, Attacher, Wait
 from transload.pipelines._deadlines import Deadlines
-from transload.pipelines._errors import AppCancelled, AppLost, Detached, StateUnknown
+from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._failure import failure_message
+from transload.pipelines._identity import Identity
 from transload.pipelines._log_pump import LogPump
 from transload.pipelines._logs import LogSink
 from transload.pipelines._options import ExecutionOptions
-from transload.pipelines._patience import Patience
-from transload.pipelines._poller import Observation, Poller, get_poller
-from transload.pipelines._reach import where
-from transload.pipelines._waiting import LONGEST_TICK, KillOnExit, advance, next_of, wait_for_end
-from transload.specs import AppState, AppStatus
+from transload.pipelines._reach import is_here, where
+from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.pipelines._identity import Identity
+    from collections.abc import Iterator
+
     from transload.pipelines._launch import Launch
     from transload.pipelines._stores import Store
     from transload.runner import AppResults, Runner
 
 SCHEMA: Final = 1
+
+_AGAIN_S: Final = 1.0
+"""Seconds after which a cancel that did not come through is tried again."""
 
 
 class Execution:
@@ -50,7 +64,6 @@ class Execution:
         on_change: gets each new status, in the thread that waits.
         known: arguments that a component may declare (``trial_idx`` …).
         host_retries: how often the host itself retries, for the note on the product.
-        poller: default: the one of this process.
     """
 
     def __init__(
@@ -67,7 +80,6 @@ class Execution:
         on_change: Callable[[AppStatus], None] | None = None,
         known: Mapping[str, Any] | None = None,
         host_retries: int | None = None,
-        poller: Poller | None = None,
     ) -> None:
         self.runner = runner
         self.identity = identity
@@ -78,9 +90,9 @@ class Execution:
         self._store = store
         self._log = log or _log
         self._on_change = on_change
-        self._poller = poller
-        self._killed = False
-        self._nudge: Callable[[], object] | None = None
+        self._killed = self._cancelled = False
+        self._passed: str | None = None
+        self._feed: Feed | None = None
         self._logs = LogPump(runner, self.options, sink, log_store)
         self._place = where()
         self._patience = Patience(self.options.patience)
@@ -108,7 +120,7 @@ class Execution:
             SpecError: if the app is wrong.
             ConfigError: for an unknown scheduler or option.
         """
-        with KillOnExit(self):
+        with self._ending_what_it_leaves():
             self.start()
             return self.collect(self.follow())
 
@@ -116,10 +128,20 @@ class Execution:
         """Do what `run` does, without blocking the event loop. Cancelling the task is a kill."""
         import asyncio
 
-        with KillOnExit(self):
+        with self._ending_what_it_leaves():
             await self.start_async()
             status = await self.follow_async()
         return await asyncio.to_thread(self.collect, status)
+
+    @contextmanager
+    def _ending_what_it_leaves(self) -> Iterator[None]:
+        """Make what is no ordinary error (a signal's exception, a cancelled task) a kill of the app."""
+        try:
+            yield
+        except BaseException as exc:
+            if self._killed or not isinstance(exc, Exception):
+                self.give_up()
+            raise
 
     # -- start
 
@@ -127,13 +149,16 @@ class Execution:
         """Submit the app or attach to it; return how. Errors as in `run`."""
         steps = self._need_attacher().steps()
         while True:
-            step = advance(steps)
+            step = _advance(steps)
             if isinstance(step, Attached):
                 return self._started(step)
             if step.ending is None:
                 time.sleep(step.seconds)
-            else:
-                wait_for_end(self, step.ending)
+                continue
+            with self._following(step.ending) as feed:
+                while not self._killed:
+                    if _has_ended(feed.next(None)):
+                        break
 
     async def start_async(self) -> Attached:
         """Do what `start` does, without blocking the event loop."""
@@ -142,7 +167,7 @@ class Execution:
         steps = self._need_attacher().steps()
         while True:
             try:
-                step = await asyncio.shield(asyncio.to_thread(advance, steps))
+                step = await asyncio.shield(asyncio.to_thread(_advance, steps))
             except asyncio.CancelledError:
                 self.kill()  # a submit under way in its thread is undone there
                 raise
@@ -150,8 +175,11 @@ class Execution:
                 return self._started(step)
             if step.ending is None:
                 await asyncio.sleep(step.seconds)
-            else:
-                await self._need_poller().wait_for_async(self.runner, step.ending, **self._polling())
+                continue
+            with self._following(step.ending) as feed:
+                while not self._killed:
+                    if _has_ended(await feed.next_async(None)):
+                        break
 
     def dry_run(self) -> str:
         """Return what would be submitted, as text for a person; nothing outside of this process is touched.
@@ -178,24 +206,22 @@ class Execution:
         return self.status
 
     def follow_for(self, seconds: float) -> bool:
-        """Do what `follow` does, for at most so many seconds; tell whether the app has ended. Errors as in `run`."""
-        handle = self._need_handle()
+        """Do what `follow` does for so many seconds; tell whether the app has ended. Errors as in `run`."""
         end = time.monotonic() + seconds
         if self.status is None or not self.status.is_terminal():
-            seen: queue.SimpleQueue[Observation] = queue.SimpleQueue()
-            with self._need_poller().watch(self.runner, handle, seen.put, **self._polling(self._patience)):
-                while True:
-                    left = end - time.monotonic()
-                    if left <= 0:
-                        return False
-                    try:
-                        observation: Observation | None = seen.get(timeout=min(LONGEST_TICK, self._tick(), left))
-                    except queue.Empty:
-                        observation = None
-                    if self._take(observation):
-                        break
-                    if self._logs.due(observation is not None):
-                        self._logs.pump()
+            with self._following(self._need_handle(), self._patience) as feed:
+                try:
+                    self._logs.follow(feed.wake, here=True)
+                    while True:
+                        left = end - time.monotonic()
+                        if left <= 0:
+                            return False
+                        if self._take(feed.next(min(left, self._tick()))):
+                            break
+                        if self._logs.due:
+                            self._logs.pump()
+                finally:
+                    self._logs.stop()
         self._logs.finish()
         return True
 
@@ -203,35 +229,37 @@ class Execution:
         """Do what `follow` does, without blocking the event loop and without a thread of its own."""
         import asyncio
 
-        handle = self._need_handle()
         if self.status is None or not self.status.is_terminal():
-            loop = asyncio.get_running_loop()
-            seen: asyncio.Queue[Observation | None] = asyncio.Queue()
-
-            def hand_over(observation: Observation | None) -> bool:
+            with self._following(self._need_handle(), self._patience) as feed:
                 try:
-                    loop.call_soon_threadsafe(seen.put_nowait, observation)
-                except RuntimeError:
-                    return False  # the loop was closed meanwhile
-                return True
-
-            self._nudge = lambda: hand_over(None)
-            try:
-                with self._need_poller().watch(self.runner, handle, hand_over, **self._polling(self._patience)):
-                    while True:
-                        observation = await next_of(seen, self._tick())
-                        if self._take(observation):
-                            break
-                        if self._logs.due(observation is not None):
-                            await asyncio.to_thread(self._logs.pump)
-            finally:
-                self._nudge = None
+                    self._logs.follow(feed.wake, here=False)
+                    while not self._take(await feed.next_async(self._tick())):
+                        if self._logs.due:
+                            self._logs.pump()
+                finally:
+                    await asyncio.to_thread(self._logs.stop)
         await asyncio.to_thread(self._logs.finish)
         assert self.status is not None
         return self.status
 
+    @contextmanager
+    def _following(self, handle: str, patience: Patience | None = None) -> Iterator[Feed]:
+        """Give the observations of an app; a kill wakes who waits for them."""
+        scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
+        options = {"patience": patience or self.options.patience, "poll_interval": self.options.poll_interval}
+        with get_follower().feed(scheduler, handle, **options) as feed:
+            self._feed = feed
+            try:
+                if self._killed:
+                    feed.wake()
+                yield feed
+            finally:
+                self._feed = None
+
     def poll(self, status: AppStatus | None = None, *, asked: bool = False) -> Observation:
         """Look once, hand on new log lines, and return what was seen; never waits, never raises for the app's sake.
+
+        A limit that has passed, or a kill, cancels the app; what became of it is seen later.
 
         Args:
             status: what the scheduler said, where the host has asked for many at once (``Runner.status_many``).
@@ -242,6 +270,7 @@ class Execution:
             status = self.runner.status(handle)
         if status is not None:
             self._note(status)
+        self._obey()
         exhausted = self._patience.observe(status.state if status is not None else AppState.RUNNING)
         seen = Observation(handle, status, exhausted, self._patience.elapsed or 0.0)
         if seen.final and not exhausted:
@@ -253,7 +282,8 @@ class Execution:
     def _tick(self) -> float:
         """Return the seconds until there is something to do besides taking observations."""
         left = self._deadlines.left()
-        return min(self._logs.left(), float("inf") if left is None else left)
+        again = _AGAIN_S if (self._killed or self._passed) and not self._cancelled else float("inf")
+        return min(again, float("inf") if left is None or self._passed else left)
 
     def _take(self, observation: Observation | None) -> bool:
         """Act on what was seen; return True once the app has ended."""
@@ -272,11 +302,17 @@ class Execution:
             self._note(observation.status)
             if observation.final:
                 return True
-        passed = self._deadlines.passed()
-        if passed is not None:
-            self.cancel()
-            raise TransloadTimeout(f"{self.handle} was cancelled: {passed}")
+        self._obey()
+        if self._passed is not None:
+            raise TransloadTimeout(f"{self.handle} was cancelled: {self._passed}")
         return False
+
+    def _obey(self) -> None:
+        """Cancel the app if the host was told to end it, or a limit has passed: once, but until that came through."""
+        self._passed = self._passed or self._deadlines.passed()
+        killed = self._killed and self.options.on_kill == "cancel"
+        if (killed or self._passed is not None) and not self._cancelled:
+            self._cancelled = self.cancel()
 
     def _note(self, status: AppStatus) -> None:
         changed = self.status is None or status.state is not self.status.state or status != self.status
@@ -297,6 +333,7 @@ class Execution:
             AppFailed: if it failed.
             AppCancelled: if it was cancelled.
             AppLost: if it is gone.
+            TransloadTimeout: if it was cancelled because a limit had passed.
         """
         status = status or self.status
         handle = self._need_handle()
@@ -307,43 +344,86 @@ class Execution:
                 return self.runner.results(handle)
             except AppNotFound as exc:
                 raise AppLost(handle, "it was deleted before its results were read") from exc
+        if status.state is AppState.CANCELLED and self._passed is not None:
+            raise TransloadTimeout(f"{handle} was cancelled: {self._passed}")
         message = failure_message(status, self._logs.tail, handle=handle, lines=self.options.tail_lines)
         if status.state is AppState.CANCELLED:
             raise AppCancelled(status, message)
         raise AppFailed(status, message)
 
     def kill(self) -> None:
-        """Do what ``on_kill`` says: cancel the app, or leave it alone. May be called from a signal handler, repeatedly.
+        """Have whoever starts, follows or polls the app do what ``on_kill`` says: cancel it, or leave it alone.
 
-        A blocked `follow` goes on until the app has ended; with ``detach`` it raises `Detached` within a second.
+        It only sets a flag and wakes that one: it may be called from a signal handler, repeatedly. A blocked `follow`
+        goes on until the app has ended; with ``detach`` it raises `Detached` at once.
         """
         self._killed = True
-        if self._nudge is not None:
-            self._nudge()
-        # a submit under way is undone by whoever submits, as soon as it is over
-        if self.options.on_kill == "cancel" and not (self._attacher is not None and self._attacher.submitting):
-            self.cancel()
+        feed = self._feed
+        if feed is not None:
+            feed.wake()
 
-    def cancel(self) -> None:
-        """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host itself keeps."""
+    def give_up(self) -> None:
+        """Do what ``on_kill`` says, at once: for a host that does not wait any more. Not for a signal handler."""
+        self._killed = True
+        # a submit under way is undone by whoever submits, as soon as it is over
+        if not (self._attacher is not None and self._attacher.submitting):
+            self._obey()
+
+    def cancel(self) -> bool:
+        """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host itself keeps.
+
+        Returns:
+            False if its scheduler could not be reached.
+        """
         # what was submitted a moment ago may not have been handed over yet
         handle = self.handle or (self._attacher.intended if self._attacher is not None else None)
         if handle is None:
-            return
+            return True
         try:
             self.runner.cancel(handle)
         except AppNotFound:
-            return
+            return True
         except SchedulerUnavailable as exc:
             self._log(f"{handle} could not be cancelled: {exc}")
+            return False
+        return True
 
     # -- across processes
 
     def state(self) -> dict[str, Any]:
         """Return JSON values from which `execution_from_state` goes on in another process. No secrets are in them."""
-        from transload.pipelines._execution_state import state_of
+        identity = self.identity
+        return {
+            "schema": SCHEMA,
+            "handle": self.handle,
+            "attempt": self.attempt,
+            "identity": [identity.host, identity.namespace, list(identity.key), identity.generation],
+            "options": self.options.to_dict(),
+            "status": None if self.status is None else self.status.to_json(),
+            "cursor": self._logs.cursor,
+            "deadlines": self._deadlines.state(),
+            "unknown_for": self._patience.elapsed,
+            "place": self._place,
+        }
 
-        return state_of(self)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go where another execution was when its `state` was taken.
+
+        Raises:
+            SpecError: if it is not such a state, or of a newer version.
+        """
+        try:
+            if state.get("schema", SCHEMA) > SCHEMA:
+                raise SpecError(f"state of an execution: schema {state['schema']!r} is newer than {SCHEMA}: upgrade")
+            self.handle, self.attempt = state["handle"], state["attempt"]
+            self._logs.resume(self.handle, state.get("cursor"))
+            self._deadlines.restore(state.get("deadlines") or {})
+            self._place = state.get("place") or self._place
+            self._patience = Patience(self.options.patience, elapsed=state.get("unknown_for"))
+            if state.get("status"):
+                self.status = AppStatus.from_json(state["status"])
+        except (KeyError, TypeError, AttributeError) as exc:
+            raise SpecError(f"state of an execution: not one of ours: {exc!r}") from exc
 
     async def outcome_async(self) -> dict[str, Any]:
         """Follow to the end and return what happened as JSON values, for `settle` in another process.
@@ -353,9 +433,26 @@ class Execution:
         ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this process cannot see
         the app: wait where it was submitted) or ``error``.
         """
-        from transload.pipelines._execution_state import outcome_of
-
-        return await outcome_of(self)
+        handle = self._need_handle()
+        kind, message = "ended", ""
+        try:
+            scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
+            reach = scheduler.capabilities.reachable_from
+            if reach == "process" or (reach == "host" and not is_here(self._place)):
+                kind, message = "elsewhere", f"{handle} can only be watched from where it was submitted"
+            else:
+                await self.follow_async()
+        except StateUnknown as exc:
+            kind, message = "unknown", exc.why
+        except AppLost as exc:
+            kind, message = "lost", str(exc)
+        except TransloadTimeout as exc:
+            kind, message = "timeout", str(exc)
+        except Detached as exc:
+            kind, message = "detached", str(exc)
+        except Exception as exc:
+            kind, message = "error", f"{type(exc).__name__}: {exc}"
+        return {"schema": SCHEMA, "kind": kind, "message": message, "state": self.state()}
 
     def settle(self, outcome: Mapping[str, Any]) -> AppResults:
         """Return the results, or raise, as `run` would have done, given an `outcome_async` from elsewhere.
@@ -363,9 +460,26 @@ class Execution:
         Raises:
             TransloadError: as in `run`.
         """
-        from transload.pipelines._execution_state import settle
-
-        return settle(self, outcome)
+        self.restore(outcome["state"])
+        kind, message = outcome["kind"], str(outcome.get("message", ""))
+        handle = self._need_handle()
+        if kind == "unknown":
+            raise StateUnknown(handle, outcome["state"].get("unknown_for") or self.options.patience, message)
+        if kind == "lost":
+            if self._attacher is not None:
+                self._attacher.mark_lost(self.attempt)
+            raise AppLost(handle)
+        if kind == "timeout":
+            raise TransloadTimeout(message)
+        if kind == "detached":
+            raise Detached(handle)
+        if kind == "error":
+            raise TransloadError(f"waiting for {handle} failed: {message}")
+        if kind == "elsewhere":
+            self._log(f"{message}: waiting in place, which holds this slot")
+            with self._ending_what_it_leaves():
+                self.follow()
+        return self.collect()
 
     # -- parts
 
@@ -379,13 +493,54 @@ class Execution:
             raise ConfigError("this execution has no app yet: call start() first")
         return self.handle
 
-    def _need_poller(self) -> Poller:
-        if self._poller is None:
-            self._poller = get_poller()
-        return self._poller
 
-    def _polling(self, patience: Patience | None = None) -> dict[str, Any]:
-        return {"patience": patience or self.options.patience, "poll_interval": self.options.poll_interval}
+def execution_from_state(
+    state: Mapping[str, Any],
+    runner: Runner,
+    *,
+    sink: LogSink | None = None,
+    log_store: Store | None = None,
+    log: Callable[[str], None] | None = None,
+    on_change: Callable[[AppStatus], None] | None = None,
+) -> Execution:
+    """Return an execution that goes on where `Execution.state` was taken; it can follow, collect and kill, not start.
+
+    Args:
+        state: from `Execution.state`, after any trip through JSON.
+        runner: of the same session name.
+        sink: see `Execution`.
+        log_store: see `Execution`.
+        log: see `Execution`.
+        on_change: see `Execution`.
+
+    Raises:
+        SpecError: if it is not such a state, or of a newer version.
+    """
+    try:
+        host, namespace, key, generation = state["identity"]
+        options = ExecutionOptions.from_dict(state["options"])
+        identity = Identity(host, namespace, tuple(key), generation)
+    except (KeyError, TypeError, ValueError) as exc:
+        raise SpecError(f"state of an execution: not one of ours: {exc!r}") from exc
+    execution = Execution(runner, None, identity, options, sink=sink, log_store=log_store, log=log, on_change=on_change)
+    execution.restore(state)
+    return execution
+
+
+def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
+    """Return what to wait for, or the app once it is there (a StopIteration cannot cross a thread's future)."""
+    try:
+        wait: Wait = next(steps)
+    except StopIteration as stop:
+        attached: Attached = stop.value
+        return attached
+    return wait
+
+
+def _has_ended(seen: Observation | None) -> bool:
+    if seen is not None and seen.exhausted:
+        raise StateUnknown(seen.handle, seen.unknown_for)
+    return seen is not None and seen.final
 
 
 def _log(message: str) -> None:

@@ -1,25 +1,27 @@
-"""The logs of one execution: when to look, how far it came, and where that is kept."""
+"""The logs of one execution: who hands them on, how far it came, and where that is kept."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from transload.following.follower import get_follower
 from transload.following.lines import last_words
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.specs import parse_app_handle
 
 if TYPE_CHECKING:
+    from transload.following.workers import LogSubscription
     from transload.pipelines._options import ExecutionOptions
     from transload.pipelines._stores import Store
     from transload.runner import Runner
+    from transload.schedulers.api import SchedulerBase
 
 SCHEMA: Final = 1
-FIRST_PAUSE: Final = 0.05
 
 
 class LogPump:
-    """Paces a `LogForwarder`: often while there is news, up to ``logging_interval`` apart while there is none.
+    """Hands on the lines of an app, and keeps how far it came.
 
     Args:
         runner: of the app.
@@ -36,8 +38,10 @@ class LogPump:
         self._handle: str | None = None
         self._forwarder: LogForwarder | None = None
         self._given: dict[str, Any] | None = None
-        self._pause = FIRST_PAUSE
-        self._next = 0.0
+        self._subscription: LogSubscription | None = None
+        self._moved = False
+        self._failed: Exception | None = None
+        self.due = False
 
     @property
     def cursor(self) -> dict[str, Any] | None:
@@ -51,26 +55,56 @@ class LogPump:
             cursor = kept.get("cursor") if kept.get("handle") == handle else None
         self._handle, self._given, self._forwarder = handle, cursor, None
 
-    def left(self) -> float:
-        """Return the seconds until the next look is due; infinity if none will be."""
-        return float("inf") if self._sink is None else max(0.0, self._next - time.monotonic())
+    def follow(self, wake: Callable[[], object], *, here: bool) -> None:
+        """Hand on lines as they come, until `finish`.
 
-    def due(self, changed: bool) -> bool:
-        """Tell whether to look now; a change of state is always worth a look."""
-        return self._sink is not None and (changed or time.monotonic() >= self._next)
+        Args:
+            wake: called when `due` has become true.
+            here: lines are handed on by `pump`, in the caller's thread; else in the thread of the scheduler's logs, and
+                `due` only tells of an error.
+        """
+
+        def read() -> bool:
+            if here:
+                if not self.due:
+                    self.due = True
+                    wake()
+                return self._moved
+            try:
+                return self.pump() > 0
+            except Exception as exc:
+                self.due, self._failed = True, exc
+                wake()
+                raise
+
+        if self._sink is not None and self._handle is not None:
+            scheduler, app_id = self._place()
+            longest = self._options.logging_interval
+            self._subscription = get_follower().read_logs(scheduler, app_id, read, longest=longest)
+
+    def stop(self) -> None:
+        """End what `follow` began."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
 
     def pump(self) -> int:
-        """Hand on what is there; return how many lines moved."""
+        """Hand on what is there; return how many lines moved. An error of the sink is the caller's."""
+        self.due = False
+        if self._failed is not None:
+            raise self._failed
         forwarder = self._make()
         moved = forwarder.pump() if forwarder is not None else 0
-        self._pause = FIRST_PAUSE if moved else min(self._pause * 1.5, self._options.logging_interval)
-        self._next = time.monotonic() + self._pause
+        self._moved = moved > 0
         if moved:
             self._save()
         return moved
 
     def finish(self) -> None:
         """Hand on all that is left of an app that has ended."""
+        self.stop()
+        if self._failed is not None:
+            raise self._failed
         forwarder = self._make()
         if forwarder is not None and not forwarder.complete:
             forwarder.drain()
@@ -80,17 +114,13 @@ class LogPump:
         """Return the last lines of a replica."""
         lines = self._forwarder.tail(role, replica) if self._forwarder is not None else []
         if not lines and self._handle is not None:
-            parsed = parse_app_handle(self._handle)
-            scheduler = self._runner.scheduler(parsed.scheduler_backend)
-            lines = list(last_words(scheduler, parsed.app_id, role, replica, self._options.tail_lines))
+            lines = list(last_words(*self._place(), role, replica, self._options.tail_lines))
         return lines
 
     def _make(self) -> LogForwarder | None:
         if self._forwarder is None and self._sink is not None and self._handle is not None:
-            parsed = parse_app_handle(self._handle)
             self._forwarder = LogForwarder(
-                self._runner.scheduler(parsed.scheduler_backend),
-                parsed.app_id,
+                *self._place(),
                 self._sink,
                 cursor=self._given,
                 max_log_rate=self._options.max_log_rate,
@@ -98,6 +128,10 @@ class LogPump:
                 pointer=f"all of it: transload log {self._handle}",
             )
         return self._forwarder
+
+    def _place(self) -> tuple[SchedulerBase, str]:
+        parsed = parse_app_handle(self._handle or "")
+        return self._runner.scheduler(parsed.scheduler_backend), parsed.app_id
 
     def _save(self) -> None:
         if self._store is not None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from transload.errors import ConfigError
+from transload.following.patience import DEFAULT_PATIENCE
 from transload.pipelines._attach import AttachPolicy
 from transload.pipelines._retry import RetryRule
 from transload.specs import AppState
 
 OnKill = Literal["cancel", "detach"]
 """What happens to the app when the host's unit of work is killed."""
-
-DEFAULT_PATIENCE: Final = 300.0
-"""Seconds of unbroken UNKNOWN that are waited through by default."""
 
 
 @dataclass(kw_only=True)

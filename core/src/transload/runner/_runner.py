@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transload._forks import fork_lock
-from transload.errors import AppNotFound, ConfigError
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
 from transload.runner._schedulers import Schedulers
 from transload.specs import (
     AppDef,
     AppDryRunInfo,
     AppHandle,
+    AppState,
     AppStatus,
     CfgVal,
     Workspace,
@@ -278,16 +279,26 @@ class Runner:
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
         """Return the status of an app; None if there is no such app; UNKNOWN if the scheduler cannot say."""
-        from transload.runner._wait import query
-
-        backend, app_id = self._locate(app_handle)
-        return query(backend, app_id)
+        return self.status_many([app_handle])[app_handle]
 
     def status_many(self, app_handles: Sequence[AppHandle]) -> dict[AppHandle, AppStatus | None]:
         """Return `status` of many apps, with one query per scheduler."""
-        from transload.runner._wait import query_many
-
-        return query_many(self.scheduler, app_handles)
+        grouped: dict[str, dict[str, str]] = {}
+        for handle in app_handles:
+            parsed = parse_app_handle(handle)
+            grouped.setdefault(parsed.scheduler_backend, {})[handle] = parsed.app_id
+        found: dict[AppHandle, AppStatus | None] = {}
+        for name, ids in grouped.items():
+            backend = self.scheduler(name)
+            try:
+                described = backend.describe_many(list(ids.values()))
+            except SchedulerUnavailable as exc:
+                found.update({handle: AppStatus(AppState.UNKNOWN, msg=str(exc)) for handle in ids})
+                continue
+            for handle, app_id in ids.items():
+                description = described.get(app_id)
+                found[handle] = None if description is None else description.status
+        return {handle: found[handle] for handle in app_handles}
 
     def wait(
         self,
@@ -295,6 +306,7 @@ class Runner:
         wait_interval: float | None = None,
         *,
         timeout: float | None = None,
+        patience: float = 300.0,
         on_change: Callable[[AppStatus], None] | None = None,
     ) -> AppStatus | None:
         """Block until the app has ended.
@@ -303,6 +315,7 @@ class Runner:
             app_handle: the app.
             wait_interval: ignored; waiting is driven by changes. Kept for those who come from TorchX.
             timeout: seconds to wait at most; None: no limit.
+            patience: seconds for which its state may be UNKNOWN without a break.
             on_change: called with the first status, and then at each change of state or restart, in this thread.
 
         Returns:
@@ -310,23 +323,29 @@ class Runner:
 
         Raises:
             TransloadTimeout: when the time ran out (also a TimeoutError); the app goes on.
+            StateUnknown: when patience ran out (also a SchedulerUnavailable); the app is not touched.
         """
-        from transload.runner._wait import wait
+        from transload.following.follower import get_follower
 
-        def observe(status: AppStatus) -> None:
-            self._emit(app_handle, status)
-            if on_change is not None:
+        last: list[tuple[AppState, int]] = []
+
+        def tell(status: AppStatus) -> None:
+            key = (status.state, status.num_restarts)
+            if on_change is not None and last != [key]:
+                last[:] = [key]
                 on_change(status)
 
-        backend, app_id = self._locate(app_handle)
-        return wait(backend, app_id, app_handle, timeout, observe)
+        backend, _ = self._locate(app_handle)
+        return get_follower().wait(backend, app_handle, timeout=timeout, patience=patience, on_change=tell)
 
-    async def wait_async(self, app_handle: AppHandle, *, timeout: float | None = None) -> AppStatus | None:
+    async def wait_async(
+        self, app_handle: AppHandle, *, timeout: float | None = None, patience: float = 300.0
+    ) -> AppStatus | None:
         """Do what `wait` does, without blocking the event loop."""
-        from transload.runner._wait import wait_async
+        from transload.following.follower import get_follower
 
-        backend, app_id = self._locate(app_handle)
-        return await wait_async(backend, app_id, app_handle, timeout, lambda status: self._emit(app_handle, status))
+        backend, _ = self._locate(app_handle)
+        return await get_follower().wait_async(backend, app_handle, timeout=timeout, patience=patience)
 
     def cancel(self, app_handle: AppHandle) -> None:
         """Ask for the end of an app; return at once. Nothing happens if it has ended already.

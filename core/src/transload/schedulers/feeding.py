@@ -1,13 +1,12 @@
 """Watches that are fed by threads: what a scheduler needs that hears of changes from its engine.
 
-`FedWatch` is a `Watch` with the bookkeeping and the descriptor done; `Feeder` is a thread that keeps an engine's stream
+`FedWatch` is a `Watch` with the bookkeeping done; `Feeder` is a thread that keeps an engine's stream
 of events open. A scheduler brings what only it can know: how the stream is opened, and which app an event is about.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable
@@ -39,7 +38,6 @@ class FedWatch:
         self._changed: set[Change] = set()
         self._woken = self._closed = False
         self._condition = threading.Condition()
-        self._pipe: tuple[int, int] | None = None
 
     # -- for who watches
 
@@ -54,7 +52,7 @@ class FedWatch:
             if not self._everything:
                 self._changed = {change for change in self._changed if change.app_id in app_ids}
             if self._changed:
-                self._notify()
+                self._condition.notify_all()
 
     def wait(self, timeout: float | None) -> set[Change]:
         """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
@@ -62,46 +60,20 @@ class FedWatch:
             self._condition.wait_for(lambda: self._changed or self._woken or self._closed, timeout)
             return self._take()
 
-    def drain(self) -> set[Change]:
-        """Return what may have changed, without waiting."""
-        with self._condition:
-            return self._take()
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable while there is something to `drain`.
-
-        Raises:
-            ValueError: if the watch is closed.
-        """
-        with self._condition:
-            if self._closed:
-                raise ValueError("the watch is closed")
-            if self._pipe is None:
-                self._pipe = os.pipe()
-                for descriptor in self._pipe:
-                    os.set_blocking(descriptor, False)
-                if self._changed or self._woken:
-                    self._notify()
-            return self._pipe[0]
-
     def wake(self) -> None:
         """Make a `wait` in another thread return at once."""
         with self._condition:
             self._woken = True
-            self._notify()
+            self._condition.notify_all()
 
     def close(self) -> None:
-        """Let waiting threads go, end what feeds it, free the descriptor. May be called more than once."""
+        """Let waiting threads go, and end what feeds it. May be called more than once."""
         with self._condition:
             if self._closed:
                 return
             self._closed = True
-            self._notify()
+            self._condition.notify_all()
         self.end()
-        with self._condition:
-            for descriptor in self._pipe or ():
-                os.close(descriptor)
-            self._pipe = None
 
     # -- for who feeds it
 
@@ -130,23 +102,13 @@ class FedWatch:
                 new = {change for change in new if change.app_id in watched}
             if new and not self._closed:
                 self._changed |= new
-                self._notify()
+                self._condition.notify_all()
 
     # -- inside, under the lock
 
     def _take(self) -> set[Change]:
         changed, self._changed, self._woken = self._changed, set(), False
-        if self._pipe is not None:
-            with contextlib.suppress(BlockingIOError):
-                while os.read(self._pipe[0], 4096):
-                    pass
         return changed
-
-    def _notify(self) -> None:
-        self._condition.notify_all()
-        if self._pipe is not None:
-            with contextlib.suppress(BlockingIOError):
-                os.write(self._pipe[1], b"x")
 
 
 class Feeder:

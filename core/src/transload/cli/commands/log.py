@@ -178,8 +178,9 @@ def _read(runner: Runner, target: Target, role: str, k: int, shown: _Filter, wri
 
 
 def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, write: Write) -> None:
-    """Show all replicas at once, in this one thread, until they have ended or ``--until`` has come."""
-    from transload.cli._follow import Follower
+    """Show all replicas at once until they have ended or ``--until`` has come."""
+    from transload.following.follower import get_follower
+    from transload.following.lines import ReplicaLogs
 
     left = None if shown.until is None else (shown.until - datetime.now().astimezone()).total_seconds()
     if left is not None and left <= 0:
@@ -187,19 +188,31 @@ def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, 
             _read(runner, target, role, k, shown, write)
         return
     lines = _Lines(shown, write)
-    follower = Follower(target.scheduler, target.app_id, replicas, shown.stream, lines.take)
-    # what lies centuries ahead is more than a thread can wait for
-    timer = None if left is None or left > threading.TIMEOUT_MAX else threading.Timer(left, follower.stop)
-    if timer is not None:
-        timer.daemon = True
-        timer.start()
+    logs = ReplicaLogs(target.scheduler, target.app_id, replicas, shown.stream, lines.take)
+    logs.read()
+    lines.begin(replicas)
+    over, failed = threading.Event(), []
+
+    def read() -> bool:
+        try:
+            found = logs.read()
+        except Exception as exc:
+            failed.append(exc)
+            over.set()
+            return False
+        if logs.complete:
+            over.set()
+        return found
+
+    reading = get_follower().read_logs(target.scheduler, target.app_id, read)
     try:
-        follower.read()
-        lines.begin(replicas)
-        follower.follow()
+        # what lies centuries ahead is more than a thread can wait for
+        over.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
     finally:
-        if timer is not None:
-            timer.cancel()
+        logs.stopped = True
+        reading.close(0.5)
+    if failed:
+        raise failed[0]
 
 
 class _Lines:

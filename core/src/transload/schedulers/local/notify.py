@@ -49,8 +49,6 @@ class AppWatch:
         self._full = _capacity(self._fd) - 4096
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
-        self._both: select.epoll | None = None
-        self._timer = -1
         self._next_probe = time.monotonic() + SAFETY_S
 
     def update(self, app_ids: Collection[str]) -> None:
@@ -103,28 +101,8 @@ class AppWatch:
         with contextlib.suppress(OSError):
             os.write(self._fd, b"\n")
 
-    def fileno(self) -> int:
-        """Return the descriptor that becomes readable when some app changed, or it is time to look for dead keepers."""
-        if self._both is None and kernel.LINUX:
-            self._timer = kernel.ticking(int(SAFETY_S))
-            self._both = select.epoll()
-            for fd in (self._fd, self._timer):
-                self._both.register(fd, select.EPOLLIN)
-        return self._fd if self._both is None else self._both.fileno()
-
-    def drain(self) -> set[Change]:
-        """Return apps that may have changed; never blocks."""
-        if self._timer >= 0:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._timer, 8)
-        return self._take()[0]
-
     def close(self) -> None:
         """Free the descriptor."""
-        if self._both is not None:
-            self._both.close()
-            os.close(self._timer)
-            self._both, self._timer = None, -1
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):

@@ -78,16 +78,6 @@ def set_name(name: bytes) -> None:
         libc().prctl(_PR_SET_NAME, name[:15], 0, 0, 0)
 
 
-def ticking(seconds: int) -> int:
-    """Return a descriptor that becomes readable every so many seconds (Linux)."""
-    import ctypes
-
-    fd: int = libc().timerfd_create(1, os.O_CLOEXEC | os.O_NONBLOCK)  # CLOCK_MONOTONIC
-    if fd < 0 or libc().timerfd_settime(fd, 0, (ctypes.c_long * 4)(seconds, 0, seconds, 0), None) != 0:
-        raise OSError(ctypes.get_errno(), "no timer")
-    return fd
-
-
 def punch_hole(fd: int, start: int, length: int) -> bool:
     """Free the blocks of a part of a file, its size unchanged; False where the file system cannot."""
     if not LINUX or length <= 0:

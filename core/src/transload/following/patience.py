@@ -1,9 +1,10 @@
-"""How long a state may stay unknown before the host says so."""
+"""How long to wait: patience with a state that is unknown, and pauses that grow."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from transload.errors import ConfigError
 from transload.specs import AppState
@@ -53,3 +54,31 @@ class Patience:
     def left(self) -> float | None:
         """Seconds until exhaustion, 0 or more; None if the state is known."""
         return None if self._since is None else max(0.0, self._since + self.seconds - self._clock())
+
+
+DEFAULT_PATIENCE: Final = 300.0
+"""Seconds of unbroken UNKNOWN that are waited through by default."""
+
+
+class Pause:
+    """Pauses between looks at something: short after news, then longer and longer.
+
+    Args:
+        first: seconds of the first one.
+        longest: seconds of the longest one.
+    """
+
+    GROWTH: Final = 1.5
+
+    def __init__(self, first: float, longest: float) -> None:
+        self.first, self.longest = first, longest
+        self.seconds = first
+
+    def next(self, news: bool = False) -> float:
+        """Return the seconds of the next pause.
+
+        Args:
+            news: something has changed since the last one.
+        """
+        self.seconds = self.first if news else min(self.seconds * self.GROWTH, self.longest)
+        return self.seconds
