@@ -47,6 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         self.cluster.requests.append(f"{self.command} {self.path}")
+        self.cluster.heard(self.headers)
         body = self._body() if self.command in ("POST", "PUT", "PATCH", "DELETE") else {}
         try:
             if not self.cluster.open:
@@ -130,6 +131,7 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "get" and not name:
             verb = "watch" if query.get("watch", "").lower() in ("true", "1") else "list"
         group = version.rpartition("/")[0]
+        self.cluster.calls.add((group, resource, verb))
         if not self.cluster.may(group, resource, verb):
             raise ApiError(403, "Forbidden", f'{resource} is forbidden: User "tester" cannot {verb} resource')
 

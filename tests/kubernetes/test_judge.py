@@ -27,7 +27,7 @@ def job(role: str, attempt: names.Attempt = (0, 0), condition: str = "", **statu
     labels = {names.LABEL_ROLE: role, names.LABEL_ATTEMPT: names.attempt_text(attempt)}
     if condition:
         status["conditions"] = [{"type": condition, "status": "True", "reason": "x"}]
-    return {"metadata": {"name": names.job_name("a", role, attempt), "labels": labels}, "status": status}
+    return {"metadata": {"name": names.job_name("a", role, attempt), "labels": labels}, "spec": {}, "status": status}
 
 
 def test_all_jobs_complete_is_success() -> None:
@@ -49,7 +49,7 @@ def test_one_role_failed_ends_the_others() -> None:
     roles = [RolePlan("x", 1, 1), RolePlan("y", 1, 1)]
     failed = job("x", condition="Failed", failedIndexes="0")
     verdict = judge(facts_of(roles, [failed, job("y")]), NOW)
-    assert verdict.stop is not None and verdict.end == ["a-y"] and not verdict.status.is_terminal()
+    assert verdict.stop is not None and verdict.end == [("Job", "a-y")] and not verdict.status.is_terminal()
     over = judge(facts_of(roles, [failed], stop=json.dumps({"kind": "failed", "msg": "x failed"})), NOW)
     assert (over.status.state, over.status.msg, over.note) == (AppState.FAILED, "x failed", True)
     assert [role.replicas[0].state for role in over.status.roles] == [AppState.FAILED, AppState.CANCELLED]
@@ -60,7 +60,7 @@ def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
     roles = [RolePlan("x", 2, 2, 1, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
     failed = job("x", condition="Failed", failedIndexes="0")
     first = judge(facts_of(roles, [failed, job("y")]), NOW)
-    assert (first.end, first.restart) == (["a-y"], [])
+    assert (first.end, first.restart) == ([("Job", "a-y")], [])
     second = judge(facts_of(roles, [failed]), NOW)
     assert second.restart == [("x", (1, 0)), ("y", (1, 0))]
     third = judge(facts_of(roles, [failed, job("x", (1, 0))]), NOW)  # who made it died in between

@@ -10,25 +10,27 @@ from typing import Any
 
 import pytest
 
-from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitError
+from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.runner import Runner
 from transload.schedulers.api import Stream, Submission
+from transload.schedulers.optional import tend
 from transload.specs import AppState, AppStatus, RetryPolicy, VolumeMount
 from transload_kubernetes.cluster import Cluster
 
 
 def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
     """Submit an app as the runner does; return its id."""
-    options = scheduler.run_opts().resolve(cfg)
+    options = scheduler.run_opts().resolve({"jobset": "never", **cfg})
     request = scheduler.convert(app, options)
     scheduler.submit(request, app_id, Submission(app, app.digest(), "tests", options, id_given=True))
     return app_id
 
 
 def status(scheduler: Any, app_id: str = "trouble") -> Any:
-    """Return the status of an app that is there."""
+    """Return the status of an app that is there; what is due is done, as by its owner."""
     found = scheduler.describe(app_id)
     assert found is not None
+    tend(scheduler, found)
     return found.status
 
 
@@ -49,12 +51,10 @@ def ended(scheduler: Any, eventually: Any, app_id: str = "trouble") -> Any:
 def test_stuck_pods(
     scheduler: Any, shell: Any, eventually: Any, image: str, selector: dict[str, str], reason: str
 ) -> None:
-    """A pod that cannot start leaves the app PENDING with the reason, and fails it after ``startup_timeout``."""
-    app_id = start(scheduler, shell("true", image=image), node_selector=selector, startup_timeout=1.0)
+    """A pod that cannot start leaves the app PENDING with the reason, for as long as it takes."""
+    app_id = start(scheduler, shell("true", image=image), node_selector=selector)
     eventually(lambda: reason in status(scheduler, app_id).msg, 60)
-    found = ended(scheduler, eventually, app_id)
-    assert found.state is AppState.FAILED
-    assert "startup_timeout" in found.msg and reason in found.msg
+    assert status(scheduler, app_id).state is AppState.PENDING
 
 
 def test_events_explain(scheduler: Any, shell: Any, eventually: Any) -> None:
@@ -106,7 +106,7 @@ def test_a_job_deleted_by_somebody_is_lost(fake: Any, scheduler: Any, shell: Any
         fake.cluster.delete("jobs", "default", "trouble-one")
     found = ended(scheduler, eventually)
     assert found.state is AppState.FAILED and "deleted by somebody" in found.msg
-    eventually(lambda: not fake.cluster.items("pods"), 60)
+    eventually(lambda: not fake.cluster.processes, 60)
 
 
 def test_whole_app_starts_again(fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Any) -> None:
@@ -122,7 +122,7 @@ def test_whole_app_starts_again(fake: Any, scheduler: Any, shell: Any, eventuall
 
 
 def test_final_state_outlives_the_jobs(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Once seen, an end is noted: Jobs and pods that are removed later change nothing."""
+    """An end that its owner has seen is noted: Jobs and pods that are removed later change nothing."""
     start(scheduler, shell("exit 4"))
     assert ended(scheduler, eventually).state is AppState.FAILED
     with fake.cluster.lock:
@@ -150,8 +150,7 @@ def test_cancel_leaves_nothing_running(fake: Any, scheduler: Any, shell: Any, ev
     running(scheduler, eventually)
     scheduler.cancel("trouble")
     assert ended(scheduler, eventually).state is AppState.CANCELLED
-    assert {item["kind"] for item in fake.snapshot()} <= {"ConfigMap", "Service", "Event"}
-    assert not fake.cluster.processes
+    assert not fake.cluster.processes and not fake.cluster.items("pods")
     scheduler.delete("trouble")
     assert [item["kind"] for item in fake.snapshot() if item["kind"] != "Event"] == ["ConfigMap"]
 
@@ -176,7 +175,7 @@ def test_an_interrupted_submit_leaves_nothing(
 def test_a_half_submitted_app_is_completed_by_the_next(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
     """A submitter that dies after the record leaves an app that the same submit completes."""
     app = shell("echo once")
-    options = scheduler.run_opts().resolve({})
+    options = scheduler.run_opts().resolve({"jobset": "never"})
     from fake_api import ApiError
 
     fake.cluster.fail["POST", "jobs"] = fake.cluster.fail["DELETE", "configmaps"] = ApiError(500, "Internal", "down")
@@ -324,6 +323,11 @@ def test_kueue_holds_the_job(fake: Any, scheduler: Any, shell: Any, eventually: 
     eventually(lambda: "suspended" in status(scheduler).msg, 60)
     assert status(scheduler).state is AppState.PENDING
     with fake.cluster.lock:
+        about = {"kind": "Workload", "name": "job-trouble-main-1a2b3"}
+        event = {"metadata": {"name": "e"}, "involvedObject": about, "type": "Warning", "reason": "Pending"}
+        fake.cluster.create("events", "default", {**event, "message": "insufficient unused quota for gpu"})
+    eventually(lambda: "insufficient unused quota" in status(scheduler).msg, 60)
+    with fake.cluster.lock:
         fake.cluster.patch("jobs", "default", "trouble-main", {"spec": {"suspend": False}})
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
 
@@ -341,3 +345,24 @@ def test_secrets_with_the_replicas_number_arrive(fake: Any, scheduler: Any, shel
         expected = f"hunter2-{number}/{number}-$(HOME)$$ {number} hunter2$$ TRANSLOAD_RANK0_HOST\n"
         assert list(scheduler.log_iter("trouble", "main", number)) == [expected]
     assert "hunter2" not in str([item for item in fake.snapshot() if item["kind"] != "Secret"])
+
+
+def test_impersonation_is_honoured(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``as`` of a user in the configuration goes along with each request; what cannot go along is refused."""
+    import json
+
+    made = json.loads(fake.kubeconfig.read_text())
+    seen: list[str | None] = []
+    monkeypatch.setattr(fake.cluster, "heard", lambda headers: seen.append(headers.get("Impersonate-User")))
+    for user in ({"as": "anna"}, {"as": "anna", "as-groups": ["a", "b"]}):
+        made["users"][0]["user"] = user
+        path = tmp_path / "config"
+        path.write_text(json.dumps(made))
+        cluster = Cluster(kubeconfig=str(path))
+        if "as-groups" in user:
+            with pytest.raises(ConfigError, match="several as-groups"):
+                cluster.version()
+        else:
+            cluster.version()
+            assert seen == ["anna"]
+        cluster.close()
