@@ -26,9 +26,16 @@ ROOT = Path(__file__).parent
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
 TESTED = [name for name in PLUGINS if (ROOT / "tests" / name).is_dir()]
 DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
-ALSO = {"kfp": ("plugins/docker",)}
-"""What a plugin's tests use besides the plugin: a launcher submits through a scheduler."""
+SEARCH, REPORT = "plugins/search", "plugins/report"
+ALSO = {
+    **dict.fromkeys(("airflow", "ax", "prefect"), (SEARCH, REPORT)),
+    "kfp": ("plugins/docker", SEARCH, REPORT),
+    "report": (SEARCH,),
+}
+"""What a plugin's tests use besides the plugin: a scheduler for a launcher, the extra `search`, a lineage's picture."""
 TOOLS = ("-r", "tests/requirements.txt")
+BASE = ("core", "plugins/testing")
+"""What every suite installs: the core, and the conformance suites with the scripted scheduler."""
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
@@ -55,8 +62,8 @@ def suite(session: nox.Session, name: str, *folders: str) -> None:
     `constraints.txt` next to it; both may be missing.
     """
     find_cpu_torch(session)
-    session.install(*TOOLS, *files_of(name), "./core[testing]", *(f"./{folder}" for folder in folders))
-    install_own(session, "core", *folders)
+    session.install(*TOOLS, *files_of(name), *(f"./{folder}" for folder in folders))
+    install_own(session, *folders)
     run_pytest(session, f"tests/{name}")
 
 
@@ -101,8 +108,8 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check the types of every source tree, strictly."""
-    session.install("-r", "tests/requirements-typing.txt", "./core[testing]")
-    install_own(session, "core")
+    session.install("-r", "tests/requirements-typing.txt", *(f"./{folder}" for folder in BASE))
+    install_own(session, *BASE)
     for folder in DISTRIBUTIONS:
         session.run("mypy", f"{folder}/src")
 
@@ -112,15 +119,15 @@ def core(session: nox.Session) -> None:
     """Test the core, and the template of an adapter, which needs nothing else."""
     find_cpu_torch(session)
     stores = ("-r", "tests/core/requirements-slow.txt") if "slow" in session.posargs else ()
-    session.install(*TOOLS, "-r", "tests/core/requirements.txt", *stores, "./core[testing]")
-    install_own(session, "core")
+    session.install(*TOOLS, "-r", "tests/core/requirements.txt", *stores, *(f"./{folder}" for folder in BASE))
+    install_own(session, *BASE)
     run_pytest(session, "tests/core", "tests/template")
 
 
 @nox.session
 def torch(session: nox.Session) -> None:
     """Test `dist.ddp` with a real torch (CPU, gloo)."""
-    suite(session, "torch")
+    suite(session, "torch", *BASE)
 
 
 @nox.session(venv_backend="none")
@@ -145,11 +152,11 @@ def python_of(session: nox.Session, name: str, *more: str) -> Path:
     """
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
     python = ROOT / ".nox" / name / "bin" / "python"
-    own = ["./core", *([] if name == "core" else [f"./plugins/{name}"])]
+    own = [f"./{folder}" for folder in _folders(name)]
     if not python.exists():
         session.run(uv, "venv", "--quiet", str(python.parents[1]), external=True)
     install = (uv, "pip", "install", "--quiet", "--python", str(python))
-    session.run(*install, *TOOLS, *files_of(name), *more, "./core[testing]", *own[1:], external=True)
+    session.run(*install, *TOOLS, *files_of(name), *more, *own, external=True)
     session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
     return python
 
@@ -158,7 +165,7 @@ def _plugin_session(name: str) -> None:
     """Make the session of one plugin, named like it."""
 
     def run(session: nox.Session) -> None:
-        suite(session, name, f"plugins/{name}", *ALSO.get(name, ()))
+        suite(session, name, *_folders(name))
 
     run.__doc__ = f"Test the plugin {name}."
     nox.session(run, name=name)
@@ -178,8 +185,8 @@ def real_kubernetes(session: nox.Session) -> None:
         if "REAL_KUBECONFIG" not in session.env:
             session.log("not run: REAL_KUBECONFIG names no cluster")
             return
-        session.install(*TOOLS, "./core[testing]", "./plugins/kubernetes")
-        install_own(session, "core", "plugins/kubernetes")
+        session.install(*TOOLS, *(f"./{folder}" for folder in (*BASE, "plugins/kubernetes")))
+        install_own(session, *BASE, "plugins/kubernetes")
         given = session.posargs or ["-q", "-n", "8", "--session-timeout=240"]
         session.run("pytest", "tests/real_kubernetes", "--timeout=200", "--reruns=1", *given)
 
@@ -208,7 +215,7 @@ def real_cluster(session: nox.Session) -> Iterator[None]:
 @nox.session(name="airflow-2")
 def airflow_2(session: nox.Session) -> None:
     """Test the plugin airflow on the last Airflow 2: a courtesy."""
-    suite(session, "airflow-2", "plugins/airflow")
+    suite(session, "airflow-2", *_folders("airflow"))
 
 
 @nox.session
@@ -216,10 +223,10 @@ def airflow_2(session: nox.Session) -> None:
 def suggested(session: nox.Session, name: str) -> None:
     """Run a host's searches with Ax's suggester, which is left out of the host's own environment for its size."""
     find_cpu_torch(session)
-    folders = [f"plugins/{each}" for each in (name, "ax", *(also.rpartition("/")[2] for also in ALSO.get(name, ())))]
+    folders = list(dict.fromkeys((*_folders(name), *_folders("ax"))))
     pins = (*files_of(name), "-c", "tests/ax/constraints.txt")
-    session.install(*TOOLS, *pins, "./core[testing]", *(f"./{folder}" for folder in folders))
-    install_own(session, "core", *folders)
+    session.install(*TOOLS, *pins, *(f"./{folder}" for folder in folders))
+    install_own(session, *folders)
     chosen = ("-m", "slow", "-k", "test_ax or test_searches and test_example", "-q", "--timeout=900")
     session.run("pytest", f"tests/{name}", *chosen, "-W", "ignore::DeprecationWarning")
 
@@ -247,19 +254,17 @@ def lowest(session: nox.Session, name: str) -> None:
     find_cpu_torch(session)
     folder = "core" if name == "core" else f"plugins/{name}"
     project = nox.project.load_toml(ROOT / folder / "pyproject.toml")["project"]
-    extras = project.get("optional-dependencies", {}).get("testing", [])
     made = Path(session.create_tmp()).resolve()
     wanted, pins, raised = made / "wanted.txt", made / "lowest.txt", ROOT / "tests" / name / "lowest.txt"
     # the distributions of this repository are not on an index
-    found = [each for each in [*project["dependencies"], *extras] if not each.startswith("transload")]
+    found = [each for each in project["dependencies"] if not each.startswith("transload")]
     wanted.write_text("\n".join(found))
     more = ("-c", str(raised)) if raised.exists() else ()
     resolve = ("--resolution", "lowest-direct", "--no-deps", *more, "--quiet", "-o", str(pins))
     session.run("uv", "pip", "compile", str(wanted), *resolve, external=True)
-    also = ALSO.get(name, ())
-    own = ["./core[testing]", *(f"./{each}" for each in ({folder: None} | dict.fromkeys(also)) if each != "core")]
-    session.install(*TOOLS, *files_of(name), *more, "-c", str(pins), *own)
-    install_own(session, *{"core": None, folder: None, **dict.fromkeys(also)})
+    own = _folders(name)
+    session.install(*TOOLS, *files_of(name), *more, "-c", str(pins), *(f"./{each}" for each in own))
+    install_own(session, *own)
     # old releases warn of what newer ones have mended
     run_pytest(session, f"tests/{name}", more=("-W", "ignore::DeprecationWarning"))
 
@@ -277,8 +282,8 @@ def wheels(session: nox.Session) -> None:
         name = Path(folder).name
         python = made.parent / name / "bin" / "python"
         session.run("uv", "venv", "--quiet", "--clear", str(python.parents[1]), external=True)
-        parts = ["core"] if name == "core" else ["core", name]
-        built = [str(path) for part in parts for path in made.glob(f"{_wheel_of(part)}-[0-9]*.whl")]
+        parts = ["core", *dict.fromkeys((*_own_requirements(folder), name))]
+        built = [str(path) for part in dict.fromkeys(parts) for path in made.glob(f"{_wheel_of(part)}-[0-9]*.whl")]
         pins = ("-c", f"tests/{name}/constraints.txt") if (ROOT / "tests" / name / "constraints.txt").exists() else ()
         session.run("uv", "pip", "install", "--quiet", "--python", str(python), *built, *pins, external=True)
         session.run(
@@ -287,6 +292,18 @@ def wheels(session: nox.Session) -> None:
         lenient = ("--strict", "--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
         session.run("mypy", *lenient, "--python-executable", str(python), f"tests/typed/{name}.py")
         shutil.rmtree(python.parents[1])
+
+
+def _folders(name: str) -> list[str]:
+    """Return the distributions that the tests of one need: the base, itself, and what it is used with."""
+    own = "core" if name == "core" else f"plugins/{name}"
+    return list(dict.fromkeys((*BASE, own, *ALSO.get(name, ()))))
+
+
+def _own_requirements(folder: str) -> list[str]:
+    """Return the names of this repository's plugins that a distribution cannot do without."""
+    wanted = nox.project.load_toml(ROOT / folder / "pyproject.toml")["project"]["dependencies"]
+    return [name for name in PLUGINS if any(each.startswith(f"transload-{name}>") for each in wanted)]
 
 
 def _wheel_of(name: str) -> str:
@@ -300,7 +317,7 @@ def benchmarks(session: nox.Session) -> None:
     Best on a machine that idles. After `--`: scripts of benchmarks/ or groups of them, `core` or `hosts`; default: all.
     """
     find_cpu_torch(session)
-    session.install("torchx==0.7.0", "matplotlib", "./core[testing]")
+    session.install("torchx==0.7.0", "matplotlib", "./core")
     install_own(session, "core")
     scripts = runpy.run_path(str(ROOT / "benchmarks" / "run_all.py"))["SCRIPTS"]
     names = session.posargs or ["core", "hosts"]
@@ -313,7 +330,7 @@ def benchmarks(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation site into docs/_build, every warning an error, and run the code that its pages show."""
-    session.install(*TOOLS, "-r", "tests/docs/requirements.txt", "./core[testing]")
+    session.install(*TOOLS, "-r", "tests/docs/requirements.txt", *(f"./{folder}" for folder in BASE))
     install_own(session, *DISTRIBUTIONS)  # without their hosts: state tables are read without them
     session.run("python", "-m", "sphinx", "-c", "docs", "-E", "-q", "-n", "-W", "--keep-going", ".", "docs/_build/html")
     run_pytest(session, "tests/docs")

@@ -35,7 +35,7 @@ import sys
 from airflow.sdk import DAG
 from airflow.providers.standard.operators.bash import BashOperator
 from transload.specs import AppDef, Role
-from transload.testing import scripted_app
+from transload_testing import scripted_app
 from transload_airflow import TransloadOperator
 
 START = dt.datetime(2024, 1, 1)

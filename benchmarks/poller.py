@@ -21,7 +21,7 @@ POLL_INTERVAL = 5.0
 def submit(count: int) -> list[str]:
     """Submit apps that run for ever on the scripted scheduler; return their handles."""
     from transload.runner import Runner
-    from transload.testing.scripted import scripted_app
+    from transload_testing.scripted import scripted_app
 
     app = scripted_app("held", {"steps": ["RUNNING"]})
     with Runner("bench") as runner:

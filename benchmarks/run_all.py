@@ -52,7 +52,7 @@ SCRIPTS: Final = {
     "local_jobs": Script("core", "local jobs"),
     "logs": Script("core", "logs"),
     "tracker": Script("core", "tracking"),
-    "poller": Script("core", "waiting"),
+    "poller": Script("core", "waiting", "testing"),
     "log_forwarding": Script("core", "logs in a host"),
     "airflow": Script("hosts", "Airflow", "airflow"),
     "kfp": Script("hosts", "KFP", "kfp"),

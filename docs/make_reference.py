@@ -19,7 +19,6 @@ MODULES = {
     "transload.runtime.tracking": "Results, for applications: see [results and tracking](tracking.md).",
     "transload.tracker": "Metadata, artifacts and lineage: see [results and tracking](tracking.md).",
     "transload.pipelines": "What adapters share: see [writing an adapter](writing-an-adapter.md).",
-    "transload.testing": "Suites that prove schedulers, trackers and adapters, and a scheduler that follows a script.",
     "transload.hookspecs": "The hooks: see [plugins](plugins.md).",
     "transload.plugins": "The plugin manager.",
 }

@@ -38,7 +38,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 110  # for all commands of one block
 
-HOSTS: Final = ("airflow", "ax", "docker", "kfp", "kubernetes", "mlflow", "prefect", "report", "slurm")
+HOSTS: Final = ("airflow", "ax", "docker", "kfp", "kubernetes", "mlflow", "prefect", "report", "slurm", "testing")
 PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md") for name in HOSTS},
     "airflow": ("docs/airflow.md", "docs/adapters.md", "plugins/airflow/README.md", "examples/airflow/README.md"),

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from transload.pipelines import Objective, Parameter, Search
 from transload_airflow import TransloadOperator, search_group
+from transload_search import Objective, Parameter, Search
 
 DIGITS = f"{Path(__file__).resolve().parents[1]}/digits/component.py:digits"
 SEARCH = Search(

@@ -72,8 +72,9 @@ def main(folder: Path) -> None:
     os.environ["TRANSLOAD_TRACKERS"] = "fsspec"
     os.environ["TRANSLOAD_TRACKER_FSSPEC_CONFIG"] = str(folder / "runs")
     from transload.runner import get_runner
-    from transload.tracker import FsspecTracker, lineage_svg
+    from transload.tracker import FsspecTracker
     from transload_ax import make_experiment, run_experiment
+    from transload_report import lineage_svg
 
     with get_runner("chain") as runner:
         first = runner.run_component(f"{HERE}:survey")

@@ -33,7 +33,7 @@ with DAG(
     )
     draw = BashOperator(
         task_id="draw",
-        bash_command=f"{sys.executable} -m transload tracker lineage $HANDLE --svg $FOLDER/lineage.svg",
+        bash_command=f"{sys.executable} -m transload report --lineage $HANDLE -o $FOLDER/lineage.svg",
         env={"HANDLE": count.output["handle"], "FOLDER": "{{ params.folder }}"},
         append_env=True,
     )

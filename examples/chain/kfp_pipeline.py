@@ -10,8 +10,9 @@ from typing import Any
 
 from kfp import dsl, local
 
-from transload.tracker import FsspecTracker, lineage_svg
+from transload.tracker import FsspecTracker
 from transload_kfp import launcher_from_app
+from transload_report import lineage_svg
 
 JOBS = str(Path(__file__).with_name("jobs.py"))
 

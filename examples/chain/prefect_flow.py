@@ -11,8 +11,9 @@ from pathlib import Path
 
 from prefect import flow
 
-from transload.tracker import FsspecTracker, lineage_svg
+from transload.tracker import FsspecTracker
 from transload_prefect import app_task
+from transload_report import lineage_svg
 
 JOBS = str(Path(__file__).with_name("jobs.py"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.testing import ScriptedControl
+from transload_testing import ScriptedControl
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from airflow_server import AirflowServer
 from scripts import Stage
 
-from transload.testing import ScriptedControl
+from transload_testing import ScriptedControl
 
 # before anything imports Airflow: it reads its settings, and makes its home, when it is imported
 _HOME = tempfile.mkdtemp(prefix="transload-airflow-")

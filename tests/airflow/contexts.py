@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from transload.testing import scripted_app
 from transload_airflow import TransloadOperator
+from transload_testing import scripted_app
 
 
 class Kept(dict[str, Any]):

@@ -10,7 +10,7 @@ from typing import Any
 from airflow_server import AirflowServer, Run
 
 from transload.specs import AppDef, parse_app_handle
-from transload.testing import ScriptedControl, scripted_app
+from transload_testing import ScriptedControl, scripted_app
 
 
 def held(*after: Any, lines: Any = (), **more: Any) -> dict[str, Any]:

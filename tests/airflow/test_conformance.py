@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from transload.testing import AdapterConformance
 from transload_airflow.states import STATES
+from transload_testing import AdapterConformance
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -32,9 +32,9 @@ from transload.pipelines import (
     StateUnknown,
 )
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
-from transload.testing import ScriptedControl, scripted_app
 from transload_airflow import AppCallbacks, TransloadOperator
 from transload_airflow.run import failure
+from transload_testing import ScriptedControl, scripted_app
 
 
 def failed(exit_code: int) -> AppStatus:

@@ -9,8 +9,8 @@ import pytest
 from transload.errors import SchedulerUnavailable
 from transload.pipelines import host_runner
 from transload.specs import AppState
-from transload.testing import ScriptedControl, scripted_app
 from transload_airflow import TransloadHook
+from transload_testing import ScriptedControl, scripted_app
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from transload.pipelines import (
     host_runner,
 )
 from transload.specs import AppDef, AppState, Role
-from transload.testing import ScriptedControl, scripted_app
 from transload_airflow import AppCallbacks, TransloadOperator, operator_from_app
 from transload_airflow.hooks import Defaults
 from transload_airflow.values import decoded, plain
+from transload_testing import ScriptedControl, scripted_app
 
 APP = AppDef("app", [Role("main", "none", entrypoint="none")])
 

@@ -16,10 +16,11 @@ from contexts import execute, make_context
 from scripts import Stage
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.pipelines import Objective, Parameter, Search, get_adapter
-from transload.testing import ScriptedControl
+from transload.pipelines import get_adapter
 from transload_airflow import operator_from_app, search_group
 from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
+from transload_search import Objective, Parameter, Search
+from transload_testing import ScriptedControl
 
 pytestmark = pytest.mark.timeout(280)
 TRIALS = [

@@ -12,8 +12,8 @@ from contexts import execute, make_context
 
 from transload.errors import ConfigError
 from transload.pipelines import host_runner
-from transload.testing import ScriptedControl, scripted_app
 from transload_airflow import AppSensor, sensors
+from transload_testing import ScriptedControl, scripted_app
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from contexts import execute, make_context
 
 from transload.errors import SchedulerUnavailable, SpecError
-from transload.testing import ScriptedControl, scripted_app
 from transload_airflow import AppSensor, AppStateTrigger, TransloadOperator, settling, triggers
 from transload_airflow.stores import CursorFile
+from transload_testing import ScriptedControl, scripted_app
 
 
 @pytest.fixture

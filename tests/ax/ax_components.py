@@ -164,7 +164,7 @@ def fails_below_zero(x: float, trial_idx: int) -> AppDef:
 
 
 def _played(trial_idx: int, x: float, *steps: object) -> AppDef:
-    from transload.testing.scripted import scripted_app
+    from transload_testing.scripted import scripted_app
 
     return scripted_app("trial", {"steps": list(steps), "results": {str(trial_idx): {"loss": x}}})
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from transload.errors import TransloadError
 from transload.pipelines import AppLost, JsonFileStore, host_runner
-from transload.testing.adapter_driver import ChildJob
 from transload_ax.run import TrialApps
 from transload_ax.trials import ENDED, HANDLE, Trials, TrialView
 from transload_ax.units import TrialLaunch, execution_options
+from transload_testing.adapter_driver import ChildJob
 
 
 class _Lines(logging.Handler):

@@ -54,7 +54,7 @@ def test_run_trials(client: Callable[..., Any]) -> None:
 
 def test_run_trials_waits_for_all(client: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trap 1 in this API: jobs that wait for resources do not let run_trials return early."""
-    from transload.testing.scripted import ScriptedControl
+    from transload_testing.scripted import ScriptedControl
 
     for name, value in ScriptedControl(tmp_path / "scripted").environment().items():
         monkeypatch.setenv(name, value)

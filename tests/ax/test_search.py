@@ -12,18 +12,10 @@ from typing import Any
 import pytest
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
-from transload.pipelines import (
-    Objective,
-    Parameter,
-    Search,
-    SearchLedger,
-    SearchTrial,
-    get_adapter,
-    get_suggester,
-    host_runner,
-)
+from transload.pipelines import get_adapter, host_runner
 from transload.runner import AppResults
 from transload.specs import AppState
+from transload_search import Objective, Parameter, Search, SearchLedger, SearchTrial, get_suggester
 
 
 def search(**more: Any) -> Search:

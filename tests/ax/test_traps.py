@@ -78,7 +78,7 @@ class TestPreemption:
     @pytest.fixture
     def scripted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         """Play the scripts of this test's folder."""
-        from transload.testing.scripted import ScriptedControl
+        from transload_testing.scripted import ScriptedControl
 
         control = ScriptedControl(tmp_path / "scripted")
         for name, value in control.environment().items():

@@ -10,7 +10,7 @@ import pytest
 
 from transload.schedulers.api import Scheduler
 from transload.specs import AppDef, BindMount
-from transload.testing.schedulers import Program, SchedulerConformance
+from transload_testing.schedulers import Program, SchedulerConformance
 
 pytestmark = pytest.mark.engine("docker")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transload.errors import TransloadError
 from transload.specs import AppState
-from transload.testing.adapter_driver import ChildJob
+from transload_testing.adapter_driver import ChildJob
 
 
 def run(child: ChildJob) -> None:

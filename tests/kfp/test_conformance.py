@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from transload.testing import AdapterConformance, ChildDriver
 from transload_kfp.states import STATES
+from transload_testing import AdapterConformance, ChildDriver
 
 
 class KfpDriver(ChildDriver):

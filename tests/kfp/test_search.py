@@ -17,12 +17,13 @@ from kfp import dsl, local
 from test_convert import compiled
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Objective, Parameter, Search, SearchLedger, get_adapter, host_runner
+from transload.pipelines import get_adapter, host_runner
 from transload.runner import Runner
 from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import AppState
 from transload_kfp import EXIT_CANCELLED, search_component, search_pipeline
 from transload_kfp.search_steps import Steps, encode_search
+from transload_search import Objective, Parameter, Search, SearchLedger
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -11,7 +11,7 @@ import pytest
 
 from transload.schedulers.api import Scheduler
 from transload.specs import CfgVal, MountType
-from transload.testing.schedulers import SchedulerConformance
+from transload_testing.schedulers import SchedulerConformance
 
 
 @pytest.mark.usefixtures("fake")

@@ -7,8 +7,8 @@ from typing import Any
 
 from transload.errors import TransloadError
 from transload.pipelines import ExecutionOptions, Identity, JsonFileStore, Launch
-from transload.testing.adapter_driver import ChildJob
 from transload_prefect.run import Ending, Surroundings, make_execution, run_unit
+from transload_testing.adapter_driver import ChildJob
 
 
 def run(child: ChildJob) -> None:

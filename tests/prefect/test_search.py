@@ -13,7 +13,8 @@ import pytest
 from jobs import quadratic
 
 from transload.errors import ConfigError, SpecError, TransloadError
-from transload.pipelines import Objective, Parameter, Search, SearchLedger, get_adapter, host_runner
+from transload.pipelines import get_adapter, host_runner
+from transload_search import Objective, Parameter, Search, SearchLedger
 
 
 def _search(**changes: Any) -> Search:
@@ -138,7 +139,7 @@ from uuid import UUID
 from jobs import quadratic
 from prefect import flow
 from prefect.client.orchestration import get_client
-from transload.pipelines import Objective, Parameter, Search
+from transload_search import Objective, Parameter, Search
 from transload_prefect import search_flow
 
 gate, flow_run_id, out = sys.argv[1:4]
@@ -217,7 +218,7 @@ def test_in_an_async_flow(host: Any, tmp_path: Path) -> None:
 ALONE = """
 import sys
 from jobs import quadratic
-from transload.pipelines import Objective, Parameter, Search
+from transload_search import Objective, Parameter, Search
 from transload_prefect import search_flow
 
 gate, base = sys.argv[1:3]

@@ -219,8 +219,8 @@ def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: 
     """UNKNOWN for longer than patience gives the state AppCrashed."""
     from prefect import flow
 
-    from transload.testing.scripted import ScriptedControl, scripted_app
     from transload_prefect import run_app
+    from transload_testing.scripted import ScriptedControl, scripted_app
 
     control = ScriptedControl(tmp_path / "scripted")
     with pytest.MonkeyPatch.context() as patch:

@@ -279,8 +279,8 @@ def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch:
     from concurrent.futures import ThreadPoolExecutor
     from types import SimpleNamespace
 
-    from transload.testing.scripted import ScriptedScheduler
     from transload_prefect.worker import AppJobConfiguration, _start
+    from transload_testing.scripted import ScriptedScheduler
 
     got: dict[str, str] = {}
 

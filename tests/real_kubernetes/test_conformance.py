@@ -12,7 +12,7 @@ import pytest
 
 from transload.schedulers.api import Scheduler
 from transload.specs import AppDef, CfgVal, MountType
-from transload.testing.schedulers import Program, SchedulerConformance
+from transload_testing.schedulers import Program, SchedulerConformance
 
 
 @pytest.mark.usefixtures("namespace")

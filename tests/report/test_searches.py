@@ -11,10 +11,10 @@ import pytest
 from report_samples import EXPERIMENT, NOW, Page
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Objective, Parameter, Search, SearchLedger
 from transload.runner import AppResults
 from transload.specs import AppState
 from transload_report import collect_experiment, experiment_data, ledger_data, search_report
+from transload_search import Objective, Parameter, Search, SearchLedger
 
 Parse = Callable[[str], Page]
 

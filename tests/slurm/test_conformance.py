@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 
 from transload.specs import CfgVal, RetryPolicy
-from transload.testing import SchedulerConformance
 from transload_slurm import SlurmScheduler, create_slurm
+from transload_testing import SchedulerConformance
 
 pytestmark = pytest.mark.engine("slurm")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from transload.testing import AdapterConformance, ChildDriver
+from transload_testing import AdapterConformance, ChildDriver
 from transload_tinyflow.states import STATES
 
 _FOLDER = Path(__file__).parent

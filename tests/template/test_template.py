@@ -56,7 +56,8 @@ def test_through_the_uniform_door(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     from transload.pipelines import describe_adapters, get_adapter
     from transload.plugins import Plugins
 
-    mine = Plugins(entry_points=[("tinyflow", "transload_tinyflow.plugin", "transload-tinyflow", "0.1.0")])
+    tinyflow_entry = ("tinyflow", "transload_tinyflow.plugin", "transload-tinyflow", "0.1.0")
+    mine = Plugins(entry_points=[tinyflow_entry, ("testing", "transload_testing.plugin", "transload-testing", "0.1.0")])
     monkeypatch.setattr(plugins, "_plugins", mine)
     monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path))
     assert transload_tinyflow.plugin.transload_adapters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from transload.pipelines import JsonFileStore
-from transload.testing.adapter_driver import ChildJob
+from transload_testing.adapter_driver import ChildJob
 
 
 def run(child: ChildJob) -> None:

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import assert_type
 
-from transload.pipelines import (
-    Identity,
-    Objective,
-    Parameter,
-    Search,
-    SearchLedger,
-    SearchTrial,
-    get_adapter,
-    run_search,
-)
+from transload.pipelines import get_adapter
 from transload.runner import AppResults, Runner, get_runner
 from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import AppDef, AppState, AppStatus, Resource, Role, RoleStatus, macros
@@ -55,11 +46,6 @@ def tracking_api() -> None:
     assert_type(run.job_id(), str)
 
 
-def search_api(runner: Runner) -> None:
-    """Return types of searches."""
-    search = Search(component, [Parameter("replicas", "int", 1, 4)], Objective("loss"))
-    ledger = SearchLedger(search, "base")
-    assert_type(ledger.suggest(0), list[SearchTrial])
-    assert_type(ledger.best(), tuple[SearchTrial, float] | None)
-    assert_type(run_search(ledger, runner, Identity("host", "run", ("search",))), dict[str, Any])
+def adapter_api() -> None:
+    """What converts is found by its host's name."""
     get_adapter("airflow").convert(component)

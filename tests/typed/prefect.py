@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from transload.pipelines import Objective, Parameter, Search
 from transload.specs import AppDef
 from transload_prefect import AppJob, AppTask, app_task, search_flow
+from transload_search import Objective, Parameter, Search
 
 
 def component(value: int = 1) -> AppDef:

@@ -35,8 +35,9 @@ def transload_schedulers(register: Register) -> None:
     Called once per process by the runner, when schedulers are first asked for; all plugins, in registration order.
 
     Args:
-        register: ``register("slurm", factory)``; the factory is called ``factory(session_name, **params)`` once per
-            runner and returns a ``transload.schedulers.Scheduler``.
+        register: ``register("slurm", factory)``; the factory is called with the name of the session and those of
+            the runner's parameters that its signature names, once per runner, and returns a
+            ``transload.schedulers.Scheduler``.
 
     If it raises, the plugin is set aside and shown as broken; its names raise PluginError when asked for.
     """
@@ -100,11 +101,11 @@ def transload_adapters(register: Register) -> None:
 def transload_suggesters(register: Register) -> None:
     """Register suggesters, which propose the next trials of a search.
 
-    Called once per process by ``transload.pipelines``, when a search names its suggester.
+    Called once per process by ``transload_search``, when a search names its suggester.
 
     Args:
         register: ``register("ax", factory)``; the factory is called with the search and returns a
-            ``transload.pipelines.Suggester``.
+            ``transload_search.Suggester``.
 
     If it raises, the plugin is set aside and shown as broken.
     """

@@ -45,8 +45,6 @@ BUILTINS: Final = {
     "schedulers.local": "transload.schedulers.local.plugin",
     "tracker": "transload.tracker.plugin",
     "components": "transload.components.plugin",
-    "pipelines": "transload.pipelines.plugin",
-    "testing": "transload.testing.plugin",
 }
 """Built-in plugins, which use the same hooks as all others."""
 

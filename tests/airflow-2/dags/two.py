@@ -8,9 +8,9 @@ import os
 from airflow.decorators import task
 from airflow.models.dag import DAG
 
-from transload.pipelines import Objective, Parameter, Search
-from transload.testing import scripted_app
 from transload_airflow import AppSensor, TransloadOperator, search_group
+from transload_search import Objective, Parameter, Search
+from transload_testing import scripted_app
 
 QUICK = {"scheduler": "scripted", "poll_interval": 0.5, "logging_interval": 0.3, "defer_after": 0}
 LINES = [{"text": "said in the app"}]

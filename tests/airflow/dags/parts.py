@@ -6,7 +6,7 @@ import os
 import sys
 
 from transload.specs import AppDef, Role
-from transload.testing import scripted_app
+from transload_testing import scripted_app
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 

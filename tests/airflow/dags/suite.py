@@ -10,8 +10,8 @@ from dataclasses import replace
 from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 from airflow.sdk import DAG, task, task_group
 
-from transload.pipelines import Objective, Parameter, Search
 from transload_airflow import AppSensor, TransloadOperator, search_group
+from transload_search import Objective, Parameter, Search
 
 START = dt.datetime(2024, 1, 1)
 SHORT = dt.timedelta(seconds=0.1)

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from transload.cli import ExitCode, main
 from transload.cli._exit import exit_code_for, exit_code_of
-from transload.cli._group import ALIASES, cli
+from transload.cli._group import _SECTIONS, ALIASES, cli
 from transload.errors import (
     AppExists,
     AppFailed,
@@ -34,7 +34,7 @@ from transload.plugins import get_plugins, hookimpl
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppState, AppStatus
 
-COMMANDS = cli.list_commands(click.Context(cli))
+COMMANDS = [name for section in _SECTIONS.values() for name in section]
 
 
 def _modules_after(code: str) -> set[str]:
@@ -257,6 +257,20 @@ def test_doctor_sees_what_is_broken(invoke: Any, plugin: None) -> None:
     assert rows["scheduler", "moody"]["status"] == "missing"
     assert rows["scheduler", "local runs an app"]["status"] == "ok"
     assert rows["python", "python"]["status"] == "ok"
+
+
+def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plugin's distribution requires is named with its version, and what is missing makes the plugin broken."""
+
+    def row() -> dict[str, str]:
+        rows = invoke("doctor", "--no-run", "--json").json["checks"]
+        return next(each for each in rows if (each["area"], each["name"]) == ("plugin", "testing"))
+
+    found = row()
+    assert (found["status"], f"pytest {pytest.__version__}" in found["detail"]) == ("ok", True)
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: ["transload>=0.1", "no-host>=3", "x>=1; extra == 'y'"])
+    found = row()
+    assert found["status"] == "broken" and found["detail"].endswith("not installed: no-host")
 
 
 def test_doctor_fails_where_nothing_can_run(invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from transload.pipelines import Poller, get_poller
 from transload.runner import Runner
-from transload.testing.scripted import ScriptedControl
+from transload_testing.scripted import ScriptedControl
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from transload.pipelines import (
 )
 from transload.runner import AppResults, Runner
 from transload.specs import AppState
-from transload.testing.adapter_driver import ChildJob
+from transload_testing.adapter_driver import ChildJob
 
 
 def _execution(child: ChildJob) -> Execution:

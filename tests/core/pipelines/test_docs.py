@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import transload.pipelines
-import transload.testing
+import transload_testing
 from transload.pipelines import ExecutionOptions
 from transload.schedulers.api import Scheduler
 
@@ -39,7 +39,7 @@ def test_every_method_of_a_scheduler_is_documented() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("module", [transload.pipelines, transload.testing])
+@pytest.mark.parametrize("module", [transload.pipelines, transload_testing])
 def test_public_names_exist_and_are_documented(module: object) -> None:
     """Everything in ``__all__`` is there, and says what it is."""
     for name in module.__all__:  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def test_names_in_the_pages_exist(page: str) -> None:
     import transload.specs
 
     known = {"TinyflowAdapter", "TestTinyflow", "Watch", "Identity", "Role", "SubmitError"}
-    for module in (transload.pipelines, transload.testing, transload.errors, transload.specs, transload.schedulers):
+    for module in (transload.pipelines, transload_testing, transload.errors, transload.specs, transload.schedulers):
         known |= set(module.__all__)
     known |= set(transload.runner.__all__) | {"Exception"}
     found = set(re.findall(r"`([A-Z][a-z]+[A-Za-z]*)\b", (DOCS / page).read_text()))

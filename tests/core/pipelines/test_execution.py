@@ -32,8 +32,8 @@ from transload.pipelines import (
 )
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Role
-from transload.testing.scripted import ScriptedControl, scripted_app
-from transload.testing.scripted.scheduler import ScriptedScheduler, create_scheduler
+from transload_testing.scripted import ScriptedControl, scripted_app
+from transload_testing.scripted.scheduler import ScriptedScheduler, create_scheduler
 
 WHO = Identity("host", "here", ("flow", "step"))
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}

@@ -12,7 +12,7 @@ import pytest
 
 from transload.pipelines import StateMap
 from transload.specs import AppState
-from transload.testing import AdapterConformance, ChildDriver
+from transload_testing import AdapterConformance, ChildDriver
 
 TABLE = StateMap("Form", {state: state.name for state in AppState})
 PATH = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}

@@ -13,7 +13,7 @@ from transload.errors import AppFailed
 from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch, MemoryStore
 from transload.runner import Runner
 from transload.specs import AppDef, Role
-from transload.testing.scripted import ScriptedControl
+from transload_testing.scripted import ScriptedControl
 
 pytestmark = pytest.mark.usefixtures("transload_home")
 

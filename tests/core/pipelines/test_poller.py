@@ -18,7 +18,7 @@ from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
 from transload.schedulers.api import AppDescription
 from transload.specs import AppState, AppStatus, parse_app_handle
-from transload.testing.scripted import ScriptedControl, scripted_app
+from transload_testing.scripted import ScriptedControl, scripted_app
 
 
 class Board:

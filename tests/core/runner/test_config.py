@@ -102,7 +102,8 @@ def test_what_is_shown_is_what_is_in_force(tmp_path: Path) -> None:
         ("scheduler = 3", "scheduler=3: must be a str"),
         ("schedulers = 3", "schedulers=3: must be a dict"),
         ("[schedulers]\nslurm = 3", r"schedulers\.slurm=3: must be a table"),
-        ("report = true", "report=True: must be a dict"),
+        ("plugins = true", "plugins=True: must be a dict"),
+        ("[plugins]\nreport = 3", r"plugins\.report=3: must be a table"),
         ("scheduler = ", "cannot be read as TOML"),
     ],
 )
@@ -121,11 +122,20 @@ def test_an_unknown_option_says_where_it_was_set(tmp_path: Path) -> None:
         load_settings(str(tmp_path), ENV).cfg("slurm", _opts())
 
 
-def test_the_table_of_the_report_holds_values(tmp_path: Path) -> None:
-    """Unlike the tables of schedulers and trackers, ``[report]`` has no names in between."""
-    (tmp_path / "transload.toml").write_text('[report]\nauto = true\ndir = "/pages"\n')
+def test_a_plugin_has_a_table_of_its_own(tmp_path: Path) -> None:
+    """``[plugins.NAME]`` is for the plugin alone: any key stands there, and the plugin checks it."""
+    (tmp_path / "transload.toml").write_text('[plugins.mine]\nauto = true\ndir = "/pages"\n[plugins.other]\nx = [1]\n')
     settings = load_settings(str(tmp_path), ENV)
-    assert (settings.get("report.auto"), settings.get("report.dir")) == (True, "/pages")
+    assert settings.plugin("mine", {"auto": bool, "dir": str}) == {"auto": True, "dir": "/pages"}
+    assert settings.plugin("other", {"x": list}) == {"x": [1]}
+    assert settings.plugin("none", {}) == {}
+    for known, message in (
+        ({"auto": bool, "folder": str}, "mine.dir: unknown key"),
+        ({"auto": str, "dir": str}, "auto=True"),
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            settings.plugin("mine", known)
+        assert str(caught.value).startswith(str(tmp_path / "transload.toml"))
 
 
 def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, S
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner, get_runner
 from transload.runtime.tracking import TrackingError
+from transload.schedulers.local.scheduler import create_local
 from transload.specs import (
     AppDef,
     AppState,
@@ -263,6 +265,24 @@ def test_inheriting_the_environment(
         handle = runner.run(sh('echo "[$SOME_VARIABLE]"'))
         runner.wait(handle, timeout=30)
         assert next(runner.log_lines(handle, "main")) == f"[{expected}]\n"
+
+
+def test_a_parameter_that_no_scheduler_takes_is_refused() -> None:
+    """A misspelt argument of ``get_runner`` is refused by name; each factory gets those that it declares."""
+    with pytest.raises(ConfigError, match=r"^inherit_envv: no scheduler here takes this parameter"):
+        get_runner(inherit_envv=False)
+    got: list[tuple[str, object]] = []
+
+    def first(session: str, port: int = 0) -> Any:
+        got.append((session, port))
+        return create_local(session)
+
+    factories = {"first": first, "second": lambda session, *, host="": create_local(session)}
+    with Runner("mine", factories, scheduler_params={"port": 7, "host": "x"}) as runner:
+        assert runner.scheduler("first") and runner.scheduler("second")
+    assert got == [("mine", 7)]
+    with pytest.raises(ConfigError, match="prot: .*did you mean 'port'"):
+        Runner("mine", factories, scheduler_params={"prot": 7})
 
 
 def test_unknown_schedulers_and_options_suggest_the_nearest(runner: Runner) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.testing.trackers import ResultTrackerConformance
+from transload_testing.trackers import ResultTrackerConformance
 
 
 class TestFile(ResultTrackerConformance):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.testing.trackers import TrackerConformance
+from transload_testing.trackers import TrackerConformance
 
 
 class TestFile(TrackerConformance):

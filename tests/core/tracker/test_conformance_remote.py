@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transload.testing.trackers import ResultTrackerConformance, TrackerConformance
+from transload_testing.trackers import ResultTrackerConformance, TrackerConformance
 
 
 @pytest.mark.usefixtures("moto_s3")

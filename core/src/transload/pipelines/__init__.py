@@ -1,4 +1,4 @@
-"""What every host adapter shares: one policy for states, identity, attaching, waiting, logs, results and searches.
+"""What every host adapter shares: one policy for states, identity, attaching, waiting, logs and results.
 
 An adapter translates; it decides nothing that is decided here. ``docs/writing-an-adapter.md`` walks through one.
 """
@@ -26,16 +26,12 @@ if TYPE_CHECKING:
     from transload.pipelines._host_runner import host_runner
     from transload.pipelines._identity import Identity, app_id_for, qualified_app_id
     from transload.pipelines._launch import Launch
-    from transload.pipelines._ledger import SearchLedger, next_round, objective_value
     from transload.pipelines._logs import LogForwarder, LogRate, LogSink
     from transload.pipelines._options import ExecutionOptions, OnKill
     from transload.pipelines._patience import Patience
     from transload.pipelines._poller import Observation, Poller, Subscription, get_poller
     from transload.pipelines._reach import is_here, may_wait_elsewhere, where
     from transload.pipelines._retry import RetryRule
-    from transload.pipelines._search import Objective, Parameter, Search, SearchTrial, Suggester, get_suggester
-    from transload.pipelines._search_random import RandomSuggester
-    from transload.pipelines._search_run import run_search, run_search_async
     from transload.pipelines._states import StateMap
     from transload.pipelines._stores import JsonFileStore, MemoryStore, Store
 
@@ -51,16 +47,12 @@ _HOMES: Final = {
     "_failure": ("LogTail", "failed_replica", "failure_message"),
     "_identity": ("Identity", "app_id_for", "qualified_app_id"),
     "_launch": ("Launch",),
-    "_ledger": ("SearchLedger", "next_round", "objective_value"),
     "_logs": ("LogForwarder", "LogRate", "LogSink"),
     "_options": ("ExecutionOptions", "OnKill"),
     "_patience": ("Patience",),
     "_poller": ("Observation", "Poller", "Subscription", "get_poller"),
     "_reach": ("is_here", "may_wait_elsewhere", "where"),
     "_retry": ("RetryRule",),
-    "_search": ("Objective", "Parameter", "Search", "SearchTrial", "Suggester", "get_suggester"),
-    "_search_random": ("RandomSuggester",),
-    "_search_run": ("run_search", "run_search_async"),
     "_states": ("StateMap",),
     "_stores": ("JsonFileStore", "MemoryStore", "Store"),
 }
@@ -88,22 +80,15 @@ __all__ = [
     "LogSink",
     "LogTail",
     "MemoryStore",
-    "Objective",
     "Observation",
     "OnKill",
-    "Parameter",
     "Patience",
     "Poller",
-    "RandomSuggester",
     "RetryRule",
-    "Search",
-    "SearchLedger",
-    "SearchTrial",
     "StateMap",
     "StateUnknown",
     "Store",
     "Subscription",
-    "Suggester",
     "adapters",
     "app_id_for",
     "describe_adapters",
@@ -112,15 +97,10 @@ __all__ = [
     "failure_message",
     "get_adapter",
     "get_poller",
-    "get_suggester",
     "host_runner",
     "is_here",
     "may_wait_elsewhere",
-    "next_round",
-    "objective_value",
     "qualified_app_id",
-    "run_search",
-    "run_search_async",
     "where",
 ]
 

@@ -43,7 +43,8 @@ class Runner:
         name: name of the session; part of the handles that it makes.
         scheduler_factories: name → factory; default: all schedulers that are built in or installed as plugins.
         component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments for each factory.
+        scheduler_params: keyword arguments; each factory gets those that it declares. One that none declares is
+            refused.
         inherit_env: jobs get the whole environment of this process; False: only an allow-list of it.
         settings: the settings in force; default: read from files and the environment when first needed.
     """
@@ -64,6 +65,7 @@ class Runner:
         self._loaded_settings = settings
         self._environ: Mapping[str, str] = os.environ
         self._schedulers = Schedulers(name, scheduler_factories, scheduler_params or {})
+        self._schedulers.check_params()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Runner:
@@ -448,7 +450,11 @@ def get_runner(
     Args:
         name: name of the session; default ``transload``.
         component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments for the scheduler factories; ``inherit_env`` is the runner's own.
+        scheduler_params: keyword arguments for the scheduler factories, each of which gets those that it declares;
+            ``inherit_env`` is the runner's own.
+
+    Raises:
+        ConfigError: for an argument that no scheduler here takes.
 
     Example:
         >>> with get_runner() as runner:  # doctest: +SKIP

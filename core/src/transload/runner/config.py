@@ -13,8 +13,7 @@ own, and weaker. The keys are those of `KEYS`::
     msg = "hello"
     [tracker.team]                      # TRANSLOAD_TRACKERS, TRANSLOAD_TRACKER_TEAM_CONFIG
     config = "file:///runs"
-    [report]                            # read by the plugin transload-report
-    auto = true
+    [plugins.NAME]                      # handed to the plugin of that name, which says what may stand there
 """
 
 from __future__ import annotations
@@ -35,12 +34,9 @@ KEYS: Final[dict[str, type]] = {
     "schedulers": dict,
     "component": dict,
     "tracker": dict,
-    "report": dict,
+    "plugins": dict,
 }
 """The keys of a configuration and their types."""
-
-_FLAT: Final = frozenset({"report"})
-"""Tables of values; the others are tables of tables, by name."""
 
 DEFAULT_SCHEDULER: Final = "local"
 _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKSPACE"}
@@ -144,6 +140,29 @@ class Settings:
         prefix = f"component.{component}."
         return {key.removeprefix(prefix): item.value for key, item in self._values.items() if key.startswith(prefix)}
 
+    def plugin(self, name: str, known: Mapping[str, type]) -> dict[str, Any]:
+        """Return what ``[plugins.NAME]`` sets, checked.
+
+        Args:
+            name: the plugin, by the name of its entry point.
+            known: the keys that it understands, and the type of each.
+
+        Raises:
+            ConfigError: for another key or type, saying where it was set.
+        """
+        prefix = f"plugins.{name}."
+        found: dict[str, Any] = {}
+        for key, item in self._values.items():
+            if not key.startswith(prefix):
+                continue
+            option = key.removeprefix(prefix)
+            if option not in known:
+                raise ConfigError(f"{item.source}: {key}: unknown key: {nearest(option, list(known))}")
+            if not isinstance(item.value, known[option]):
+                raise ConfigError(f"{item.source}: {key}={shorten(item.value)}: must be a {known[option].__name__}")
+            found[option] = item.value
+        return found
+
     def trackers(self) -> dict[str, str | None]:
         """Return the configured trackers: name → configuration text, or None.
 
@@ -240,9 +259,6 @@ def _flatten(path: str, table: Any) -> list[Setting]:
             raise ConfigError(f"{path}: {key}={shorten(value)}: must be a {KEYS[key].__name__}")
         if KEYS[key] is not dict:
             found.append(Setting(key, value, path))
-            continue
-        if key in _FLAT:
-            found += [Setting(f"{key}.{name}", entry, path) for name, entry in table[key].items()]
             continue
         for name, entries in table[key].items():
             if not isinstance(entries, dict):

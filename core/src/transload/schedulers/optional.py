@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from transload.errors import SchedulerUnavailable
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import AppDescription, Stream
+    from transload.schedulers.api import AppDescription
 
-__all__ = ["Diagnoses", "LogWatch", "Prunes", "TailsLogs", "Tends", "WatchesLogs", "tend"]
+__all__ = ["Diagnoses", "LogWatch", "Prunes", "Tends", "WatchesLogs", "tend"]
 
 
 @runtime_checkable
@@ -39,14 +39,6 @@ class WatchesLogs(Protocol):
 
     def log_watch(self, app_id: str, replicas: Collection[tuple[str, int]]) -> LogWatch:
         """Return a watch over the logs of these replicas, ``(role, number)`` each: one descriptor for all."""
-
-
-@runtime_checkable
-class TailsLogs(Protocol):
-    """A scheduler that can read the end of a log without reading it through."""
-
-    def log_tail(self, app_id: str, role: str, replica: int, stream: Stream, lines: int) -> Collection[str]:
-        """Return the last lines of one stream of a replica."""
 
 
 @runtime_checkable

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transload.tracker._svg import lineage_svg
     from transload.tracker.api import (
         ENV_TRANSLOAD_JOB_ID,
         ENV_TRANSLOAD_PARENT_RUN_ID,
@@ -62,14 +61,13 @@ __all__ = [
     "check_trackers",
     "check_values",
     "injected_environment",
-    "lineage_svg",
     "trace_lineage",
     "tracker_config_env_var_name",
     "trackers_from_environ",
     "trackers_in_environ",
 ]
 
-_LAZY = {"FsspecTracker": "transload.tracker.backend.fsspec", "lineage_svg": "transload.tracker._svg"}
+_LAZY = {"FsspecTracker": "transload.tracker.backend.fsspec"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import UnsupportedFeature
-from transload.pipelines import AdapterCapabilities, Execution, Identity, Launch, Search, next_round
+from transload.pipelines import AdapterCapabilities, Execution, Identity, Launch
 from transload_airflow.states import STATES
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import TaskGroup
 
     from transload_airflow.operators import TransloadOperator
+    from transload_search import Search
 
 _LAUNCH_OPTIONS = ("args", "scheduler", "cfg", "workspace", "parent_run_id", "tracker_base")
 
@@ -47,13 +48,18 @@ def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any
 
 
 def _split(source: Any, options: dict[str, Any]) -> tuple[Launch, dict[str, Any]]:
-    if isinstance(source, Search):
+    if _is_search(source):
         raise UnsupportedFeature("source: a Search needs a group of tasks: give it to search_group", "source")
     options = dict(options)
     if "component_args" in options:
         options["args"] = options.pop("component_args")
     given = {name: options.pop(name) for name in _LAUNCH_OPTIONS if options.get(name) is not None}
     return Launch.of(source, **given), {name: value for name, value in options.items() if name not in _LAUNCH_OPTIONS}
+
+
+def _is_search(source: object) -> TypeGuard[Search]:
+    """Tell whether a source is a Search; without transload-search, which is an extra, nothing is."""
+    return type(source).__module__.startswith("transload_search.")
 
 
 def _task_id(name: str) -> str:
@@ -79,7 +85,7 @@ class AirflowAdapter:
 
     def convert(self, source: Any, **host_options: Any) -> TransloadOperator | TaskGroup:
         """Return an operator, of a Search a group of tasks; see `operator_from_app` and `search_group`."""
-        if not isinstance(source, Search):
+        if not _is_search(source):
             return operator_from_app(source, **host_options)
         from transload_airflow.searches import search_group
 
@@ -89,7 +95,7 @@ class AirflowAdapter:
         """Return what a task would submit, of a Search what its first round would; no Airflow is needed for that."""
         from transload_airflow.run import HOST, runner_for_tasks
 
-        launches = _first_round(source) if isinstance(source, Search) else [(_split(source, host_options)[0], {})]
+        launches = _first_round(source) if _is_search(source) else [(_split(source, host_options)[0], {})]
         return "\n".join(
             Execution(runner_for_tasks(), launch, Identity(HOST, "dry-run", (launch.name,)), known=known).dry_run()
             for launch, known in launches
@@ -104,6 +110,8 @@ def _group_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_round(search: Search) -> list[tuple[Launch, dict[str, Any]]]:
+    from transload_search import next_round
+
     trials, _ = next_round(search, None, {})
     return [
         (

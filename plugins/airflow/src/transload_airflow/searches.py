@@ -1,6 +1,6 @@
 """A search as a group of tasks: rounds of mapped trials, a task between them that suggests, and one that sums up.
 
-All state is in the search's tracker base (``transload.pipelines.SearchLedger``): every task may be retried or cleared.
+All state is in the search's tracker base (``transload_search.SearchLedger``): every task may be retried or cleared.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, TaskGroup
 
 from transload.errors import SpecError, TransloadError
-from transload.pipelines import Search, SearchTrial
 from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.operators import TransloadOperator
 from transload_airflow.run import told_to_airflow
 from transload_airflow.values import plain
+from transload_search import Search, SearchTrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from transload.pipelines import Execution, ExecutionOptions, Launch, SearchLedger
+    from transload.pipelines import Execution, ExecutionOptions, Launch
     from transload.runner import AppResults
+    from transload_search import SearchLedger
 
 BEST_KEY: Final = "best"
 """XCom key, of the last task of a group, of the best trial; the same word is that task's name."""
@@ -260,7 +261,7 @@ def ledger_of(
         SpecError: if the base holds another search.
         ConfigError: if the connection's defaults are wrong.
     """
-    from transload.pipelines import SearchLedger
+    from transload_search import SearchLedger
 
     if tracker_base is None:
         from transload.schedulers.local.home import state_home

@@ -245,8 +245,8 @@ def _definition(options: dict[str, Any], folder: Path) -> dict[str, Any] | None:
 
 def _check(component: str, constants: dict[str, str], params: tuple[str, ...]) -> None:
     """Refuse what is wrong about names and texts now: importing Ax takes seconds."""
-    from transload.pipelines import Parameter
     from transload_ax.convert import check_constants, check_names
+    from transload_search import Parameter
 
     check_constants(component, constants)
     check_names(component, constants, [Parameter.parse(text).name for text in params])

@@ -17,7 +17,6 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.orchestration.orchestrator import OrchestratorOptions
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Parameter
 from transload.specs import Workspace
 from transload_ax.convert import component_path
 from transload_ax.keeper import Keeper
@@ -30,6 +29,7 @@ from transload_ax.snapshot import Snapshot
 from transload_ax.spaces import optimization, search_space, strategy
 from transload_ax.storage import is_stored
 from transload_ax.threads import one_thread, seeded
+from transload_search import Parameter
 
 if TYPE_CHECKING:
     from ax.storage.sqa_store.structs import DBSettings

@@ -18,9 +18,9 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.components import as_component, decode_text
 from transload.errors import SpecError
-from transload.pipelines import Parameter
 from transload.specs import AppDef
 from transload_ax.convert import check_unique
+from transload_search import Parameter
 
 _TYPES = {bool: ParameterType.BOOL, int: ParameterType.INT, float: ParameterType.FLOAT, str: ParameterType.STRING}
 

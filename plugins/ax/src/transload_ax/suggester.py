@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import SpecError
-from transload.pipelines import Search, SearchTrial
 from transload_ax.threads import one_thread
+from transload_search import Search, SearchTrial
 
 SCHEMA: Final = 1
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from transload.errors import ConfigError
-from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, Search
+from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch
 from transload.specs import masked_env, nearest
 from transload_kfp.command import container_of
 from transload_kfp.names import component_name
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kfp.dsl import PipelineTask
 
     from transload_kfp.component import AppComponent
+    from transload_search import Search
 
 Results = Mapping[str, type] | Sequence[str]
 
@@ -190,7 +191,7 @@ class KfpAdapter:
         """Return a component; a launcher if ``scheduler`` or ``launcher=True`` is given; of a search a pipeline.
 
         Args:
-            source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a `transload.pipelines.Search`.
+            source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a `transload_search.Search`.
             host_options: arguments of `component_from_app`, `launcher_from_app` or `search_pipeline`; for a launcher
                 also those of `transload.pipelines.ExecutionOptions`; ``launch={"args": …, "scheduler": …}`` as in every
                 adapter.
@@ -200,7 +201,7 @@ class KfpAdapter:
             SpecError: for a wrong source, argument or input.
             ConfigError: for a wrong option.
         """
-        if isinstance(source, Search):
+        if _is_search(source):
             return _searched(source, host_options)
         source, launches = _launched(source, host_options)
         if launches:
@@ -221,7 +222,7 @@ class KfpAdapter:
             SpecError: for a wrong source, argument or input.
             ConfigError: for a wrong option.
         """
-        if isinstance(source, Search):
+        if _is_search(source):
             from transload_kfp.pipeline import pipeline_text
 
             return pipeline_text(self.convert(source, **host_options))
@@ -234,6 +235,11 @@ class KfpAdapter:
         plan = make_plan(source, **{name: host_options.pop(name) for name in list(host_options) if name in planned})
         python = host_options.pop("python", "python3")
         return shown_component(_component(plan, python, TaskSettings.of(plan.app, **host_options)))
+
+
+def _is_search(source: object) -> TypeGuard[Search]:
+    """Tell whether a source is a Search; without transload-search, which is an extra, nothing is."""
+    return type(source).__module__.startswith("transload_search.")
 
 
 def _searched(search: Search, host_options: Mapping[str, Any]) -> Any:

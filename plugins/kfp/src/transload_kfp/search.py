@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import transload
-from transload.pipelines import Search
 from transload_kfp.generated import python_component
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
 from transload_kfp.settings import TaskSettings
+from transload_search import Search
 
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every upstream output there,
 # and loops only over an output called Output. So an item says which trial it is and where.

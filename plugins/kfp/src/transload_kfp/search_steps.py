@@ -14,24 +14,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppFailed, SpecError, TransloadError, TransloadTimeout
-from transload.pipelines import (
-    AppLost,
-    AttachPolicy,
-    Execution,
-    ExecutionOptions,
-    Identity,
-    Search,
-    SearchLedger,
-    host_runner,
-    run_search_async,
-)
+from transload.pipelines import AppLost, AttachPolicy, Execution, ExecutionOptions, Identity, host_runner
 from transload.specs import AppState
 from transload_kfp.launcher import EXIT_DETACHED, HOST, LaunchFailed, exit_code, killed_by_sigterm, say
 from transload_kfp.states import EXIT_CANCELLED
+from transload_search import Search, SearchLedger, run_search_async
 
 if TYPE_CHECKING:
-    from transload.pipelines import LogSink, SearchTrial
+    from transload.pipelines import LogSink
     from transload.schedulers.api import Stream
+    from transload_search import SearchTrial
 
 NOTHING = "none"
 """The only item of a round without trials: a loop over nothing has no outputs to collect."""

@@ -341,7 +341,7 @@ def _read_app(text: str) -> AppDef | None:
 
 
 def create_scheduler(
-    session_name: str, context: str | None = None, kubeconfig: str | None = None, **_: object
+    session_name: str, context: str | None = None, kubeconfig: str | None = None
 ) -> KubernetesScheduler:
     """Make the scheduler ``kubernetes``."""
     return KubernetesScheduler(session_name, context, kubeconfig)

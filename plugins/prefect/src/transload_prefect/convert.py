@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
-from transload.pipelines import (
-    AdapterCapabilities,
-    Execution,
-    ExecutionOptions,
-    Identity,
-    Launch,
-    Search,
-    host_runner,
-    next_round,
-)
+from transload.pipelines import AdapterCapabilities, Execution, ExecutionOptions, Identity, Launch, host_runner
 from transload_prefect.run import HOST
 from transload_prefect.states import STATES
 
 if TYPE_CHECKING:
     from transload_prefect.task import AppSpec, AppTask
+    from transload_search import Search
 
 _OWN = ("inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
 
@@ -111,6 +103,11 @@ def split_settings(spec: AppSpec, settings: Mapping[str, Any]) -> tuple[dict[str
     return changes, {name: value for name, value in settings.items() if name in prefect}
 
 
+def _is_search(source: object) -> TypeGuard[Search]:
+    """Tell whether a source is a Search; without transload-search, which is an extra, nothing is."""
+    return type(source).__module__.startswith("transload_search.")
+
+
 def run_app(source: Any, **settings: Any) -> Any:
     """Run an app in a flow, as a task run of its own; return its results. Arguments as of `app_task`.
 
@@ -145,8 +142,8 @@ class PrefectAdapter:
     )
 
     def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return a task (see `app_task`), or for a `transload.pipelines.Search` a flow (see `search_flow`)."""
-        if isinstance(source, Search):
+        """Return a task (see `app_task`), or for a `transload_search.Search` a flow (see `search_flow`)."""
+        if _is_search(source):
             from transload_prefect.search import search_flow
 
             return search_flow(source, **host_options)
@@ -154,13 +151,15 @@ class PrefectAdapter:
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
         """Return what the task, or the first trial of a search, would submit; arguments as of `convert`."""
-        if isinstance(source, Search):
+        if _is_search(source):
             return self._dry_run_search(source, host_options)
         return self._dry_run_task(app_task(source, **host_options), {}, {})
 
     def _dry_run_search(self, search: Search, host_options: dict[str, Any]) -> str:
         made = self.convert(search, **host_options)
         task = {name: value for name, value in host_options.items() if name not in ("name", "tracker_base", "flow")}
+        from transload_search import next_round
+
         trials, _ = next_round(search, None, {}, 1)
         how = f"{search.trials} trials, {search.parallelism} at once, as {search.suggester} suggests"
         args = {**search.constants, **trials[0].parameters}

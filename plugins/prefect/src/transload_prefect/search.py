@@ -14,7 +14,7 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import CancelledRun
 
 from transload.errors import AppFailed, ConfigError, SpecError, TransloadError, TransloadTimeout
-from transload.pipelines import AppLost, Launch, Search, SearchLedger, SearchTrial, get_suggester
+from transload.pipelines import AppLost, Launch
 from transload.schedulers.local.home import state_home
 from transload.specs import AppState
 from transload_prefect.background import background
@@ -24,6 +24,7 @@ from transload_prefect.task import AppTask
 from transload_prefect.task_runner import AppTaskRunner
 from transload_prefect.traces import TrialTable
 from transload_prefect.watch import watch_of
+from transload_search import Search, SearchLedger, SearchTrial, get_suggester
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from transload_report.app_page import app_report
     from transload_report.collect import collect_app, collect_lineage, collect_runs
     from transload_report.experiments import collect_experiment, experiment_data, ledger_data
+    from transload_report.lineage_picture import lineage_svg
     from transload_report.model import AppData, LineageData, LogTail, RunsData, SearchData, TrialData
     from transload_report.other_pages import lineage_report, runs_report, search_report
 
@@ -31,6 +32,7 @@ __all__ = [
     "experiment_data",
     "ledger_data",
     "lineage_report",
+    "lineage_svg",
     "runs_report",
     "search_report",
 ]
@@ -41,6 +43,7 @@ _HOMES: Final = {
     "app_page": ("app_report",),
     "collect": ("collect_app", "collect_lineage", "collect_runs"),
     "experiments": ("collect_experiment", "experiment_data", "ledger_data"),
+    "lineage_picture": ("lineage_svg",),
     "model": ("AppData", "LineageData", "LogTail", "RunsData", "SearchData", "TrialData"),
     "other_pages": ("lineage_report", "runs_report", "search_report"),
 }

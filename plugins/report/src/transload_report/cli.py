@@ -21,6 +21,7 @@ _EPILOG = """
   transload report --all -s slurm                 all apps of a scheduler
   transload report --search NAME                  a search: `transload ax`, a snapshot file, or a tracker base
   transload report --lineage HANDLE               where a run came from, and what came of it
+  transload report --lineage HANDLE -o FILE.svg   only the picture of it
 
 Without -o the page of one app is kept where hosts find it and show a link to it; the others go to report.html.
 """
@@ -49,7 +50,7 @@ def command(
 ) -> None:
     """Write one self-contained page: timeline, states, exit codes, results, last log lines, lineage."""
     from transload.cli._session import open_runner
-    from transload_report.place import check_settings, write_page
+    from transload_report.place import own_settings, write_page
 
     if sum([bool(handles), search is not None, lineage is not None, everything]) != 1:
         raise click.UsageError("give one or more handles, or one of --search, --lineage, --all", ctx)
@@ -61,12 +62,12 @@ def command(
     if lines is not None and (several or not handles):
         raise click.UsageError("--lines goes with one handle", ctx)
     with open_runner() as runner:
-        check_settings(runner.settings)
+        own_settings(runner.settings)  # a mistake there is told before anything is read
         target = _target(runner, handles, output)
         if search is not None:
             page = _search_page(search)
         elif lineage is not None:
-            page = _lineage_page(runner, lineage)
+            page = _lineage_page(runner, lineage, picture=target is not None and target.suffix == ".svg")
         elif several:
             page = _runs_page(runner, handles, scheduler, title)
         else:
@@ -121,9 +122,10 @@ def _search_page(where: str) -> str:
     return search_report(collect_experiment(where))
 
 
-def _lineage_page(runner: Runner, run_id: str) -> str:
+def _lineage_page(runner: Runner, run_id: str, *, picture: bool) -> str:
     from transload.errors import ConfigError
     from transload_report.collect import collect_lineage
+    from transload_report.lineage_picture import lineage_svg
     from transload_report.other_pages import lineage_report
 
     if not runner.settings.trackers():
@@ -134,4 +136,4 @@ def _lineage_page(runner: Runner, run_id: str) -> str:
             f"run {run_id!r} has no lineage: no configured tracker knows a link or an artifact of it "
             "(jobs record them themselves, with transload.tracker.AppRun.run_from_env())"
         )
-    return lineage_report(data)
+    return lineage_svg(data.lineage) if picture else lineage_report(data)

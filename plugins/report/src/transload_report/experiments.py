@@ -36,13 +36,12 @@ def collect_experiment(where: str) -> SearchData:
 
     Args:
         where: the JSON snapshot that ``transload ax`` or ``transload_ax.Snapshot`` keeps, the name of a search of
-            ``transload ax``, or the tracker base of a ``transload.pipelines.Search``.
+            ``transload ax``, or the tracker base of a ``transload_search.Search``.
 
     Raises:
         ConfigError: if it is none of these.
         SpecError: if it is one that cannot be read.
     """
-    from transload.pipelines import SearchLedger
     from transload.schedulers.local.home import state_home
 
     kept = Path(state_home()) / "ax" / where / "experiment.json"
@@ -50,6 +49,8 @@ def collect_experiment(where: str) -> SearchData:
         if _is_file(file):
             return experiment_data(_load(file), str(file))
     try:
+        from transload_search import SearchLedger
+
         return ledger_data(SearchLedger.open(where).summary())
     except SpecError:
         raise

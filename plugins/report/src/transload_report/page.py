@@ -14,7 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, exit_text, is_terminal, parse_app_handle
-from transload.tracker import Lineage, TrackerArtifact, lineage_svg
+from transload.tracker import Lineage
+from transload_report.lineage_picture import lineage_svg
 from transload_report.states import SIGNS
 from transload_report.theme import COLORS, colors_css
 from transload_report.words import clean, duration_text, log_text, moment_iso, moment_text, shown, value_text
@@ -65,13 +66,7 @@ def graph_of(lineage: Lineage) -> Markup | None:
     runs = {run for edge in lineage.edges for run in (edge.run_id, edge.source_run_id)} | {lineage.run_id}
     if len(runs) > MAX_RUNS:
         return None
-    artifacts = {
-        run: {name: TrackerArtifact(item.name, shown(item.path), None) for name, item in items.items()}
-        for run, items in lineage.artifacts.items()
-        if run in runs
-    }
-    drawn = Lineage(lineage.run_id, lineage.parents, lineage.descendants, lineage.edges, artifacts)
-    return Markup(lineage_svg(drawn, style=""))  # noqa: S704 - it escapes everything
+    return Markup(lineage_svg(lineage, style=""))  # noqa: S704 - it escapes everything
 
 
 @cache

@@ -26,7 +26,7 @@ def command(states: bool, as_json: bool) -> None:
         emit_json({"adapters": [_json(row) for row in rows]})
         return
     if not rows:
-        note("no adapter is installed: transload-airflow, -kfp, -prefect and -ax bring one each")
+        note("no adapter is installed: each workflow host's plugin brings one")
     elif states:
         _show_states(rows)
     else:

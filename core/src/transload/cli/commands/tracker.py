@@ -117,33 +117,17 @@ def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
 
 @command.command("lineage", short_help="Show where a run came from and what came of it.")
 @click.argument("run_id")
-@click.option("--svg", metavar="FILE", type=click.Path(dir_okay=False, writable=True), help="Draw it into this file.")
 @json_option
 @click.pass_context
-def lineage(ctx: click.Context, run_id: str, svg: str | None, as_json: bool) -> None:
+def lineage(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the lineage of a run: its sources, transitively, and everything that came of it."""
     from transload.cli._output import emit_json
 
     found = _ask(ctx, lambda tracker: _known(tracker, run_id).lineage(run_id))
-    if svg:
-        _draw(found, svg)
     if as_json:
         emit_json(found.to_dict())
     else:
         _show_lineage(found)
-
-
-def _draw(found: Lineage, path: str) -> None:
-    from transload.cli._output import note
-    from transload.errors import SpecError
-    from transload.tracker import lineage_svg
-
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(lineage_svg(found))
-    except OSError as exc:
-        raise SpecError(f"--svg={path!r}: cannot be written: {exc.strerror}") from exc
-    note(f"drawn into {path}")
 
 
 def _show_lineage(found: Lineage) -> None:

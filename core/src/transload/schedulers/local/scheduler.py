@@ -372,11 +372,11 @@ def _seconds(moment: datetime | None) -> float | None:
     return None if moment is None else moment.timestamp()
 
 
-def create_local(session_name: str, **_: object) -> LocalScheduler:
+def create_local(session_name: str) -> LocalScheduler:
     """Make the scheduler ``local``: an image that is an existing folder is the working directory."""
     return LocalScheduler(session_name, "local")
 
 
-def create_local_cwd(session_name: str, **_: object) -> LocalScheduler:
+def create_local_cwd(session_name: str) -> LocalScheduler:
     """Make the scheduler ``local_cwd``: replicas run in the current directory."""
     return LocalScheduler(session_name, "local_cwd")

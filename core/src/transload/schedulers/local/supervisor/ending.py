@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 
 from . import layout, tree
 
@@ -50,7 +49,6 @@ class Ending:
         replicas: whose processes; with ``everything`` all descendants of the keeper.
         everything: the whole app.
         cookie: the app's cookie, by which the orphans of a replica are told apart.
-        spare: pids that are not the app's (the watcher).
         grace: seconds between SIGTERM and SIGKILL.
         now: monotonic seconds.
     """
@@ -60,7 +58,6 @@ class Ending:
         replicas: list[Replica],
         everything: bool,
         cookie: str,
-        spare: Callable[[], set[int]],
         grace: float,
         now: float,
     ) -> None:
@@ -68,7 +65,6 @@ class Ending:
         self.everything = everything
         self.because: Replica | None = None
         self._marks = {f"{cookie}:{replica.role}:{replica.k}" for replica in replicas}
-        self._spare = spare
         self.deadline = now + grace
         self.due = self.deadline
         for replica in replicas:
@@ -86,10 +82,8 @@ class Ending:
         if childless:
             return True
         waiting = any(replica.pid for replica in self.replicas)
-        if now < self.due and (waiting or self.everything):
-            return False
-        if now < self.deadline and not self.everything:
-            return not self._members(roots)[1]
+        if now < self.due:
+            return not waiting and not self._members(roots)[1]
         left = self._signal(signal.SIGKILL, roots)
         self.due = now + _KILL_AGAIN_S
         return left == 0 and not waiting
@@ -98,10 +92,10 @@ class Ending:
         processes = tree.snapshot()
         own = os.getpid()
         if self.everything:
-            return processes, tree.below(processes, {own}) - self._spare()
+            return processes, tree.below(processes, {own})
         mine = {replica.pid for replica in self.replicas if replica.pid in processes}
         for pid, (parent, _) in processes.items():
-            orphan = parent == own and pid not in roots and pid not in self._spare()
+            orphan = parent == own and pid not in roots
             if orphan and tree.cookie_of(pid, layout.COOKIE) in self._marks:
                 mine.add(pid)
         return processes, mine | tree.below(processes, mine)

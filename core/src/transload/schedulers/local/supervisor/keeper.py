@@ -11,7 +11,7 @@ import socket
 import time
 import traceback
 
-from . import folder, gpus, kernel, launch, layout, logindex, protocol, tree, watcher
+from . import folder, gpus, helpers, kernel, launch, layout, logindex, protocol, tree, watcher
 from .app import App, exit_text
 from .ending import Ending, Replica
 
@@ -208,7 +208,7 @@ class Keeper:
         # a wider restart takes over the narrower ones that it covers
         scope = set(replicas)
         self.endings = [ending for ending in self.endings if not scope.issuperset(ending.replicas)]
-        ending = Ending(replicas, False, self.cookie, self._spare, self.request["grace"], time.monotonic())
+        ending = Ending(replicas, False, self.cookie, self.request["grace"], time.monotonic())
         ending.because = failed
         self.endings.append(ending)
 
@@ -227,10 +227,7 @@ class Keeper:
             replica.stopping = replica.stopping or replica.pid != 0
         if not self.childless:
             grace = self.request["grace"] if grace is None else grace
-            self.endings = [Ending(self.app.replicas, True, self.cookie, self._spare, grace, time.monotonic())]
-
-    def _spare(self) -> set[int]:
-        return {self.watcher} if self.watcher else set()
+            self.endings = [Ending(self.app.replicas, True, self.cookie, grace, time.monotonic())]
 
     def _settle(self) -> bool:
         """Draw all conclusions from what has happened; True when the app has come to its end."""
@@ -255,9 +252,8 @@ class Keeper:
         return False
 
     def _step_endings(self, now: float) -> None:
-        childless = self.childless or (bool(self.watcher) and self._only_watcher())
         for ending in list(self.endings):
-            if not ending.finished(now, childless, set(self.app.by_pid)):
+            if not ending.finished(now, self.childless, set(self.app.by_pid)):
                 continue
             self.endings.remove(ending)
             if ending.everything:
@@ -269,9 +265,6 @@ class Keeper:
             self.app.refresh()
             self._write(now)
             self._launch(ending.replicas)
-
-    def _only_watcher(self) -> bool:
-        return self.final is not None and not tree.below(tree.snapshot(), {os.getpid()}) - self._spare()
 
     # ----------------------------------------------------------------------------------------------------- waiting
 
@@ -387,7 +380,7 @@ class Keeper:
         while True:
             self._reap()
             processes = tree.snapshot()
-            left = tree.below(processes, {os.getpid()}) - self._spare()
+            left = tree.below(processes, {os.getpid()})
             if not left:
                 break
             tree.signal_all(processes, left, signal.SIGKILL)
@@ -411,13 +404,13 @@ def _drain(fd: int) -> bytes:
 
 def main(home: str, app_id: str, body: memoryview, link: int) -> None:
     """Keep one app; returns at its end. Runs in a process forked for it."""
-    kernel.set_name(b"tl-keeper")
+    helpers.enter(home, b"tl-keeper")
     os.setsid()
     kernel.become_subreaper()
     keeper = Keeper(home, app_id, json.loads(bytes(body)), link)
-    if not keeper.begin():
-        return
     try:
-        keeper.run()
+        if keeper.begin():
+            keeper.run()
     except Exception:  # nothing may be left behind, whatever happened
         keeper.abandon(traceback.format_exc())
+    helpers.leave(home)

@@ -12,6 +12,7 @@
                   results/      default tracker base
     gone/<app_id>               kept by delete and prune for ids that the caller chose
     events/<pid>.<n>            a FIFO of a client that waits: the ids of apps that have changed
+    helpers/<pid>-<start>       our own processes, told from those of apps
     gpus.json, gpus.lock        which app has which GPU
     spawner-<version>.sock, start.lock, spawner.log
 """
@@ -27,7 +28,7 @@ import time
 SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 COOKIE = "TRANSLOAD_APP_COOKIE"
-FOLDERS = ("apps", "gone", "events")
+FOLDERS = ("apps", "gone", "events", "helpers")
 
 
 def app_folder(home: str, app_id: str) -> str:
@@ -47,7 +48,7 @@ def write_file(path: str, data: bytes) -> None:
             os.close(fd)
         os.rename(aside, path)
     except OSError:
-        _unlink(aside)
+        unlink(aside)
         raise
 
 
@@ -96,7 +97,8 @@ def noted_end(folder: str) -> str | None:
     return state if state in TERMINAL else None
 
 
-def _unlink(path: str) -> None:
+def unlink(path: str) -> None:
+    """Remove a file; what is gone already is no error."""
     try:
         os.unlink(path)
     except OSError:
@@ -123,7 +125,7 @@ def _tell(path: str, line: bytes) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
         if exc.errno == errno.ENXIO:  # its client was killed
-            _unlink(path)
+            unlink(path)
         return
     try:
         os.write(fd, line)
@@ -205,7 +207,7 @@ def remove_tree(path: str) -> None:
         if entry.is_dir(follow_symlinks=False):
             remove_tree(entry.path)
         else:
-            _unlink(entry.path)
+            unlink(entry.path)
     try:
         os.rmdir(path)
     except OSError:

@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 
-from . import finalise, folder, keeper, kernel, protocol, tree
+from . import finalise, folder, helpers, keeper, kernel, protocol, tree
 
 _FIRST_CLIENT_S = 10.0
 
@@ -268,10 +268,9 @@ class Spawner:
 
     def _clear_strays(self) -> None:
         """Kill what dead keepers left behind (all such processes are children of this one), then write their end."""
-        processes = tree.snapshot()
-        own = os.getpid()
-        orphans = {pid for pid, (parent, _) in processes.items() if parent == own and pid not in self.keepers}
-        orphans |= tree.below(processes, orphans)
+        # a keeper forked just now may not have entered itself as a helper yet
+        processes = {pid: stat for pid, stat in tree.snapshot().items() if pid not in self.keepers}
+        orphans = tree.below(processes, {os.getpid()})
         tree.signal_all(processes, orphans, signal.SIGKILL)
         self._reap()
         if not orphans:
@@ -328,13 +327,14 @@ def main(home: str, name: str) -> None:
     """Become the spawner of a state folder: the caller's process ends as soon as the socket listens."""
     os.closerange(3, 1 << 20)
     os.umask(0o077)
-    os.chdir("/")
     reader, writer = os.pipe()
     if os.fork():
         os.close(writer)
         os.read(reader, 1)  # until the other one listens, or is dead
         os._exit(0)
     os.setsid()
+    helpers.enter(home, b"tl-spawner")
+    helpers.forget_dead(home)
     listener = _listen(home, name)  # here: clients see the pid of the process that listened
     os.close(reader)
     os.close(writer)
@@ -342,7 +342,6 @@ def main(home: str, name: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     _lift_limits()
     kernel.become_subreaper()
-    kernel.set_name(b"tl-spawner")
     tree.snapshot()  # whatever code is needed when something dies is loaded before
     gc.collect()
     gc.freeze()
@@ -353,6 +352,7 @@ def main(home: str, name: str) -> None:
         traceback.print_exc()
         raise
     finally:
+        helpers.leave(home)
         sys.stderr.flush()
     # sockets close with the process: whoever sees them closed sees the process gone
     os._exit(0)

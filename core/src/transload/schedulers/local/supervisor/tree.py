@@ -69,8 +69,28 @@ def _ps() -> Snapshot:
     return found
 
 
+_HELPERS = (b"tl-spawner\n", b"tl-keeper\n", b"tl-watcher\n")
+
+
+def is_helper(pid: int, started: int) -> bool:
+    """Tell whether the process of that pid and start time is one of ours (see `helpers`), of whatever state folder."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            if file.read() not in _HELPERS:
+                return False
+        os.stat(f"/proc/{pid}/cwd/helpers/{pid}-{started}")
+    except PermissionError:
+        return True  # another user's: it cannot be ended, so nobody waits for it
+    except OSError:
+        return False
+    return True
+
+
 def below(processes: Snapshot, roots: set[int]) -> set[int]:
-    """Return all descendants of ``roots``, the roots left out."""
+    """Return all descendants of ``roots``, the roots left out, and without helpers of ours and what descends from them.
+
+    So an app that a job has submitted is not that job's, whoever is its keeper's parent.
+    """
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in processes.items():
         children.setdefault(parent, []).append(pid)
@@ -78,7 +98,7 @@ def below(processes: Snapshot, roots: set[int]) -> set[int]:
     queue = list(roots)
     while queue:
         for pid in children.get(queue.pop(), ()):
-            if pid not in found and pid not in roots:
+            if pid not in found and pid not in roots and not is_helper(pid, processes[pid][1]):
                 found.add(pid)
                 queue.append(pid)
     return found

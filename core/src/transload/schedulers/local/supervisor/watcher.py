@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
-from . import finalise, kernel, layout
+from . import finalise, helpers, layout
 
 
 def start(home: str, app_id: str) -> tuple[int, int]:
@@ -31,9 +31,10 @@ def _watch(home: str, app_id: str, reader: int) -> None:
     os.closerange(4, 1 << 20)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGIO):
         signal.signal(number, signal.SIG_DFL)
-    kernel.set_name(b"tl-watcher")
+    helpers.enter(home, b"tl-watcher")
     os.read(3, 1)
     folder = layout.app_folder(home, app_id)
     state = layout.read_json(f"{folder}/state.json")
     if state is not None and state.get("state") not in layout.TERMINAL:
         finalise.finalise(home, app_id, wait=True)
+    helpers.leave(home)

@@ -1,0 +1,14 @@
+"""The hook implementations, named by the entry point."""
+
+from __future__ import annotations
+
+from transload.hookspecs import Register
+from transload.plugins import hookimpl
+
+__all__ = ["transload_suggesters"]
+
+
+@hookimpl
+def transload_suggesters(register: Register) -> None:
+    """Register the suggester that needs nothing else."""
+    register("random", "transload_search.random_suggester:RandomSuggester")

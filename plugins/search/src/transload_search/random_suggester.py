@@ -1,0 +1,88 @@
+"""The built-in suggester: points at random, the same for the same seed."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from transload.errors import SpecError
+from transload_search.search import Parameter, Search, SearchTrial, Value
+
+SCHEMA: Final = 1
+
+
+class RandomSuggester:
+    """Draws each trial from its own random stream: trial 7 is the same whatever was suggested or observed before it.
+
+    Args:
+        search: the search.
+    """
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._next = 0
+        self._observed: dict[int, float | None] = {}
+
+    def suggest(self, count: int = 1) -> list[SearchTrial]:
+        """Return the next trials, at most as many as the search has left."""
+        if count < 0:
+            raise SpecError(f"count={count!r}: must be 0 or more")
+        last = min(self._next + count, self._search.trials)
+        trials = [self._trial(index) for index in range(self._next, last)]
+        self._next = last
+        return trials
+
+    def observe(self, index: int, value: float | None) -> None:
+        """Take the objective of a trial."""
+        if not 0 <= index < self._next:
+            raise SpecError(f"trial {index!r} was not suggested; suggested are 0 to {self._next - 1}")
+        self._observed[index] = None if value is None or math.isnan(value) else float(value)
+
+    def best(self) -> tuple[SearchTrial, float] | None:
+        """Return the best trial so far; the earlier one of two equals."""
+        sign = 1.0 if self._search.objective.minimize else -1.0
+        known = [(sign * value, index) for index, value in self._observed.items() if value is not None]
+        if not known:
+            return None
+        value, index = min(known)
+        return self._trial(index), sign * value
+
+    def state(self) -> dict[str, Any]:
+        """Return what was suggested and observed, as JSON values."""
+        observed = {str(index): value for index, value in sorted(self._observed.items())}
+        return {"schema": SCHEMA, "suggester": "random", "next": self._next, "observed": observed}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        try:
+            if state["suggester"] != "random" or state["schema"] > SCHEMA:
+                raise SpecError(f"state of a search: not of the random suggester, schema {SCHEMA}: {dict(state)!r}")
+            observed = {int(index): value for index, value in state["observed"].items()}
+            self._next, self._observed = int(state["next"]), observed
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            if isinstance(exc, SpecError):
+                raise
+            raise SpecError(f"state of a search: not one of ours: {exc!r}") from exc
+
+    def _trial(self, index: int) -> SearchTrial:
+        return SearchTrial(index, {each.name: self._draw(each, index) for each in self._search.parameters})
+
+    def _draw(self, parameter: Parameter, index: int) -> Value:
+        text = f"{self._search.seed}/{index}/{parameter.name}"
+        stream = random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))  # noqa: S311
+        if parameter.kind == "choice":
+            return parameter.values[stream.randrange(len(parameter.values))]
+        low, high = parameter.low, parameter.high
+        assert low is not None and high is not None
+        if parameter.kind == "int":
+            if not parameter.log:
+                return stream.randint(int(low), int(high))
+            # half a step beyond each end, so that the ends are as likely as their neighbours
+            drawn = round(math.exp(stream.uniform(math.log(low - 0.5), math.log(high + 0.5))))
+            return max(int(low), min(int(high), drawn))
+        if parameter.log:
+            return min(high, max(low, math.exp(stream.uniform(math.log(low), math.log(high)))))
+        return stream.uniform(low, high)

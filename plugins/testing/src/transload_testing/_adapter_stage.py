@@ -1,0 +1,199 @@
+"""What the scenarios of the adapter suite share: a stage, a driver on it, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import pytest
+
+from transload.pipelines import StateMap
+from transload.specs import AppDef, AppState
+from transload_testing.adapter_driver import AdapterDriver, HostJob, Observed
+from transload_testing.scripted import ScriptedControl, scripted_app
+
+T = TypeVar("T")
+TIMEOUT = 30.0
+
+RUNNING_UNTIL = "go"
+"""The gate that ends the RUNNING step of `held`."""
+
+
+def held(*after: Any, lines: tuple[Any, ...] = (), **more: Any) -> dict[str, Any]:
+    """Return a script that runs until the gate ``go`` is opened, then goes on with ``after`` (default: succeeds)."""
+    steps = [{"state": "RUNNING", "until": RUNNING_UNTIL, "lines": lines}, *(after or ("SUCCEEDED",))]
+    return {"steps": steps, **more}
+
+
+class Stage:
+    """A scripted scheduler, and a driver of the adapter on it.
+
+    Args:
+        control: directs the scheduler.
+        driver: drives the adapter.
+        another_driver: makes another one, with files of its own.
+        timeout: seconds for each wait.
+    """
+
+    def __init__(
+        self,
+        control: ScriptedControl,
+        driver: AdapterDriver,
+        another_driver: Callable[[], AdapterDriver],
+        timeout: float,
+    ) -> None:
+        self.control = control
+        self.driver = driver
+        self.another_driver = another_driver
+        self.timeout = timeout
+        self.job = HostJob()
+
+    def start(
+        self,
+        script: Mapping[str, Any] | AppDef | None = None,
+        job: HostJob | None = None,
+        *,
+        roles: Mapping[str, int] | None = None,
+        **options: Any,
+    ) -> None:
+        """Have the host run an app that plays a script."""
+        app = script if isinstance(script, AppDef) else scripted_app("app", script, roles=roles)
+        self.job = job or HostJob()
+        merged = {"poll_interval": 0.1, "logging_interval": 0.05, "patience": 60.0, **self.job.options, **options}
+        self.job = replace(self.job, options=merged)
+        self.driver.start(app.to_json(), self.job)
+
+    def until(self, condition: Callable[[], T | Literal[False] | None], what: str) -> T:
+        """Return the first truthy value of a condition, or fail."""
+        __tracebackhide__ = True
+        end = time.monotonic() + self.timeout
+        pause = 0.005
+        while True:
+            value = condition()
+            if value:
+                return value
+            if time.monotonic() > end:
+                pytest.fail(
+                    f"{what}: not within {self.timeout} s; {self.driver.observe()}; {self.control.calls()[-8:]}"
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.3, 0.05)
+
+    def running(self) -> str:
+        """Wait until the host watches an app that was started; return its id."""
+        app_id = self.until(self.control.started, "an app is started")[-1]
+        self.watched(app_id)
+        return app_id
+
+    def watched(self, app_id: str) -> None:
+        """Wait until the host has asked about an app, once from now on."""
+        before = len(self._questions(app_id))
+        self.until(lambda: len(self._questions(app_id)) > before, f"the host asks about {app_id}")
+
+    def read_on(self, app_id: str) -> None:
+        """Wait until the host has read an app's log a few times from now on: what it read before is done with."""
+        before = len(self.control.calls("log_read", app_id))
+        # a turn that hands on lines still reads to the end of each stream, and only then notes how far it came
+        self.until(lambda: len(self.control.calls("log_read", app_id)) >= before + 6, f"the host reads of {app_id}")
+
+    def _questions(self, app_id: str) -> list[dict[str, Any]]:
+        return [each for each in self.control.calls(app_id=app_id) if each["call"].startswith("describe")]
+
+    def ended(self) -> Observed:
+        """Wait until the host shows a final state."""
+        return self.until(lambda: (seen := self.driver.observe()).state is not None and seen, "the host ends it")
+
+    def logged(self, *lines: str) -> None:
+        """Wait until the host's log has these lines."""
+        self.until(lambda: set(lines) <= set(self.driver.observe().logs), f"the log has {lines}")
+
+    def dead(self) -> None:
+        """Wait until the host's process is gone."""
+        self.until(lambda: not self.driver.observe().alive, "the host's process ends")
+
+    @property
+    def started(self) -> list[str]:
+        """Ids of all apps that were started."""
+        return self.control.started()
+
+    @property
+    def cancelled(self) -> list[str]:
+        """Ids of all apps whose end was asked for."""
+        return [each["app_id"] for each in self.control.calls("cancel")]
+
+
+class AdapterSuite:
+    """Settings and fixtures of `transload_testing.AdapterConformance`.
+
+    Attributes:
+        state_map: the adapter's.
+        unknown_state: the host's state when patience is exhausted; default: the map's UNKNOWN.
+        lost_state: the host's state when an app is lost; default: the map's FAILED.
+        submit_failed_state: the host's state when an app cannot be submitted; default: the map's FAILED.
+        detached_state: the host's state after a kill with ``on_kill="detach"``; None: any, or none.
+        cannot: scenario (name of the test) → why this host cannot have it.
+        timeout: seconds for each wait.
+    """
+
+    state_map: ClassVar[StateMap[Any]]
+    unknown_state: ClassVar[object] = None
+    lost_state: ClassVar[object] = None
+    submit_failed_state: ClassVar[object] = None
+    detached_state: ClassVar[object] = None
+    cannot: ClassVar[Mapping[str, str]] = {}
+    timeout: ClassVar[float] = TIMEOUT
+
+    def make_driver(self, folder: Path, environment: Mapping[str, str]) -> AdapterDriver:
+        """Return a driver of the adapter; to be overridden.
+
+        Args:
+            folder: where it may keep files, the host's store among them.
+            environment: variables that its processes must have.
+        """
+        raise NotImplementedError("an AdapterConformance says how to make its driver: override make_driver")
+
+    @pytest.fixture
+    def stage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+        """A stage of its own for each scenario; one that the host cannot have is skipped with its reason."""
+        reason = self.cannot.get(request.function.__name__)
+        if reason is not None:
+            pytest.skip(f"this host cannot have it: {reason}")
+        control = ScriptedControl(tmp_path / "scripted")
+        environment = {**control.environment(), "TRANSLOAD_HOME": str(tmp_path / "home")}
+        driver = self.make_driver(tmp_path / "driver", environment)
+        try:
+            yield Stage(control, driver, lambda: self.make_driver(tmp_path / "another", environment), self.timeout)
+        finally:
+            driver.close()
+
+    @classmethod
+    def scenarios(cls) -> list[str]:
+        """Return the names of all scenarios."""
+        return [name for name in dir(cls) if name.startswith("test_")]
+
+    @classmethod
+    def render_exceptions(cls) -> str:
+        """Return the scenarios that this host cannot have as Markdown, for its documentation."""
+        if not cls.cannot:
+            return f"All {len(cls.scenarios())} scenarios of the conformance suite hold.\n"
+        rows = [
+            f"| {name.removeprefix('test_').replace('_', ' ')} | {why} |" for name, why in sorted(cls.cannot.items())
+        ]
+        return "\n".join(["| scenario | why this host cannot have it |", "|---|---|", *rows]) + "\n"
+
+    def is_state(self, seen: Observed, state: AppState) -> None:
+        """Check that the host shows what the map says for a state."""
+        assert seen.state == state_name(self.state_map[state]), seen
+
+    def is_failure(self, seen: Observed, own: object) -> None:
+        """Check that the host shows a state of its own for a failure; by default the map's FAILED."""
+        assert seen.state == state_name(self.state_map[AppState.FAILED] if own is None else own), seen
+
+
+def state_name(value: object) -> str:
+    """Return the name of a host's state."""
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else str(value)

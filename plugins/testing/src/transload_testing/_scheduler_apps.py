@@ -1,0 +1,200 @@
+"""What becomes of apps: states, exit codes, retries, limits."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from transload.errors import SpecError, SubmitError
+from transload.specs import AppState, RetryPolicy, macros
+from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite, needs_programs
+
+
+class AppTests(SchedulerSuite):
+    """Ends, roles and replicas, cancel, retries, timeouts."""
+
+    def test_success(self, stage: SchedulerStage) -> None:
+        """An app whose program ends well has SUCCEEDED, its replica with exit code 0 and times."""
+        before = time.time()
+        status = stage.ended(stage.submit(stage.app(Program(seconds=0.05))))
+        assert status.state is AppState.SUCCEEDED, status
+        (replica,) = stage.replicas(status)
+        assert (replica.role, replica.id, replica.exit_code) == ("main", 0, 0)
+        assert replica.state is AppState.SUCCEEDED
+        assert replica.start_time is not None
+        assert replica.end_time is not None
+        assert before - 60 < replica.start_time <= replica.end_time < time.time() + 60
+        assert not status.cancel_requested
+
+    def test_exit_code(self, stage: SchedulerStage) -> None:
+        """The exit code of a failed replica is kept."""
+        status = stage.ended(stage.submit(stage.app(Program(exit_code=7))))
+        assert status.state is AppState.FAILED
+        assert [replica.exit_code for replica in stage.replicas(status)] == [7]
+
+    def test_death_by_signal(self, stage: SchedulerStage) -> None:
+        """A replica that a signal ended has the signal's negative number."""
+        status = stage.ended(stage.submit(stage.app(Program(exit_code=-9))))
+        assert status.state is AppState.FAILED
+        assert [replica.exit_code for replica in stage.replicas(status)] == [-9]
+
+    def test_roles_and_replicas(self, stage: SchedulerStage) -> None:
+        """Every replica of every role has a status, in order."""
+        if not (stage.scheduler.capabilities.roles and stage.scheduler.capabilities.replicas):
+            pytest.skip("one role or one replica only")
+        app = stage.app({"one": Program(out=("a",)), "two": Program(out=("b",))}, replicas=3)
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.SUCCEEDED, status
+        assert [role.role for role in status.roles] == ["one", "two"]
+        assert [[replica.id for replica in role.replicas] for role in status.roles] == [[0, 1, 2]] * 2
+
+    def test_one_replica_fails_all_end(self, stage: SchedulerStage) -> None:
+        """Where replicas are a gang, the final failure of one ends the others."""
+        capabilities = stage.scheduler.capabilities
+        if not (capabilities.gangs and capabilities.roles):
+            pytest.skip("no gangs of several roles")
+        app = stage.app({"bad": Program(seconds=0.2, exit_code=4), "good": Program(hold=True)})
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.FAILED
+        states = {replica.role: replica for replica in stage.replicas(status)}
+        assert states["bad"].exit_code == 4
+        assert states["good"].state is not AppState.RUNNING
+
+    def test_min_replicas(self, stage: SchedulerStage) -> None:
+        """An app goes on, and succeeds, while enough replicas of a role end well."""
+        capabilities = stage.scheduler.capabilities
+        if not (capabilities.min_replicas and capabilities.replicas and self.runs_programs):
+            pytest.skip("min_replicas is not offered")
+        app = stage.app(Program(only=(0,), exit_code=5), replicas=3, min_replicas=2)
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.SUCCEEDED, status
+
+    @needs_programs
+    def test_macros(self, stage: SchedulerStage) -> None:
+        """The macros that are the scheduler's are replaced in arguments; any other ``$`` is the program's."""
+        command = f'x=kept; echo "{macros.replica_id} $x ${{x}}"; printenv {macros.rank0_env} > /dev/null && echo rank0'
+        replicas = 2 if stage.scheduler.capabilities.replicas else 1
+        app_id = stage.submit(stage.app(Program(command=command), replicas=replicas))
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        for k in range(replicas):
+            assert stage.everything(app_id, k=k) == [f"{k} kept kept\n", "rank0\n"]
+
+    def test_cancel(self, stage: SchedulerStage) -> None:
+        """A cancel returns at once; the app ends as CANCELLED, and says that it was asked to."""
+        app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
+        stage.running(app_id, said="up")
+        stage.scheduler.cancel(app_id)
+        status = stage.ended(app_id)
+        assert status.state is AppState.CANCELLED, status
+        assert status.cancel_requested
+        stage.scheduler.cancel(app_id)
+        assert stage.status(app_id).state is AppState.CANCELLED
+
+    def test_cancel_before_it_runs(self, stage: SchedulerStage) -> None:
+        """A cancel right after the submit ends the app, whatever it was doing."""
+        app_id = stage.submit(stage.app(Program(hold=True)))
+        stage.scheduler.cancel(app_id)
+        assert stage.ended(app_id).state is AppState.CANCELLED
+
+    def test_cancel_after_the_end(self, stage: SchedulerStage) -> None:
+        """A cancel that comes too late changes nothing; one of an unknown app neither."""
+        app_id = stage.submit(stage.app(Program()))
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        stage.scheduler.cancel(app_id)
+        assert stage.status(app_id).state is AppState.SUCCEEDED
+        stage.scheduler.cancel("suite-never-was")
+
+    @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
+    def test_retries(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
+        """A failure is answered by a new start, as often as ``max_retries`` says."""
+        if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
+            pytest.skip(f"retry policy {policy.value} is not offered")
+        app = stage.app(Program(failures=2), max_retries=2, retry_policy=policy)
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.SUCCEEDED, status
+        assert max([status.num_restarts, *(replica.restarts for replica in stage.replicas(status))]) == 2
+
+    @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
+    def test_retries_used_up(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
+        """One failure more than ``max_retries`` allows is final."""
+        if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
+            pytest.skip(f"retry policy {policy.value} is not offered")
+        app = stage.app(Program(failures=2), max_retries=1, retry_policy=policy)
+        status = stage.ended(stage.submit(app))
+        assert status.state is AppState.FAILED, status
+        assert [replica.exit_code for replica in stage.replicas(status)] == [9]
+
+    def test_timeout(self, stage: SchedulerStage) -> None:
+        """An app that takes longer than its timeout fails, and is ended."""
+        if not stage.scheduler.capabilities.timeout or not self.runs_programs:
+            pytest.skip("no limit of time can be set")
+        status = stage.ended(stage.submit(stage.app(Program(hold=True), timeout=0.5)))
+        assert status.state is AppState.FAILED, status
+        assert status.msg
+
+    @needs_programs
+    def test_program_that_does_not_exist(self, stage: SchedulerStage) -> None:
+        """An entrypoint that cannot be started is refused, or fails the app; no other role is left running."""
+        roles = {"main": Program()}
+        if stage.scheduler.capabilities.roles:
+            roles["other"] = Program(hold=True)
+        app = stage.app(roles, entrypoint="/no/such/program")
+        try:
+            app_id = stage.submit(app)
+        except (SpecError, SubmitError):
+            assert stage.scheduler.list() == []
+            return
+        status = stage.ended(app_id)
+        assert status.state is AppState.FAILED, status
+        assert all(replica.state is not AppState.RUNNING for replica in stage.replicas(status))
+
+    @needs_programs
+    def test_environment(self, stage: SchedulerStage) -> None:
+        """``Role.env`` reaches the job byte for byte; the submitter's own environment only if it is told to."""
+        os.environ["SUITE_OUTSIDE"] = "outside"
+        try:
+            command = 'printf "%s|%s\\n" "$SUITE_INSIDE" "${SUITE_OUTSIDE-none}"'
+            app = stage.app(Program(command=command), env={"SUITE_INSIDE": "ä $x `y` '\""})
+            bare = stage.submit(app, inherit_env=False)
+            assert stage.ended(bare).state is AppState.SUCCEEDED
+            assert stage.everything(bare) == ["ä $x `y` '\"|none\n"]
+            if self.inherits_environment:
+                full = stage.submit(app, inherit_env=True)
+                assert stage.ended(full).state is AppState.SUCCEEDED
+                assert stage.everything(full) == ["ä $x `y` '\"|outside\n"]
+        finally:
+            del os.environ["SUITE_OUTSIDE"]
+
+    @needs_programs
+    def test_secrets_reach_the_job_and_nothing_else(self, stage: SchedulerStage) -> None:
+        """A resolved secret is in the job's environment, and in nothing that is shown or kept."""
+        app = stage.app(
+            Program(command='test "${PASSWORD#hunter2-}" = value && echo same'), secrets={"PASSWORD": "env:X"}
+        )
+        app_id = stage.submit(app, secrets={"main": {"PASSWORD": "hunter2-value"}})
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        assert stage.everything(app_id) == ["same\n"]
+        found = stage.scheduler.describe(app_id)
+        assert "hunter2-value" not in repr(found)
+        for path in (path for folder in self.state_folders(stage.folder) for path in folder.rglob("*")):
+            assert not path.is_file() or b"hunter2-value" not in path.read_bytes(), path
+
+    @needs_programs
+    def test_results_folder_is_visible_in_the_job(self, stage: SchedulerStage) -> None:
+        """What a job writes where its results belong can be read where it was submitted."""
+        app_id = "suite-results"
+        base = stage.scheduler.results_folder(app_id, stage.cfg())
+        if base is None:
+            pytest.skip("this scheduler has no folder for results")
+        body = '{"schema": 1, "key": "0", "results": {"x": 1}}'
+        command = f"mkdir -p '{base}' && printf %s '{body}' > '{base}/0.json'"
+        app_id = stage.submit(stage.app(Program(command=command)), app_id, tracker_base=base)
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        from transload.runtime.tracking import FsspecResultTracker
+
+        assert FsspecResultTracker(base).get("0") == {"x": 1}
+        found = stage.scheduler.describe(app_id)
+        assert found is not None
+        assert found.tracker_base == base

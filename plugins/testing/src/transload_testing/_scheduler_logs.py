@@ -1,0 +1,122 @@
+"""Logs: whole lines, each once, from any point on."""
+
+from __future__ import annotations
+
+import pytest
+
+from transload.errors import AppNotFound, SpecError
+from transload.schedulers.api import Stream
+from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite
+
+
+class LogTests(SchedulerSuite):
+    """Streams, filters, cursors, tails."""
+
+    def test_streams(self, stage: SchedulerStage) -> None:
+        """Stdout and stderr are kept apart; combined has both."""
+        app_id = stage.submit(stage.app(Program(out=("a", "b"), err=("c",))))
+        stage.ended(app_id)
+        assert stage.everything(app_id, Stream.STDOUT) == ["a\n", "b\n"]
+        assert stage.everything(app_id, Stream.STDERR) == ["c\n"]
+        assert sorted(stage.everything(app_id, Stream.COMBINED)) == ["a\n", "b\n", "c\n"]
+        assert stage.lines(app_id, stream=Stream.STDOUT) == ["a\n", "b\n"]
+
+    def test_replicas_have_logs_of_their_own(self, stage: SchedulerStage) -> None:
+        """Each replica of each role has its own log."""
+        if not stage.scheduler.capabilities.roles:
+            pytest.skip("one role only")
+        app = stage.app({"one": Program(out=("first",)), "two": Program(out=("second",))})
+        app_id = stage.submit(app)
+        stage.ended(app_id)
+        assert stage.everything(app_id, role="one") == ["first\n"]
+        assert stage.everything(app_id, role="two") == ["second\n"]
+
+    def test_unusual_lines(self, stage: SchedulerStage) -> None:
+        """Unicode, blanks, empty and long lines come out as they went in."""
+        lines = ("日本語 ✓", "", "  spaces  ", "tab\there", "x" * 100_000)
+        app_id = stage.submit(stage.app(Program(out=lines)))
+        stage.ended(app_id)
+        assert stage.everything(app_id) == [f"{line}\n" for line in lines]
+
+    def test_last_line_without_newline(self, stage: SchedulerStage) -> None:
+        """The last line of a replica that has ended is there, newline or not."""
+        if not self.runs_programs:
+            pytest.skip("this scheduler runs no programs")
+        app_id = stage.submit(stage.app(Program(out=("whole", "ragged"), ragged=True)))
+        stage.ended(app_id)
+        assert [line.rstrip("\n") for line in stage.everything(app_id)] == ["whole", "ragged"]
+
+    def test_silent_replica(self, stage: SchedulerStage) -> None:
+        """A replica that wrote nothing has an empty log, which is complete."""
+        app_id = stage.submit(stage.app(Program()))
+        stage.ended(app_id)
+        assert stage.everything(app_id) == []
+        assert stage.lines(app_id) == []
+
+    def test_regex(self, stage: SchedulerStage) -> None:
+        """A pattern selects lines; one that is not valid is refused."""
+        app_id = stage.submit(stage.app(Program(out=("apple", "pear", "pineapple"))))
+        stage.ended(app_id)
+        stage.everything(app_id)
+        found = list(stage.scheduler.log_iter(app_id, "main", 0, regex="apple$", streams=Stream.STDOUT))
+        assert found == ["apple\n", "pineapple\n"]
+        with pytest.raises(SpecError):
+            list(stage.scheduler.log_iter(app_id, "main", 0, regex="("))
+
+    def test_unknown_replica(self, stage: SchedulerStage) -> None:
+        """A role, replica or app that is not there is refused by name."""
+        app_id = stage.submit(stage.app(Program()))
+        for role, k in (("other", 0), ("main", 1), ("main", -1)):
+            with pytest.raises(SpecError):
+                list(stage.scheduler.log_iter(app_id, role, k))
+            with pytest.raises(SpecError):
+                stage.scheduler.log_read(app_id, role, k, Stream.STDOUT)
+        with pytest.raises(AppNotFound):
+            list(stage.scheduler.log_iter("suite-never-was", "main"))
+        with pytest.raises(AppNotFound):
+            stage.scheduler.log_read("suite-never-was", "main", 0, Stream.STDOUT)
+
+    def test_pages(self, stage: SchedulerStage) -> None:
+        """Read page by page, with small pages, the log is the same: no line lost, none twice, none torn."""
+        lines = tuple(f"line {number} {'x' * (number % 37)}" for number in range(300))
+        app_id = stage.submit(stage.app(Program(out=lines)))
+        stage.ended(app_id)
+        stage.everything(app_id)
+        pages = list(stage.pages(app_id, None, 256))
+        assert len(pages) > 5
+        assert [line for page in pages for line in page.lines] == [f"{line}\n" for line in lines]
+        assert pages[-1].complete
+        assert not any(page.complete for page in pages[:-1])
+        assert isinstance(pages[0].cursor, str)
+
+    def test_cursor_in_another_process(self, stage: SchedulerStage) -> None:
+        """A cursor is text that another scheduler object goes on from; a complete log stays complete."""
+        lines = tuple(f"line {number}" for number in range(100))
+        app_id = stage.submit(stage.app(Program(out=lines)))
+        stage.ended(app_id)
+        stage.everything(app_id)
+        first = next(stage.pages(app_id, None, 200))
+        mine, stage.scheduler = stage.scheduler, self.make_scheduler(stage.folder)
+        try:
+            pages = list(stage.pages(app_id, first.cursor, 1 << 20))
+            assert [*first.lines, *(line for page in pages for line in page.lines)] == [f"{line}\n" for line in lines]
+            again = stage.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, pages[-1].cursor)
+            assert (again.lines, again.complete) == ([], True)
+        finally:
+            stage.scheduler.close()
+            stage.scheduler = mine
+
+    def test_read_while_it_runs(self, stage: SchedulerStage) -> None:
+        """Reading never waits; what is there comes, in whole lines, and the log is not complete."""
+        app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
+        stage.running(app_id, said="up")
+        page = stage.scheduler.log_read(app_id, "main", 0, Stream.STDOUT)
+        assert (page.lines, page.complete) == (["up\n"], False)
+        again = stage.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, page.cursor)
+        assert (again.lines, again.complete) == ([], False)
+
+    def test_tail(self, stage: SchedulerStage) -> None:
+        """Following a log gives every line, and ends with the replica."""
+        app_id = stage.submit(stage.app(Program(out=("a", "b"), seconds=0.2)))
+        followed = stage.scheduler.log_iter(app_id, "main", 0, should_tail=True, streams=Stream.STDOUT)
+        assert list(followed) == ["a\n", "b\n"]

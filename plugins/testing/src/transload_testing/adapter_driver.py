@@ -1,0 +1,237 @@
+"""How the suite drives an adapter: as its host would, in a process that can be killed at any point."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class HostJob:
+    """A unit of work as a host would name it.
+
+    Args:
+        name: what tells it from others of its run.
+        namespace: what tells its run or installation from others.
+        generation: changes when somebody runs it again on purpose.
+        options: the user's settings: those of ``transload.pipelines.ExecutionOptions``, by name.
+        cfg: run options of the scheduler.
+    """
+
+    name: str = "job"
+    namespace: str = "here"
+    generation: str = "0"
+    options: dict[str, Any] = field(default_factory=dict)
+    cfg: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Observed:
+    """What the host shows of a unit of work.
+
+    Args:
+        state: the host's final state, by name; None while it goes on.
+        logs: the lines in the host's log, without newlines.
+        results: ``AppResults.to_dict()``, or None.
+        error: the message of the host's failure.
+        retryable: whether the host would retry; None where it did not fail.
+        alive: the process is there.
+    """
+
+    state: str | None = None
+    logs: list[str] = field(default_factory=list)
+    results: dict[str, Any] | None = None
+    error: str = ""
+    retryable: bool | None = None
+    alive: bool = False
+
+
+class AdapterDriver(ABC):
+    """Drives one adapter through the life of one unit of work after the other."""
+
+    @abstractmethod
+    def start(self, app: str, job: HostJob) -> None:
+        """Have the host begin a unit of work; return at once.
+
+        Args:
+            app: the app as JSON; its scheduler is ``scripted``.
+            job: the unit of work.
+        """
+
+    @abstractmethod
+    def crash(self) -> None:
+        """Kill the host's process with SIGKILL, and wait until it is gone."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Have the host run the same unit of work again: after a crash, or as its retry. Logs go on where they were."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Have the host kill the unit of work, in the way that its users do; return at once."""
+
+    @abstractmethod
+    def observe(self) -> Observed:
+        """Return what the host shows of the latest run of the unit of work, with the logs of all of its runs."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all processes."""
+
+
+class ChildDriver(AdapterDriver):
+    """Runs ``entry(ChildJob)`` in a child process; an adapter's driver often is no more than that function.
+
+    Attributes:
+        entry: ``module:function``.
+        environment: more environment variables for the child.
+
+    Args:
+        folder: where reports and the host's store are kept.
+        environment: environment variables that the suite wants in the child.
+    """
+
+    entry: ClassVar[str] = ""
+    environment: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._request: dict[str, Any] = {}
+        self._run = -1
+        self._key = ""
+
+    def start(self, app: str, job: HostJob) -> None:
+        """Start a child for a unit of work."""
+        self.close()
+        self._key = sha256(json.dumps([job.namespace, job.name, job.generation]).encode()).hexdigest()[:12]
+        store = sha256(json.dumps([job.namespace, job.name]).encode()).hexdigest()[:12]
+        self._request = {"app": app, "job": asdict(job), "store": str(self.folder / f"store-{store}.json")}
+        self._run = -1
+        self.restart()
+
+    def restart(self) -> None:
+        """Start another child for the same unit of work."""
+        self.close()
+        self._run += 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        request = {**self._request, "report": str(self._report(self._run))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "transload_testing.adapter_child", self.entry],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **self.environment, **self._environment},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        with self._process.stdin as pipe:
+            pipe.write(json.dumps(request).encode())
+
+    def crash(self) -> None:
+        """Kill the child."""
+        self._end(signal.SIGKILL)
+
+    def cancel(self) -> None:
+        """Send SIGTERM to the child."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def observe(self) -> Observed:
+        """Read what the children reported."""
+        seen = Observed(alive=self._process is not None and self._process.poll() is None)
+        for run in range(self._run + 1):
+            for report in self._reports(run):
+                if report["kind"] == "log":
+                    seen.logs.append(report["line"])
+                elif run == self._run:
+                    seen.state, seen.error = report["state"], report["error"]
+                    seen.results, seen.retryable = report["results"], report["retryable"]
+        return seen
+
+    def close(self) -> None:
+        """Kill the child if it is there."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.send_signal(number)
+            self._process.wait(timeout=30)
+
+    def _report(self, run: int) -> Path:
+        return self.folder / f"report-{self._key}-{run}.jsonl"
+
+    def _reports(self, run: int) -> list[dict[str, Any]]:
+        try:
+            text = self._report(run).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+@dataclass
+class ChildJob:
+    """What ``entry`` gets in the child process.
+
+    Args:
+        app: the app as JSON.
+        job: the unit of work.
+        store: file for the host's store (``transload.pipelines.JsonFileStore``); it outlives the process.
+        report: file for reports.
+    """
+
+    app: str
+    job: HostJob
+    store: str
+    report: str
+
+    def log(self, line: str) -> None:
+        """Report a line in the host's log."""
+        self._write({"kind": "log", "line": line.rstrip("\n")})
+
+    def finish(
+        self,
+        state: object,
+        results: Mapping[str, Any] | None = None,
+        error: BaseException | str = "",
+        retryable: bool | None = None,
+    ) -> None:
+        """Report the host's final state.
+
+        Args:
+            state: the host's own; its name is reported.
+            results: ``AppResults.to_dict()``.
+            error: the failure.
+            retryable: whether the host would retry.
+        """
+        name = getattr(state, "name", None)
+        self._write(
+            {
+                "kind": "end",
+                "state": name if isinstance(name, str) else str(state),
+                "results": None if results is None else dict(results),
+                "error": str(error),
+                "retryable": retryable,
+            }
+        )
+
+    def on_kill(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the host kills the unit of work (SIGTERM)."""
+        signal.signal(signal.SIGTERM, lambda *_: callback())
+
+    def _write(self, report: dict[str, Any]) -> None:
+        data = (json.dumps(report) + "\n").encode()
+        descriptor = os.open(self.report, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, data)
+        finally:
+            os.close(descriptor)

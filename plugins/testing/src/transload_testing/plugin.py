@@ -1,0 +1,14 @@
+"""Registers the scripted scheduler."""
+
+from __future__ import annotations
+
+from transload.hookspecs import Register
+from transload.plugins import hookimpl
+
+__all__ = ["transload_schedulers"]
+
+
+@hookimpl
+def transload_schedulers(register: Register) -> None:
+    """Register the scheduler that plays scripts; a string, so that it costs nothing until it is asked for."""
+    register("scripted", "transload_testing.scripted:create_scheduler")

@@ -1,0 +1,26 @@
+"""The conformance suite for schedulers: subclass `SchedulerConformance` in your tests."""
+
+from __future__ import annotations
+
+from transload_testing._scheduler_apps import AppTests
+from transload_testing._scheduler_identity import IdentityTests
+from transload_testing._scheduler_logs import LogTests
+from transload_testing._scheduler_refusals import RefusalTests
+from transload_testing._scheduler_stage import Program, SchedulerStage
+
+__all__ = ["Program", "SchedulerConformance", "SchedulerStage"]
+
+
+class SchedulerConformance(AppTests, IdentityTests, LogTests, RefusalTests):
+    """What every scheduler must do. Subclass it, override ``make_scheduler``, and set ``image`` and ``cfg``.
+
+    What ``Capabilities`` rule out is not asked for; it must be refused instead. What a scheduler cannot have for
+    another reason is declared in ``cannot``, with the reason, and published in its documentation.
+    """
+
+    def test_only_tests_are_declared_impossible(self) -> None:
+        """What a scheduler is said not to be able to have exists, and has a reason."""
+        for name, why in self.cannot.items():
+            assert name.startswith("test_"), name
+            assert hasattr(self, name), f"cannot: {name!r} is not a test"
+            assert why, f"cannot: {name!r} has no reason"

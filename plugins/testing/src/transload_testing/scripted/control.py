@@ -1,0 +1,82 @@
+"""The stage director of scripted apps: opens gates, plays outages, makes apps vanish, and counts what was asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from transload.specs import AppDef, Role
+from transload_testing.scripted.folder import ENV_DIR, Folder
+from transload_testing.scripted.scheduler import OUTAGE
+from transload_testing.scripted.script import Script
+
+
+def scripted_app(
+    name: str, script: Script | Mapping[str, Any] | None = None, *, roles: Mapping[str, int] | None = None
+) -> AppDef:
+    """Return an app that plays a script on the scripted scheduler.
+
+    Args:
+        name: name of the app.
+        script: the script, or its JSON values; default: succeeds at once.
+        roles: name of role → replicas; default: one role ``main`` of one replica.
+    """
+    values = script.to_dict() if isinstance(script, Script) else dict(script or {})
+    Script.from_dict(values)
+    made = [
+        Role(role, image="none", entrypoint="none", num_replicas=replicas)
+        for role, replicas in (roles or {"main": 1}).items()
+    ]
+    made[0].metadata["scripted"] = values
+    return AppDef(name, made)
+
+
+class ScriptedControl:
+    """Directs the scripted apps of a folder, from any process.
+
+    Args:
+        folder: the folder of the scripted scheduler.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Folder(folder)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that make a process use this folder."""
+        return {ENV_DIR: str(self.folder.root)}
+
+    def open(self, gate: str, app_id: str | None = None) -> None:
+        """Open a gate: of one app, or of all."""
+        self.folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.mark(gate, app_id)
+
+    def outage(self, on: bool = True) -> None:
+        """Begin or end an outage: every question fails, every submit too."""
+        if on:
+            self.open(OUTAGE)
+        else:
+            self.folder.unmark(OUTAGE)
+
+    def vanish(self, app_id: str, *, forget: bool = False) -> None:
+        """Make an app disappear.
+
+        Args:
+            app_id: the app.
+            forget: the record of its id disappears too.
+        """
+        self.folder.remove(app_id)
+        if forget:
+            self.folder.forget(app_id)
+
+    def calls(self, call: str | None = None, app_id: str | None = None) -> list[dict[str, Any]]:
+        """Return what was asked of the scheduler, oldest first: dicts with ``call``, ``time``, ``pid``, ``app_id`` …"""
+        return [
+            each
+            for each in self.folder.calls()
+            if (call is None or each["call"] == call) and (app_id is None or each.get("app_id") == app_id)
+        ]
+
+    def started(self) -> list[str]:
+        """Return the ids of all apps that were ever started, oldest first."""
+        return [each["app_id"] for each in self.calls("submit") if each.get("started")]

@@ -1,0 +1,385 @@
+"""The scripted scheduler."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError
+from transload.schedulers.api import (
+    AppDescription,
+    Capabilities,
+    ListAppResponse,
+    LogPage,
+    Reach,
+    Stream,
+    Submission,
+    Watch,
+    refuse_unsupported,
+)
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    CfgVal,
+    MountType,
+    ReplicaStatus,
+    RetryPolicy,
+    RoleStatus,
+    masked_env,
+    runopts,
+)
+from transload_testing.scripted.folder import Folder, default_folder
+from transload_testing.scripted.script import GONE, UNAVAILABLE, Line, Moment, Script
+
+OUTAGE: Final = "outage"
+CANCEL: Final = "cancel"
+ENV_REACH: Final = "TRANSLOAD_SCRIPTED_REACH"
+"""Environment variable: the scheduler's ``reachable_from``; default ``network``."""
+
+_PAUSE: Final = 0.01
+
+
+@dataclass(frozen=True)
+class ScriptedRequest:
+    """The native request: the app, and the script that it will follow."""
+
+    app: AppDef
+    script: Script
+
+
+class ScriptedScheduler:
+    """Runs nothing; each app is seen to do what its script says.
+
+    The script is JSON, in the run option ``script`` or in the metadata ``scripted`` of the first role.
+
+    Args:
+        session_name: name of the session.
+        scripted_dir: the folder; default: ``TRANSLOAD_SCRIPTED_DIR``, else below ``TRANSLOAD_HOME``.
+        reachable_from: what its capabilities say; default: ``TRANSLOAD_SCRIPTED_REACH``, else ``network``.
+    """
+
+    name = "scripted"
+
+    def __init__(self, session_name: str, scripted_dir: str | None = None, reachable_from: Reach | None = None) -> None:
+        self.session = session_name
+        self.folder = Folder(scripted_dir or default_folder())
+        reach: Any = reachable_from or os.environ.get(ENV_REACH) or "network"
+        self.capabilities = Capabilities(
+            retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
+            mounts=frozenset({MountType.BIND, MountType.VOLUME}),
+            ports=False,
+            since_until=False,
+            reachable_from=reach,
+        )
+
+    def run_opts(self) -> runopts:
+        """Return the options."""
+        opts = runopts()
+        opts.add("script", str, "the script as JSON, in place of the one in the first role's metadata")
+        opts.add("api_key", str, "not used; for tests of what becomes of secrets")
+        return opts
+
+    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> ScriptedRequest:
+        """Return the app with its script."""
+        refuse_unsupported(app, self.capabilities, self.name)
+        given = cfg.get("script")
+        try:
+            data = json.loads(str(given)) if given else app.roles[0].metadata.get("scripted", {})
+        except ValueError as exc:
+            raise SpecError(f"run option script: not valid JSON: {exc}") from exc
+        if not isinstance(data, Mapping):
+            raise SpecError(f"script={data!r}: must be a JSON object")
+        return ScriptedRequest(app, Script.from_dict(data))
+
+    def format_request(self, request: ScriptedRequest) -> str:
+        """Return the request as text."""
+        return json.dumps(
+            {"app": json.loads(_masked(request.app).to_json()), "script": request.script.to_dict()}, indent=2
+        )
+
+    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+        """Return the app: there is nothing to build."""
+        return app
+
+    def submit(self, request: ScriptedRequest, app_id: str, submission: Submission) -> bool:
+        """Put the app on stage, with the mishaps that its script asks for."""
+        script = request.script
+        self._play_mishaps(script, app_id, submission.app.name)
+        record = {
+            "app": _masked(submission.app).to_json(),
+            "script": script.to_dict(),
+            "digest": submission.digest,
+            "session": submission.session,
+            "cfg": {key: value for key, value in submission.cfg.items() if key != "api_key"},
+            "tracker_base": submission.tracker_base,
+            "created": time.time(),
+            "id_given": submission.id_given,
+            "inherit_env": submission.inherit_env,
+            "converted": _masked(request.app).to_json(),
+        }
+        if submission.id_given and not script.forget:
+            self.folder.remember(app_id)
+        started = self.folder.add(app_id, record)
+        self.folder.log(call="submit", app_id=app_id, started=started, name=submission.app.name)
+        if not started:
+            known = self.folder.record(app_id)
+            if known is not None and known["digest"] != submission.digest:
+                raise AppExists(app_id)
+            return False
+        if script.results and submission.tracker_base:
+            from transload.runtime.tracking import FsspecResultTracker
+
+            tracker = FsspecResultTracker(submission.tracker_base)
+            for key, values in script.results.items():
+                tracker[key] = values
+        if script.crash == "after" and self.folder.count(f"crash {submission.app.name}") < script.crashes:
+            self._die(app_id)
+        return True
+
+    def _play_mishaps(self, script: Script, app_id: str, name: str) -> None:
+        if script.submit_seconds:
+            time.sleep(script.submit_seconds)
+        if script.crash == "before" and self.folder.count(f"crash {name}") < script.crashes:
+            self._die(app_id)
+        if self.folder.marked(OUTAGE):
+            self.folder.log(call="submit", app_id=app_id, error="unavailable")
+            raise SubmitError("the scripted scheduler plays an outage", transient=True)
+        if script.submit_error and self.folder.count(f"error {name}") < script.submit_errors:
+            self.folder.log(call="submit", app_id=app_id, error=script.submit_error)
+            raise SubmitError(
+                f"as its script says ({script.submit_error})", transient=script.submit_error == "transient"
+            )
+
+    def _die(self, app_id: str) -> None:
+        self.folder.log(call="crash", app_id=app_id)
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)  # the signal is on its way
+
+    def describe(self, app_id: str) -> AppDescription | None:
+        """Return what is seen of an app now."""
+        self.folder.log(call="describe", app_id=app_id)
+        return self._describe(app_id, wait=True)
+
+    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return what is seen of many apps, as one query."""
+        self.folder.log(call="describe_many", count=len(app_ids), app_id=next(iter(app_ids), None))
+        records = [self.folder.record(app_id) for app_id in app_ids]
+        latency = max((record["script"]["latency"] for record in records if record), default=0.0)
+        if latency:
+            time.sleep(latency)
+        found: dict[str, AppDescription | None] = {}
+        for app_id in app_ids:
+            try:
+                found[app_id] = self._describe(app_id, wait=False)
+            except SchedulerUnavailable as exc:
+                if self.folder.marked(OUTAGE):
+                    raise
+                found[app_id] = AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
+        return found
+
+    def _describe(self, app_id: str, wait: bool) -> AppDescription | None:
+        if self.folder.marked(OUTAGE):
+            raise SchedulerUnavailable("the scripted scheduler plays an outage")
+        record = self.folder.record(app_id)
+        if record is None:
+            return None
+        script, moment = self._moment(app_id, record)
+        if wait and script.latency:
+            time.sleep(script.latency)
+        if moment.step.state == UNAVAILABLE:
+            raise SchedulerUnavailable("as its script says")
+        if moment.step.state == GONE:
+            return None
+        app = AppDef.from_json(record["app"])
+        return AppDescription(
+            app_id=app_id,
+            status=_status(app, script, moment),
+            app=app,
+            session=record["session"],
+            cfg=record["cfg"],
+            digest=record["digest"],
+            tracker_base=record["tracker_base"],
+            created=record["created"],
+            log_url=str(self.folder.root),
+        )
+
+    def _moment(self, app_id: str, record: dict[str, Any]) -> tuple[Script, Moment]:
+        script = Script.from_dict(record["script"])
+        marks = self.folder.marks(app_id)
+        return script, script.at(time.time(), record["created"], marks.get(CANCEL), marks)
+
+    def existed(self, app_id: str) -> bool:
+        """Tell whether an id was ever submitted."""
+        if self.folder.marked(OUTAGE):
+            raise SchedulerUnavailable("the scripted scheduler plays an outage")
+        record = self.folder.record(app_id)
+        if record is not None:
+            return not record["script"]["forget"] or self._moment(app_id, record)[1].step.state != GONE
+        return self.folder.remembered(app_id)
+
+    def watch(self) -> Watch | None:
+        """Return None: it can only be asked."""
+        return None
+
+    def list(self) -> list[ListAppResponse]:
+        """Return all apps, newest first."""
+        rows = []
+        for app_id in self.folder.app_ids():
+            found = self._describe(app_id, wait=False)
+            if found is not None and found.app is not None:
+                row = ListAppResponse(app_id, found.status.state, name=found.app.name, created=found.created)
+                rows.append(row)
+        return sorted(rows, key=lambda row: -(row.created or 0.0))
+
+    def cancel(self, app_id: str) -> None:
+        """Have the rest of the script replaced by what follows a cancel."""
+        self.folder.log(call="cancel", app_id=app_id)
+        if self.folder.marked(OUTAGE):
+            raise SchedulerUnavailable("the scripted scheduler plays an outage")
+        self.folder.mark(CANCEL, app_id)
+
+    def delete(self, app_id: str) -> None:
+        """Take the app off the stage."""
+        self.folder.log(call="delete", app_id=app_id)
+        record = self.folder.record(app_id)
+        self.folder.remove(app_id)
+        if record is not None and not record["id_given"]:
+            self.folder.forget(app_id)
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterator[str]:
+        """Yield log lines; see the contract."""
+        if since is not None or until is not None:
+            raise SpecError("since, until: the scripted scheduler keeps no times of lines")
+        try:
+            pattern = re.compile(regex) if regex else None
+        except re.error as exc:
+            raise SpecError(f"regex={regex!r}: {exc}") from exc
+        self._source(app_id, role_name, k, Stream.COMBINED)
+        return self._follow(app_id, role_name, k, pattern, should_tail, streams or Stream.COMBINED)
+
+    def _follow(
+        self, app_id: str, role: str, k: int, pattern: re.Pattern[str] | None, tail: bool, stream: Stream
+    ) -> Iterator[str]:
+        cursor: str | None = None
+        while True:
+            page = self.log_read(app_id, role, k, stream, cursor)
+            cursor = page.cursor
+            yield from (line for line in page.lines if pattern is None or pattern.search(line))
+            if page.complete or (not page.lines and not tail):
+                return
+            if not page.lines:
+                time.sleep(_PAUSE)
+
+    def log_read(
+        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+    ) -> LogPage:
+        """Return the next lines; the cursor counts lines."""
+        if self.folder.marked(OUTAGE):
+            raise SchedulerUnavailable("the scripted scheduler plays an outage")
+        lines, ended = self._source(app_id, role_name, k, stream)
+        position = skip = int(cursor or 0)
+        page: list[str] = []
+        for line in lines:
+            if skip >= line.repeat:
+                skip -= line.repeat
+                continue
+            text = line.text + "\n"
+            many = min(line.repeat - skip, max(1, max_bytes // len(text)))
+            page += [text] * many
+            position += many
+            max_bytes -= many * len(text)
+            skip = 0
+            if max_bytes <= 0 or many < line.repeat:
+                break
+        complete = ended and position >= sum(line.repeat for line in lines)
+        self.folder.log(call="log_read", app_id=app_id, lines=len(page), complete=complete)
+        return LogPage(page, str(position), complete)
+
+    def _source(self, app_id: str, role_name: str, k: int, stream: Stream) -> tuple[Sequence[Line], bool]:
+        """Return the lines of one stream so far, and whether no more will come."""
+        record = self.folder.record(app_id)
+        if record is None:
+            raise AppNotFound(app_id)
+        app = AppDef.from_json(record["app"])
+        role = next((each for each in app.roles if each.name == role_name), None)
+        if role is None or not 0 <= k < role.num_replicas:
+            known = ", ".join(f"{each.name}/0…{each.num_replicas - 1}" for each in app.roles)
+            raise SpecError(f"{role_name}/{k}: no such replica; there are {known}")
+        _, moment = self._moment(app_id, record)
+        first = app.roles[0].name
+        lines = [
+            line
+            for step, _ in moment.reached
+            for line in step.lines
+            if (line.role or first) == role_name
+            and line.replica in (k, -1)
+            and (stream is Stream.COMBINED or line.stream == stream.value)
+        ]
+        return lines, moment.ended
+
+    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return a folder below the scheduler's own."""
+        return str(self.folder.root / "results" / app_id)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""
+
+
+def _status(app: AppDef, script: Script, moment: Moment) -> AppStatus:
+    step = moment.step
+    state = AppState[step.state]
+    runs = [began for each, began in moment.reached if each.state == AppState.RUNNING.name]
+    roles = []
+    for index, role in enumerate(app.roles):
+        replicas = []
+        for k in range(role.num_replicas):
+            replica = ReplicaStatus(k, state, role.name, "scripted", restarts=step.restarts)
+            replica.start_time = runs[-1] if runs else None
+            if moment.ended:
+                replica.end_time = moment.since
+                _end(replica, state, failing=index == 0 and k == script.failing, exit_code=script.exit_code)
+            replicas.append(replica)
+        roles.append(RoleStatus(role.name, replicas))
+    return AppStatus(state, step.restarts, step.msg, roles=roles, cancel_requested=moment.cancel_requested)
+
+
+def _end(replica: ReplicaStatus, state: AppState, *, failing: bool, exit_code: int) -> None:
+    if state is AppState.SUCCEEDED:
+        replica.exit_code = 0
+    elif state is AppState.FAILED and failing:
+        replica.exit_code = exit_code
+    else:
+        replica.state, replica.exit_code = AppState.CANCELLED, -int(signal.SIGTERM)
+
+
+def _masked(app: AppDef) -> AppDef:
+    """Return the app with secret-looking values masked."""
+    app = AppDef.from_json(app.to_json())
+    for role in app.roles:
+        role.env = masked_env(role.env)
+    return app
+
+
+def create_scheduler(
+    session_name: str, scripted_dir: str | None = None, reachable_from: Reach | None = None
+) -> ScriptedScheduler:
+    """Return a scripted scheduler; the factory that is registered."""
+    return ScriptedScheduler(session_name, scripted_dir, reachable_from)

@@ -1,0 +1,185 @@
+"""Apps that a job submits live on their own, also where the job had to start the spawner that they hang on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from transload.schedulers.local.supervisor import tree
+from transload.specs import AppState, Role
+
+SUBMIT = """
+import json, os, sys, time
+from transload.schedulers import Submission
+from transload.schedulers.local import LocalScheduler
+from transload.specs import AppDef, Role
+app_id, leave, args, env = json.loads(sys.argv[1])
+scheduler = LocalScheduler("nested")
+app = AppDef("demo", [Role("main", "", entrypoint=sys.executable, args=args, env=env)])
+cfg = scheduler.run_opts().resolve({"grace_period": 0.2})
+scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "nested", cfg, id_given=True))
+print("submitted", flush=True)
+while not os.path.exists(leave):
+    time.sleep(0.01)
+"""
+"""Submits an app that runs another Python program, then stays until a file is there."""
+
+UNTIL = "import os, sys, time\nprint('up', flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+"""Ends well once a file is there."""
+
+
+@pytest.fixture
+def inner(local, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """A second state folder: what a job submits there needs a spawner of its own."""
+    home = local.home / "inner"
+    home.mkdir(mode=0o700)
+    before = os.environ["TRANSLOAD_HOME"]
+    os.environ["TRANSLOAD_HOME"] = str(home)
+    try:
+        other = type(local)(home)
+    finally:
+        os.environ["TRANSLOAD_HOME"] = before
+    yield other
+    for row in other.scheduler.list():
+        other.scheduler.cancel(row.app_id)
+        other.wait(row.app_id)
+    other.scheduler.close()
+
+
+def until(go: Path) -> Role:
+    """Return a job that ends well at the file ``go``."""
+    return Role("main", "", entrypoint=sys.executable, args=["-c", UNTIL, str(go)])
+
+
+def submitter(app_id: str, job: Role, leave: Path, **env: str) -> Role:
+    """Return a job that submits ``job`` as ``app_id``, and itself ends well at the file ``leave``."""
+    told = json.dumps([app_id, str(leave), job.args, job.env])
+    return Role("main", "", entrypoint=sys.executable, args=["-c", SUBMIT, told], env=env)
+
+
+def in_other_home(inner) -> dict[str, str]:
+    """Return the variable that sends a job's submits to the second state folder."""
+    return {"TRANSLOAD_HOME": str(inner.home)}
+
+
+@pytest.mark.parametrize("end", ["success", "cancel", "keeper killed"])
+def test_job_that_starts_a_spawner(local, inner, eventually, end: str) -> None:
+    """A job submits to another state folder and ends in any way: what it submitted goes on to its own end."""
+    go, leave = local.home / "go", local.home / "leave"
+    outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)), cfg={"grace_period": 0.2})
+    local.line(outer, "submitted")
+    inner.line("b", "up")
+    if end == "success":
+        leave.touch()
+    elif end == "cancel":
+        local.scheduler.cancel(outer)
+    else:
+        os.kill(local.keeper(outer), signal.SIGKILL)
+    expected = {"success": AppState.SUCCEEDED, "cancel": AppState.CANCELLED}.get(end, AppState.FAILED)
+    assert local.wait(outer).state is expected
+    assert inner.status("b").state is AppState.RUNNING
+    go.touch()
+    assert inner.wait("b").state is AppState.SUCCEEDED
+
+
+def test_spawner_that_a_job_replaced(local, eventually) -> None:
+    """The spawner is killed, a job starts the next one, strangers use it: the job's end is the job's alone."""
+    go, leave, again = (local.home / name for name in ("go", "leave", "again"))
+    wait = f"import os, time\nwhile not os.path.exists({str(again)!r}): time.sleep(0.01)\n"
+    job = submitter("b", until(go), leave)
+    job.args[1] = wait + job.args[1]
+    a = local.run(job)
+    local.wait(a, lambda status: status.state is AppState.RUNNING)
+    before = local.spawners()
+    os.kill(before[0], signal.SIGKILL)
+    again.touch()
+    local.line(a, "submitted")
+    local.line("b", "up")
+    assert local.spawners() != before
+    c = local.run(until(go))
+    local.line(c, "up")
+    leave.touch()
+    assert local.wait(a).state is AppState.SUCCEEDED
+    assert [local.status(one).state for one in ("b", c)] == [AppState.RUNNING] * 2
+    go.touch()
+    assert [local.wait(one).state for one in ("b", c)] == [AppState.SUCCEEDED] * 2
+
+
+def test_spawner_in_a_job_killed(local, inner, eventually) -> None:
+    """The spawner that a job started dies too: what it had started is still no part of that job."""
+    go, leave = local.home / "go", local.home / "leave"
+    outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)))
+    local.line(outer, "submitted")
+    inner.line("b", "up")
+    for pid in inner.spawners():
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not inner.spawners())
+    leave.touch()
+    assert local.wait(outer).state is AppState.SUCCEEDED
+    assert inner.status("b").state is AppState.RUNNING
+    go.touch()
+    assert inner.wait("b").state is AppState.SUCCEEDED
+
+
+def test_job_in_a_job_in_a_job(local, inner, eventually) -> None:
+    """Three deep, in turn in two state folders: the middle one is killed, the others do not notice."""
+    go, leave = local.home / "go", local.home / "leave"
+    b = submitter("c", until(go), leave, TRANSLOAD_HOME=str(local.home))
+    outer = local.run(submitter("b", b, leave, **in_other_home(inner)))
+    local.line(outer, "submitted")
+    inner.line("b", "submitted")
+    local.line("c", "up")
+    os.kill(inner.keeper("b"), signal.SIGKILL)
+    assert inner.wait("b").state is AppState.FAILED
+    assert local.status("c").state is AppState.RUNNING
+    leave.touch()
+    assert local.wait(outer).state is AppState.SUCCEEDED
+    assert local.status("c").state is AppState.RUNNING
+    go.touch()
+    assert local.wait("c").state is AppState.SUCCEEDED
+
+
+PRETENDER = """
+import ctypes, os, time
+ctypes.CDLL(None).prctl(15, b"tl-spawner", 0, 0, 0)
+os.chdir(os.environ["TRANSLOAD_HOME"] + "/local")
+print("pretender", os.getpid(), flush=True)
+time.sleep(300)
+"""
+
+
+def test_what_only_looks_like_a_helper_ends_with_its_job(local) -> None:
+    """A job's own process in a session of its own is ended, also with a helper's name, folder and environment."""
+    role = local.sh(f"setsid {sys.executable} -c '{PRETENDER}' & wait")
+    app_id = local.run(role, cfg={"grace_period": 0.2})
+    pid = int(local.line(app_id, "pretender").split()[1])
+    local.scheduler.cancel(app_id)
+    assert local.wait(app_id).state is AppState.CANCELLED
+    assert not local.alive(pid)
+
+
+def test_entries_of_helpers_go_with_them(local, eventually) -> None:
+    """A helper is known by pid and start time for as long as it lives; a killed one is forgotten at the next start."""
+    app_id = local.run(local.sh("sleep 300"))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    keeper, spawner = local.keeper(app_id), local.spawners()[0]
+    for pid in (keeper, spawner):
+        assert tree.is_helper(pid, tree.start_time(pid))
+        assert not tree.is_helper(pid, tree.start_time(pid) + 1)
+    assert not tree.is_helper(os.getpid(), tree.start_time(os.getpid()))
+    for pid in (keeper, spawner):
+        os.kill(pid, signal.SIGKILL)
+    local.wait(app_id)
+    eventually(lambda: not local.spawners())
+    local.wait(local.run(local.sh("exit 0")))
+    fresh = local.spawners()
+    names = {int(name.split("-")[0]) for name in os.listdir(local.home / "local" / "helpers")}
+    assert names == set(fresh)
+    local.scheduler.close()
+    assert os.listdir(local.home / "local" / "helpers") == []

@@ -1,0 +1,150 @@
+"""Searches and the random suggester."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transload.errors import ConfigError, SpecError
+from transload_search import Objective, Parameter, Search, get_suggester
+
+SPACE = (
+    Parameter("lr", "float", 1e-4, 1e-1, log=True),
+    Parameter("depth", "int", 1, 5),
+    Parameter("width", "int", 1, 1000, log=True),
+    Parameter("momentum", "float", -1.0, 1.0),
+    Parameter("solver", "choice", values=("adam", "sgd")),
+)
+
+
+def search(**more: object) -> Search:
+    """Return a search over all kinds of parameters."""
+    return Search("utils.booth", SPACE, Objective("loss"), **{"trials": 50, **more})  # type: ignore[arg-type]
+
+
+@given(st.integers(), st.integers(1, 50))
+def test_suggestions_are_in_bounds_and_depend_on_the_seed_alone(seed: int, count: int) -> None:
+    """Whatever the order of asking, trial n of a seed is the same, and within its bounds."""
+    trials = get_suggester(search(seed=seed)).suggest(count)
+    again = get_suggester(search(seed=seed))
+    one_by_one = [trial for _ in range(count) for trial in again.suggest()]
+    assert trials == one_by_one
+    for trial in trials:
+        values = trial.parameters
+        assert 1e-4 <= float(values["lr"]) <= 1e-1
+        assert values["depth"] in range(1, 6)
+        assert isinstance(values["width"], int)
+        assert 1 <= values["width"] <= 1000
+        assert -1 <= float(values["momentum"]) <= 1
+        assert values["solver"] in ("adam", "sgd")
+
+
+def test_seeds_and_parameters_differ() -> None:
+    """Another seed gives other trials; the parameters of one trial are not drawn from one stream."""
+    first, second = (get_suggester(search(seed=seed)).suggest(20) for seed in (0, 1))
+    assert first != second
+    logs = [math.log10(float(trial.parameters["lr"])) for trial in first]
+    assert min(logs) < -3 < -2 < max(logs)
+
+
+def test_state_goes_on_elsewhere() -> None:
+    """The state is JSON; from it, another process goes on as this one would have."""
+    first = get_suggester(search())
+    first.suggest(3)
+    first.observe(0, 2.0)
+    first.observe(1, None)
+    first.observe(2, 1.0)
+    second = get_suggester(search())
+    second.load(json.loads(json.dumps(first.state())))
+    assert second.best() == first.best()
+    assert second.suggest(2) == first.suggest(2)
+    with pytest.raises(SpecError):
+        second.load({"suggester": "other"})
+
+
+def test_best() -> None:
+    """The smallest, or the largest, objective of what did not fail."""
+    for minimize, index in ((True, 1), (False, 0)):
+        suggester = get_suggester(Search("utils.booth", SPACE, Objective("x", minimize), trials=5))
+        assert suggester.best() is None
+        suggester.suggest(3)
+        suggester.observe(0, 5.0)
+        suggester.observe(1, -5.0)
+        suggester.observe(2, float("nan"))
+        best = suggester.best()
+        assert best is not None
+        assert best[0].index == index
+        with pytest.raises(SpecError, match="was not suggested"):
+            suggester.observe(3, 1.0)
+
+
+def test_no_more_trials_than_asked_for() -> None:
+    """A suggester stops at the search's number of trials."""
+    suggester = get_suggester(search(trials=3))
+    assert [trial.index for trial in suggester.suggest(10)] == [0, 1, 2]
+    assert suggester.suggest(10) == []
+
+
+def test_search_round_trip() -> None:
+    """A search survives JSON."""
+    one = search(constants={"x2": 1}, cfg={"a": "b"}, seed=3, parallelism=2)
+    assert Search.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+    with pytest.raises(SpecError, match="newer"):
+        Search.from_dict({"schema": 99})
+
+
+@pytest.mark.parametrize("text", ["lr:float:1e-4:1e-1:log", "layers:int:1:5", "solver:choice:adam,sgd"])
+def test_parameters_of_the_command_line(text: str) -> None:
+    """Parameters are read from one text each."""
+    found = Parameter.parse(text)
+    assert found.name == text.split(":")[0]
+    assert found.log == text.endswith("log")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "lr",
+        "lr:float",
+        "lr:float:1",
+        "lr:float:2:1",
+        "lr:float:0:1:log",
+        "n:int:1:2.5",
+        "a b:int:1:2",
+        "x:bool:0:1",
+    ],
+)
+def test_wrong_parameters_are_refused(text: str) -> None:
+    """What is no parameter is refused with what is allowed."""
+    with pytest.raises(SpecError, match="parameter"):
+        Parameter.parse(text)
+
+
+def test_wrong_searches_are_refused() -> None:
+    """Numbers below 1, no parameters, the same one twice, an unknown suggester."""
+    for values in ({"trials": 0}, {"parallelism": True}, {"constants": {"lr": 1}}):
+        with pytest.raises(SpecError, match="search"):
+            search(**values)
+    with pytest.raises(SpecError, match="at least one"):
+        Search("c", (), Objective("x"))
+    with pytest.raises(ConfigError, match="random"):
+        get_suggester(search(suggester="randon"))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"objective": "loss"}, "objective='loss': must be an Objective"),
+        ({"objective": Objective("")}, "must be an Objective with the name"),
+        ({"parameters": ["lr:float:0:1"]}, "'lr:float:0:1' is not a Parameter"),
+    ],
+)
+def test_texts_in_the_place_of_parts_are_refused(more: dict[str, object], says: str) -> None:
+    """A text where an Objective or a Parameter is due is named when the search is made, not when it runs."""
+    with pytest.raises(SpecError, match=says):
+        Search(**{"component": "utils.booth", "parameters": SPACE, "objective": Objective("loss"), **more})  # type: ignore[arg-type]

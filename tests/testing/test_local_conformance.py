@@ -1,0 +1,27 @@
+"""The local scheduler passes the suite for schedulers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from transload.runner import Runner
+from transload.schedulers import Scheduler
+from transload_testing import SchedulerConformance
+
+
+@pytest.mark.usefixtures("transload_home")
+class TestLocal(SchedulerConformance):
+    """Real processes, in a state folder of the test's own."""
+
+    image = "/tmp"
+
+    def make_scheduler(self, folder: Path) -> Scheduler:
+        """Return a local scheduler, as any process of the user would make one."""
+        return Runner("suite").scheduler("local")
+
+    def state_folders(self, folder: Path) -> list[Path]:
+        """Return the state folder, where no secret may be found."""
+        return [folder, Path(os.environ["TRANSLOAD_HOME"])]
