@@ -187,7 +187,7 @@ def real_kubernetes(session: nox.Session) -> None:
             return
         session.install(*TOOLS, *(f"./{folder}" for folder in (*BASE, "plugins/kubernetes")))
         install_own(session, *BASE, "plugins/kubernetes")
-        given = session.posargs or ["-q", "-n", "8", "--session-timeout=240"]
+        given = session.posargs or ["-q", "-n", "8", *QUICK, "--session-timeout=240"]
         session.run("pytest", "tests/real_kubernetes", "--timeout=200", "--reruns=1", *given)
 
 

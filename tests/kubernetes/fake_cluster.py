@@ -55,6 +55,7 @@ class Cluster:
         self.calls: set[tuple[str, str, str]] = set()  # group, resource, verb
         self.fail: dict[tuple[str, str], ApiError] = {}
         self.rights: set[tuple[str, str, str]] | None = None  # group, resource, verb; None: everything
+        self.only = ""  # the one namespace that the user may do anything in; "": all
         self.namespaces = namespaces
         self.open = True
         self.jobsets: JobSets | None = JobSets(self)  # None: not installed

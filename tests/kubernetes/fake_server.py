@@ -114,6 +114,8 @@ class Handler(BaseHTTPRequestHandler):
             raise planned
         if plural not in KINDS or KINDS[plural][1] != version:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        if self.cluster.only and namespace != self.cluster.only:
+            raise ApiError(403, "Forbidden", f'{plural} is forbidden: User "tester" cannot list resource')
         self._check_right(version, "/".join([plural, *steps[2:]]), name, query)
         if steps[2:] == ["log"]:
             self._log(namespace or "", name, query)

@@ -121,3 +121,29 @@ def test_a_cancel_wins_over_what_fails_by_it() -> None:
     verdict = judge(facts_of([RolePlan("x", 1, 1)], [], stop=stop), NOW)
     assert (verdict.status.state, verdict.status.cancel_requested) == (AppState.CANCELLED, True)
     assert Stop("cancel").msg == ""
+
+
+def test_restarts_stay_when_the_last_jobs_are_gone() -> None:
+    """What was noted of later attempts counts, though their Jobs were deleted; no replica of an old one is shown."""
+    failed = job("x", condition="Failed", failedIndexes="0")
+    found = judge(
+        facts_of([RolePlan("x", 1, 1, 3, "ROLE")], [failed], **{"made.x.a0r1": "yes", "made.x.a0r2": "yes"}), NOW
+    )
+    assert found.status.num_restarts == 2
+    assert found.status.roles[0].replicas[0].restarts == 2 and found.status.roles[0].replicas[0].exit_code is None
+
+
+def test_a_jobsets_job_that_was_made_again_is_a_restart() -> None:
+    """Its controller makes a deleted Job again without a word: what is made long after the JobSet was made replaces one."""
+    labels = {names.LABEL_ROLE: "r", names.JOBSET_RESTARTS: "0"}
+    for made, restarts in (("2026-01-01T00:00:05Z", 0), ("2026-01-01T00:10:00Z", 1)):
+        facts = facts_of([RolePlan("r", 1, 1)], [])
+        values = json.loads(facts.record["data"]["plan"]) if facts.record else {}
+        facts.record["data"]["plan"] = json.dumps({**values, "jobset": True})  # type: ignore[index]
+        facts.jobset = {
+            "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {},
+            "status": {},
+        }
+        facts.jobs = [{"metadata": {"name": "a-r-0", "labels": labels, "creationTimestamp": made}, "spec": {}}]
+        assert judge(facts, NOW).status.num_restarts == restarts

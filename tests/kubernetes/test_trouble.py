@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
+from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
 from transload.runner import Runner
 from transload.schedulers.api import Stream, Submission
 from transload.schedulers.optional import tend
@@ -366,3 +366,102 @@ def test_impersonation_is_honoured(fake: Any, tmp_path: Path, monkeypatch: pytes
             cluster.version()
             assert seen == ["anna"]
         cluster.close()
+
+
+def test_a_cancel_leaves_what_has_ended(scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A replica that had SUCCEEDED before the cancel keeps its state, exit code and log."""
+    start(scheduler, shell('test "$TRANSLOAD_REPLICA_ID" = 0 && echo done && exit 0; sleep 300', replicas=2))
+
+    def first_is_done() -> bool:
+        return status(scheduler).roles[0].replicas[0].state is AppState.SUCCEEDED
+
+    eventually(first_is_done, 60)
+    scheduler.cancel("trouble")
+    found = ended(scheduler, eventually)
+    first, second = found.roles[0].replicas
+    assert (found.state, first.state, first.exit_code) == (AppState.CANCELLED, AppState.SUCCEEDED, 0)
+    assert second.state is AppState.CANCELLED
+    assert list(scheduler.log_iter("trouble", "main", 0)) == ["done\n"]
+
+
+def test_a_cancel_in_a_queue_remembers_what_has_ended(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A queue would let a suspended Job run again: it is deleted, and the replicas' ends are noted before."""
+    start(scheduler, shell('test "$TRANSLOAD_REPLICA_ID" = 0 && exit 0; sleep 300', replicas=2), queue="gpus")
+    with fake.cluster.lock:
+        fake.cluster.patch("jobs", "default", "trouble-main", {"spec": {"suspend": False}})
+    eventually(lambda: status(scheduler).roles[0].replicas[0].exit_code == 0, 60)
+    scheduler.cancel("trouble")
+    found = ended(scheduler, eventually)
+    assert not fake.cluster.items("jobs")
+    first = found.roles[0].replicas[0]
+    assert (found.state, first.state, first.exit_code) == (AppState.CANCELLED, AppState.SUCCEEDED, 0)
+
+
+def test_why_an_app_never_ran_stays(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """What the cluster said while no pod could be made is in the final message too."""
+    fake.cluster._start_pod = lambda *args: None
+    start(scheduler, shell("true", timeout=2.0))
+    with fake.cluster.lock:
+        fake.cluster._event(fake.cluster.items("jobs")[0], "FailedCreate", "exceeded quota: pods=2")
+    found = ended(scheduler, eventually)
+    assert found.state is AppState.FAILED
+    assert "timeout" in found.msg and "exceeded quota: pods=2" in found.msg
+
+
+def test_list_without_the_right_to_list_everywhere(
+    fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The namespaces that the settings name are listed, and it is said which may not be."""
+    monkeypatch.setenv("TRANSLOAD_CFG_KUBERNETES_NAMESPACE", "team")
+    start(scheduler, shell("sleep 300"), "team:mine", namespace="team")
+    fake.cluster.only = "team"
+    assert [row.app_id for row in scheduler.list()] == ["team:mine"]
+    assert "nor default: only those of team" in caplog.text
+    fake.cluster.only = "nowhere"
+    with pytest.raises(SchedulerUnavailable, match="forbidden"):
+        scheduler.list()
+
+
+def test_a_taken_id_is_named(scheduler: Any, shell: Any) -> None:
+    """The error carries the id, and its text the reason."""
+    start(scheduler, shell("sleep 300"))
+    with pytest.raises(AppExists, match="is another app") as caught:
+        start(scheduler, shell("sleep 301"))
+    assert caught.value.app_id == "trouble"
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        ((403, "Forbidden", "exceeded quota: pods"), ""),
+        ((401, "Unauthorized", "Unauthorized"), ""),
+        ((403, "Forbidden", 'User "x" cannot create resource "jobs"'), "ask for the rights"),
+        ((403, "Forbidden", 'violates PodSecurity "restricted:latest"'), "pod_security=restricted"),
+    ],
+)
+def test_a_refusal_tells_what_to_do(
+    fake: Any, scheduler: Any, shell: Any, error: tuple[int, str, str], hint: str
+) -> None:
+    """Only who lacks a right is told to ask for it."""
+    from fake_api import ApiError
+
+    fake.cluster.fail["POST", "jobs"] = ApiError(*error)
+    with pytest.raises(SubmitError) as caught:
+        start(scheduler, shell("true"))
+    assert error[2] in str(caught.value)
+    assert hint in str(caught.value) if hint else ";" not in str(caught.value)
+
+
+def test_prune_by_age(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Apps that ended long enough ago are deleted; those that run, and limits of size, are not for it."""
+    start(scheduler, shell("true"), "old")
+    ended(scheduler, eventually, "old")
+    start(scheduler, shell("sleep 300"), "new")
+    assert list(scheduler.prune(older_than=3600)) == []
+    later = time.time() + 7200
+    assert list(scheduler.prune(older_than=3600, now=later, dry_run=True)) == ["old"]
+    assert scheduler.describe("old") is not None
+    assert list(scheduler.prune(older_than=3600, now=later)) == ["old"]
+    assert scheduler.describe("old") is None and scheduler.describe("new") is not None
+    with pytest.raises(UnsupportedFeature, match="max_size"):
+        scheduler.prune(max_size=1)

@@ -147,3 +147,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "real_kubernetes" in str(item.path):
             item.add_marker(pytest.mark.engine("kubernetes"))
+        if "TestJobSets::test_retries" in item.nodeid:  # back-offs of a cluster are long
+            item.add_marker(pytest.mark.slow)
