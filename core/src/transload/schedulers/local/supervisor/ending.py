@@ -7,7 +7,8 @@ import signal
 
 from . import layout, tree
 
-_KILL_AGAIN_S = 0.02
+_KILL_AGAIN_S = (0.02, 1.0)  # at first, and at last where nothing changes: what cannot be killed costs little
+_STUCK_S = 2.0
 _KEPT_ATTEMPTS = 8  # of each replica: the state is written anew at each change
 
 
@@ -51,6 +52,9 @@ class Ending:
         cookie: the app's cookie, by which the orphans of a replica are told apart.
         grace: seconds between SIGTERM and SIGKILL.
         now: monotonic seconds.
+
+    Attributes:
+        stuck: what does not end although it was killed, as text; empty: nothing.
     """
 
     def __init__(
@@ -67,6 +71,9 @@ class Ending:
         self._marks = {f"{cookie}:{replica.role}:{replica.k}" for replica in replicas}
         self.deadline = now + grace
         self.due = self.deadline
+        self.stuck = ""
+        self._left: set[int] = set()
+        self._pause = _KILL_AGAIN_S[0]
         for replica in replicas:
             replica.stopping = True
         self._signal(signal.SIGTERM)
@@ -85,8 +92,10 @@ class Ending:
         if now < self.due:
             return not waiting and not self._members(roots)[1]
         left = self._signal(signal.SIGKILL, roots)
-        self.due = now + _KILL_AGAIN_S
-        return left == 0 and not waiting
+        self._pause = min(self._pause * 2, _KILL_AGAIN_S[1]) if left == self._left else _KILL_AGAIN_S[0]
+        self._left, self.due = left, now + self._pause
+        self.stuck = tree.cannot_end(left) if now >= self.deadline + _STUCK_S else ""
+        return not left and not waiting
 
     def _members(self, roots: set[int]) -> tuple[tree.Snapshot, set[int]]:
         processes = tree.snapshot()
@@ -100,7 +109,7 @@ class Ending:
                 mine.add(pid)
         return processes, mine | tree.below(processes, mine)
 
-    def _signal(self, number: int, roots: set[int] | None = None) -> int:
+    def _signal(self, number: int, roots: set[int] | None = None) -> set[int]:
         processes, members = self._members(roots or {replica.pid for replica in self.replicas})
         tree.signal_all(processes, members, number)
-        return len(members)
+        return members

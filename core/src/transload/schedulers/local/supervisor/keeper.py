@@ -51,6 +51,7 @@ class Keeper:
         self.childless = True
         self.dirty = False
         self.waiting_for_gpus = False
+        self.stuck = ""
         self.deadline: float | None = None
         self._written = 0.0
         self._shown = self.app.state
@@ -252,6 +253,7 @@ class Keeper:
         return False
 
     def _step_endings(self, now: float) -> None:
+        """Go on with what is being ended; start again what has ended."""
         for ending in list(self.endings):
             if not ending.finished(now, self.childless, set(self.app.by_pid)):
                 continue
@@ -265,6 +267,9 @@ class Keeper:
             self.app.refresh()
             self._write(now)
             self._launch(ending.replicas)
+        stuck = "; ".join(ending.stuck for ending in self.endings if ending.stuck)
+        if stuck != self.stuck:
+            self.stuck, self.dirty = stuck, True
 
     # ----------------------------------------------------------------------------------------------------- waiting
 
@@ -332,8 +337,10 @@ class Keeper:
     def _write(self, now: float) -> bool:
         """Write the state; False if that is not possible now."""
         self._written, self._shown = now, self.app.state
+        state = self.app.as_json()
+        state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck)))
         try:
-            layout.write_file(f"{self.folder}/state.json", json.dumps(self.app.as_json()).encode())
+            layout.write_file(f"{self.folder}/state.json", json.dumps(state).encode())
         except OSError as exc:
             self._written = now + _RETRY_WRITE_S
             if exc.errno == errno.ENOENT and not os.path.exists(f"{self.folder}/lock"):
@@ -377,6 +384,7 @@ class Keeper:
         """Something in the keeper itself went wrong: end everything and say so."""
         with open(f"{self.folder}/keeper.log", "a", encoding="utf-8") as log:
             log.write(problem)
+        pause = 0.01
         while True:
             self._reap()
             processes = tree.snapshot()
@@ -384,7 +392,8 @@ class Keeper:
             if not left:
                 break
             tree.signal_all(processes, left, signal.SIGKILL)
-            time.sleep(0.01)
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
         last = problem.strip().rsplit("\n", 1)[-1]
         self.final = ("FAILED", f"internal error of the keeper: {last} (see keeper.log)")
         self._finish()
