@@ -134,7 +134,7 @@ def test_restarts_stay_when_the_last_jobs_are_gone() -> None:
 
 
 def test_a_jobsets_job_that_was_made_again_is_a_restart() -> None:
-    """Its controller makes a deleted Job again without a word: what is made long after the JobSet was made replaces one."""
+    """Its controller makes a deleted Job again without a word: one that is made long after the JobSet replaces it."""
     labels = {names.LABEL_ROLE: "r", names.JOBSET_RESTARTS: "0"}
     for made, restarts in (("2026-01-01T00:00:05Z", 0), ("2026-01-01T00:10:00Z", 1)):
         facts = facts_of([RolePlan("r", 1, 1)], [])
