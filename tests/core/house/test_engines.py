@@ -70,6 +70,7 @@ def test_report_lists_what_is_not_here(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == [
         "not run: chromium: chromium not installed",
         "not run: docker: docker not installed",
+        "not run: kubernetes: REAL_KUBECONFIG names no cluster",
         "not run: registry: docker-registry not installed",
         "not run: slurm: slurmctld, slurmd, sbatch, munged not installed",
         "not run: slurmdbd: slurmdbd, mariadbd, mariadb-install-db not installed",
