@@ -75,7 +75,7 @@ def check_versions() -> Iterator[Check]:
 
 
 def check_state_folder() -> Iterator[Check]:
-    """The state folder: writable, private, with room, on this machine."""
+    """The state folder: writable, private, with room."""
     from transload.schedulers.local.home import state_home
 
     home = state_home()
@@ -94,16 +94,6 @@ def check_state_folder() -> Iterator[Check]:
 
     free = shutil.disk_usage(there).free
     yield Check("state", "free space", OK if free > _LITTLE_SPACE else BROKEN, size_text(free))
-    kind = _network_file_system(there)
-    if kind is not None:
-        text = f"{there} is on {kind}: the local scheduler needs a file system of this machine; set TRANSLOAD_HOME"
-        yield Check("state", "file system", BROKEN, text)
-
-
-def _network_file_system(path: str) -> str | None:
-    from transload.schedulers.local.supervisor.kernel import network_file_system
-
-    return network_file_system(path)
 
 
 def check_limits() -> Iterator[Check]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transload._forks import fork_lock
 from transload.errors import AppNotFound, ConfigError
 from transload.runner._schedulers import Schedulers
 from transload.specs import (
@@ -66,7 +66,7 @@ class Runner:
         self._environ: Mapping[str, str] = os.environ
         self._schedulers = Schedulers(name, scheduler_factories, scheduler_params or {})
         self._schedulers.check_params()
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
 
     def __enter__(self) -> Runner:
         return self

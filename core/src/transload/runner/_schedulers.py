@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from transload._forks import fork_lock
 from transload.errors import ConfigError, PluginError
 from transload.specs import UnknownSchedulerException, nearest
 
@@ -38,7 +38,7 @@ class Schedulers:
         self._factories = factories
         self._params = dict(params)
         self._made: dict[str, Scheduler] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
 
     def names(self) -> list[str]:
         """Return the names that can be asked for."""

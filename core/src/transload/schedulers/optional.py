@@ -8,12 +8,9 @@ name (Kubernetes: ``namespace:name``).
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from transload.schedulers.api import Stream
-
-__all__ = ["Diagnoses", "LogWatch", "Prunes", "TailsLogs", "WatchesLogs"]
+__all__ = ["Diagnoses", "LogWatch", "Prunes", "WatchesLogs"]
 
 
 @runtime_checkable
@@ -36,14 +33,6 @@ class WatchesLogs(Protocol):
 
     def log_watch(self, app_id: str, replicas: Collection[tuple[str, int]]) -> LogWatch:
         """Return a watch over the logs of these replicas, ``(role, number)`` each: one descriptor for all."""
-
-
-@runtime_checkable
-class TailsLogs(Protocol):
-    """A scheduler that can read the end of a log without reading it through."""
-
-    def log_tail(self, app_id: str, role: str, replica: int, stream: Stream, lines: int) -> Collection[str]:
-        """Return the last lines of one stream of a replica."""
 
 
 @runtime_checkable

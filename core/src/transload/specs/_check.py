@@ -11,6 +11,7 @@ from transload.errors import SpecError
 
 ROLE_NAME = re.compile(r"\w[\w.-]{0,127}\Z")
 _DEEPEST = 100
+_LONGEST_FILE_NAME = 255
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -98,6 +99,8 @@ def check_role_name(value: object, path: str) -> None:
     check_str(value, path, empty=False)
     if not ROLE_NAME.match(str(value)):
         refuse(path, value, "must be 1 to 128 letters, digits, '_', '.' or '-', starting with a letter, a digit or '_'")
+    if len(str(value).encode()) > _LONGEST_FILE_NAME:
+        refuse(path, value, f"must be at most {_LONGEST_FILE_NAME} bytes in UTF-8")
 
 
 def check_json(value: object, path: str, depth: int = 0) -> None:

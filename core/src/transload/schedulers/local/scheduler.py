@@ -15,7 +15,7 @@ from typing import Any, Final
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission, Watch
 from transload.schedulers.local import convert as _convert
-from transload.schedulers.local import home
+from transload.schedulers.local import home, scope
 from transload.schedulers.local.connection import Connection
 from transload.schedulers.local.following import PAGE, blocks, lines
 from transload.schedulers.local.logs import Cursor, LogReader
@@ -290,6 +290,11 @@ class LocalScheduler:
         if not dry_run:
             self._store.sweep(_STALE_S)
         return removed
+
+    def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
+        """Return what ``transload doctor`` shows: where apps are kept, and what their spawner shares."""
+        fit, kept = home.explain()
+        return [("apps", fit, f"{kept}; {len(self.list())} known"), ("spawner", True, scope.explain())]
 
     # -- logs
 

@@ -9,7 +9,8 @@ from transload.attempts import Replica
 
 from . import layout, tree
 
-_KILL_AGAIN_S = 0.02
+_KILL_AGAIN_S = (0.02, 1.0)  # at first, and at last where nothing changes: what cannot be killed costs little
+_STUCK_S = 2.0
 
 
 class Ending:
@@ -21,6 +22,9 @@ class Ending:
         cookie: the app's cookie, by which the orphans of a replica are told apart.
         grace: seconds between SIGTERM and SIGKILL.
         now: monotonic seconds.
+
+    Attributes:
+        stuck: what does not end although it was killed, as text; empty: nothing.
     """
 
     def __init__(
@@ -37,6 +41,9 @@ class Ending:
         self._processes = processes
         self._marks = {f"{cookie}:{replica.role}:{replica.k}" for replica in self._replicas}
         self._deadline = self.due = now + grace
+        self.stuck = ""
+        self._left: set[int] = set()
+        self._pause = _KILL_AGAIN_S[0]
         self._signal(signal.SIGTERM)
 
     def finished(self, now: float, childless: bool) -> bool:
@@ -52,8 +59,10 @@ class Ending:
         if now < self.due:
             return not waiting and not self._members()[1]
         left = self._signal(signal.SIGKILL)
-        self.due = now + _KILL_AGAIN_S
-        return left == 0 and not waiting
+        self._pause = min(self._pause * 2, _KILL_AGAIN_S[1]) if left == self._left else _KILL_AGAIN_S[0]
+        self._left, self.due = left, now + self._pause
+        self.stuck = tree.cannot_end(left) if now >= self._deadline + _STUCK_S else ""
+        return not left and not waiting
 
     def _members(self) -> tuple[tree.Snapshot, set[int]]:
         processes = tree.snapshot()
@@ -69,7 +78,7 @@ class Ending:
                 mine.add(pid)
         return processes, mine | tree.below(processes, mine)
 
-    def _signal(self, number: int) -> int:
+    def _signal(self, number: int) -> set[int]:
         processes, members = self._members()
         tree.signal_all(processes, members, number)
-        return len(members)
+        return members

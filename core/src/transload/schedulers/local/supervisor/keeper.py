@@ -57,6 +57,7 @@ class Keeper:
         self.childless = True
         self.cancel_requested = self.dirty = False
         self.waiting_for_gpus = False
+        self.stuck = ""
         self._written = 0.0
         self._shown = self.app.state
         self.base_env: dict[str, str] = request["env"]
@@ -240,6 +241,7 @@ class Keeper:
         return Ending(restart.replicas if restart else None, self.processes, self.cookie, self.grace, now)
 
     def _step_endings(self, now: float) -> None:
+        """Go on with what is being ended; start again what has ended."""
         for restart, ending in list(self.endings.items()):
             ending.done = ending.done or ending.finished(now, self.childless)
             if not ending.done:
@@ -247,14 +249,21 @@ class Keeper:
             if restart is None:
                 self._reap()
                 self.endings = {}
-            elif restart.is_ready(now):
+            elif self.app.final is None and restart.is_ready(now):
                 del self.endings[restart]
-                self.app.renew(restart)
-                for replica in restart.replicas:
-                    self.logs.end_lines(self._log_folder(replica))
-                self.app.refresh()
-                self._write(now)
-                self._launch(restart.replicas)
+                self._again(restart, now)
+        stuck = "; ".join(ending.stuck for ending in self.endings.values() if ending.stuck and not ending.done)
+        if stuck != self.stuck:
+            self.stuck, self.dirty = stuck, True
+
+    def _again(self, restart: Restart, now: float) -> None:
+        """Start what has ended for it again."""
+        for replica in self.app.renew(restart):
+            self.logs.end_lines(self._log_folder(replica))
+        self.app.refresh()
+        self._write(now)
+        if self.app.final is None:  # its folder is there
+            self._launch(restart.replicas)
 
     # ----------------------------------------------------------------------------------------------------- waiting
 
@@ -286,9 +295,7 @@ class Keeper:
         numbers = _drain(self.wake)
         if signal.SIGTERM in numbers:
             self._look_around()  # whoever asks for the end of an app does not do it this way
-            self._end(
-                "FAILED", "its keeper was told to end (SIGTERM): the machine, or what had started it, was stopped"
-            )
+            self._end("FAILED", "its keeper was told to end (SIGTERM): the machine or the service was stopped")
         if kernel.LINUX and signal.SIGIO in numbers:
             self.logs.changed(time.monotonic())
 
@@ -323,8 +330,11 @@ class Keeper:
 
     def _state(self) -> dict[str, object]:
         """Return the state as it is written to disk: the JSON form of an AppStatus, and what only finalising needs."""
-        living = [list(process) for process in self.processes.values()]
-        return {**self.app.as_json(), "cancel_requested": self.cancel_requested, "processes": living}
+        state = self.app.as_json()
+        state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck)))
+        state["cancel_requested"] = self.cancel_requested
+        state["processes"] = [list(process) for process in self.processes.values()]
+        return state
 
     def _write(self, now: float) -> bool:
         """Write the state; False if that is not possible now."""
@@ -375,6 +385,7 @@ class Keeper:
     def abandon(self, problem: str) -> None:
         """Something in the keeper itself went wrong: end everything; the app has failed, unless its end was decided."""
         self._log(problem)
+        pause = 0.01
         while True:
             self._reap()
             processes = tree.snapshot()
@@ -382,7 +393,8 @@ class Keeper:
             if not left:
                 break
             tree.signal_all(processes, left, signal.SIGKILL)
-            time.sleep(0.01)
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
         last = problem.strip().rsplit("\n", 1)[-1]
         self.app.end("FAILED", f"internal error of the keeper: {last} (see keeper.log)")
         self._finish()
