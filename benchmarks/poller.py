@@ -45,10 +45,11 @@ def child(side: str, seconds: float) -> None:
     seen = threading.Semaphore(0)
     start = time.perf_counter()
     if side == "poller":
-        from transload.pipelines import get_poller
+        from transload.following import get_follower
 
+        scheduler = runner.scheduler("scripted")
         for handle in handles:
-            get_poller().watch(runner, handle, lambda _: seen.release(), poll_interval=POLL_INTERVAL)
+            get_follower().watch(scheduler, handle, lambda _: seen.release(), poll_interval=POLL_INTERVAL)
     else:
         for handle in handles:
             threading.Thread(target=ask_for_ever, args=(runner, handle, seen), daemon=True).start()

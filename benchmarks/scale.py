@@ -22,13 +22,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from transload.following.patience import Pause
+from transload.following.workers import FIRST_PAUSE, RECHECK, SHARE
 from transload.pipelines._options import ExecutionOptions
-from transload.pipelines._poller import Poller
-from transload.pipelines._poller_group import GROWTH, RECHECK, SHARE
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 INTERVAL = ExecutionOptions().poll_interval
-FIRST_PAUSE = Poller()._first_pause
+GROWTH = Pause.GROWTH
 SIZES = (100, 1000, 10_000)
 
 

@@ -20,17 +20,12 @@ from transload.errors import (
     ConfigError,
     SchedulerUnavailable,
     SpecError,
+    StateUnknown,
     SubmitError,
     TransloadError,
     TransloadTimeout,
 )
-from transload.pipelines import (
-    AppCancelled,
-    AppLost,
-    Detached,
-    ExecutionOptions,
-    StateUnknown,
-)
+from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
 from transload_airflow import AppCallbacks, TransloadOperator
 from transload_airflow.run import failure

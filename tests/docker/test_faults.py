@@ -169,9 +169,8 @@ def test_watch_survives_a_restart_of_the_engine(runner: Runner, shell: Any, engi
         watch.close()
 
 
-def test_watch_has_one_thread_and_a_descriptor(runner: Runner, shell: Any) -> None:
-    """One thread however many apps; the descriptor is readable when there is something, and closing frees both."""
-    import select
+def test_watch_has_one_thread(runner: Runner, shell: Any) -> None:
+    """One thread however many apps; closing ends it."""
     import threading
 
     before = threading.active_count()
@@ -180,12 +179,9 @@ def test_watch_has_one_thread_and_a_descriptor(runner: Runner, shell: Any) -> No
     ids = {parse_app_handle(handle).app_id for handle in handles}
     watch.update(ids)
     assert threading.active_count() == before + 1
-    assert select.select([watch.fileno()], [], [], 5)[0]
-    assert watch.drain() == {Change(app_id) for app_id in ids}
+    assert watch.wait(5) == {Change(app_id) for app_id in ids}
     for handle in handles:
         ends(runner, handle)
-    watch.drain()
-    assert not select.select([watch.fileno()], [], [], 0)[0]
     watch.close()
     watch.close()
     assert threading.active_count() == before
@@ -230,6 +226,6 @@ def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
 
 
 async def test_wait_async(runner: Runner, shell: Any) -> None:
-    """The asynchronous wait goes by the watch's descriptor."""
+    """The asynchronous wait is told of the end, too."""
     status = await runner.wait_async(runner.run(shell("sleep 0.5"), "docker"), timeout=60)
     assert status is not None and status.state is AppState.SUCCEEDED

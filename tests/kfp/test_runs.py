@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stub_backend import StubBackend, stub_backend, task
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadTimeout
-from transload.pipelines import StateUnknown
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, StateUnknown, TransloadTimeout
 from transload.specs import AppState
 from transload_kfp import (
     FINAL_STATES,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.pipelines import Poller, get_poller
+from transload.following import get_follower
 from transload.runner import Runner
 from transload_testing.scripted import ScriptedControl
 
@@ -29,21 +29,12 @@ def runner(control: ScriptedControl) -> Iterator[Runner]:
         yield made
 
 
-@pytest.fixture
-def poller() -> Iterator[Poller]:
-    """A poller of the test's own; it leaves no thread behind."""
-    made = Poller(first_pause=0.01)
-    yield made
-    made.close()
-    assert made.watched == 0
-
-
 @pytest.fixture(autouse=True)
 def _no_thread_left() -> Iterator[None]:
-    """Fail the test that leaves the poller's thread behind."""
+    """Fail the test that leaves a thread behind that follows apps."""
     yield
-    left = [each for each in threading.enumerate() if each.name == "transload-poller"]
+    left = [each for each in threading.enumerate() if each.name in ("transload-states", "transload-logs")]
     for thread in left:
         thread.join(5.0)
     left = [each for each in left if each.is_alive()]
-    assert not left, f"left behind: {left}, watching {get_poller().watched}"
+    assert not left, f"left behind: {left}, watching {get_follower().watched}"

@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from transload.errors import AppFailed, ConfigError, SpecError, SubmitError, TransloadError, TransloadTimeout
+from transload.errors import (
+    AppFailed,
+    ConfigError,
+    SpecError,
+    StateUnknown,
+    SubmitError,
+    TransloadError,
+    TransloadTimeout,
+)
 from transload.pipelines import (
     Action,
     AppCancelled,
@@ -24,8 +32,6 @@ from transload.pipelines import (
     Identity,
     Launch,
     MemoryStore,
-    Poller,
-    StateUnknown,
     execution_from_state,
     host_runner,
     qualified_app_id,
@@ -618,8 +624,3 @@ def test_shared_runner_of_a_host(control: ScriptedControl) -> None:
     assert host_runner("h") is host_runner("h")
     assert host_runner("h") is not host_runner("h", inherit_env=True)
     assert host_runner("h").name() == "h"
-
-
-def test_a_poller_of_its_own(control: ScriptedControl, runner: Runner, poller: Poller) -> None:
-    """A host may bring its own poller."""
-    assert execution(runner, {}, poller=poller).run().state is AppState.SUCCEEDED

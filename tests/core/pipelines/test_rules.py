@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.errors import AppExists, AppFailed, ConfigError, SpecError, SubmitError, TransloadTimeout
+from transload.errors import AppExists, AppFailed, ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
+from transload.following import Patience
 from transload.pipelines import (
     Action,
     AppCancelled,
@@ -18,9 +19,7 @@ from transload.pipelines import (
     Deadlines,
     Detached,
     ExecutionOptions,
-    Patience,
     RetryRule,
-    StateUnknown,
     is_here,
     may_wait_elsewhere,
     where,

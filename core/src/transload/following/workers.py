@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
 from transload.following.patience import Patience, Pause
+from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus, is_terminal
 
 if TYPE_CHECKING:
@@ -289,6 +290,8 @@ class States(Worker):
             _logger().exception("scheduler %s failed to answer", self.scheduler.name)
             message = f"{type(exc).__name__}: {exc}"
             return [(app_id, AppStatus(AppState.UNKNOWN, msg=message)) for app_id in app_ids]
+        for description in found.values():
+            tend(self.scheduler, description)
         return [(app_id, _status(found, app_id)) for app_id in app_ids]
 
     def _hand_on(self, app_id: str, status: AppStatus | None) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from transload.errors import UnsupportedFeature
+from transload.errors import SchedulerUnavailable, UnsupportedFeature
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, masked_env, runopts
 
 Reach = Literal["process", "host", "network"]
@@ -71,6 +72,7 @@ class AppDescription:
         tracker_base: where it reports results.
         created: when it was submitted, seconds since the epoch.
         log_url: folder or page of its logs.
+        due: something is left to do that only the process which waits for the app as its owner does: see ``tend``.
     """
 
     app_id: str
@@ -82,6 +84,7 @@ class AppDescription:
     tracker_base: str | None = None
     created: float | None = None
     log_url: str | None = None
+    due: bool = False
 
 
 @dataclass(slots=True)
@@ -288,6 +291,12 @@ class SchedulerBase(ABC):
         """Return `describe` for many apps, with as few queries as possible. Default: one for each."""
         return {app_id: self.describe(app_id) for app_id in app_ids}
 
+    def tend(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
+        """Do what is due for an app (`AppDescription.due`), as the process that waits for it. Default: nothing.
+
+        Safe to repeat, by anybody. Reading never does it.
+        """
+
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id was ever submitted here, as far as records reach (deleted ones included).
 
@@ -394,6 +403,13 @@ def request_json(request: Any) -> str:
         return [plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
 
     return json.dumps(plain(request), indent=2, default=str)
+
+
+def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:
+    """Do what is due for an app, as the process that waits for it; what cannot be done now is left for later."""
+    if description is not None and description.due:
+        with contextlib.suppress(SchedulerUnavailable):
+            scheduler.tend(description.app_id)
 
 
 def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:

@@ -200,13 +200,13 @@ def killed_by_anything(execution: Execution, context: Mapping[str, Any]) -> Iter
         raise
     except Exception as exc:
         if not (execution.options.durable and comes_back(exc, context)):
-            execution.kill()
+            execution.give_up()
         raise
     except AirflowTaskTimeout:
         execution.cancel()
         raise
     except BaseException:
-        execution.kill()
+        execution.give_up()
         raise
 
 

@@ -128,7 +128,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
 
     def _bear(self, context: Any, status: AppStatus) -> None:
         """Fail once the pokes of a try have learnt nothing for longer than ``patience``."""
-        from transload.pipelines import StateUnknown
+        from transload.errors import StateUnknown
         from transload.specs import AppState
 
         now, ti = time.time(), context["ti"]

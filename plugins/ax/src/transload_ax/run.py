@@ -11,23 +11,20 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppFailed, AppNotFound, SchedulerUnavailable, TransloadError
+from transload.errors import AppFailed, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.following import Observation, Patience, get_follower
 from transload.pipelines import (
     Deadlines,
     Execution,
     ExecutionOptions,
     Identity,
-    Observation,
-    Patience,
-    StateUnknown,
     Subscription,
     execution_from_state,
-    get_poller,
     host_runner,
     qualified_app_id,
 )
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
-from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle
+from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
 from transload_ax.units import MARK, Seen, TrialLaunch, Unit, log_sink
 
 if TYPE_CHECKING:
@@ -226,8 +223,7 @@ class TrialApps:
         if is_terminal(status.state):
             return
         self.runner.cancel(handle)
-        options = self.options
-        get_poller().wait_for(self.runner, handle, patience=options.patience, poll_interval=options.poll_interval)
+        self.runner.wait(handle, patience=self.options.patience)
 
     def _warn_of_results(self, unit: Unit, base: str | None) -> None:
         try:
@@ -315,9 +311,10 @@ class TrialApps:
         def tell(observation: Observation) -> None:
             self._news.set()
 
-        interval = self.options.poll_interval
-        live.subscription = get_poller().watch(
-            self.runner, live.execution.handle or "", tell, patience=self.options.patience, poll_interval=interval
+        handle, options = live.execution.handle or "", self.options
+        scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
+        live.subscription = get_follower().watch(
+            scheduler, handle, tell, patience=options.patience, poll_interval=options.poll_interval
         )
 
     def _drop(self, unit: Unit) -> None:
@@ -393,7 +390,7 @@ class TrialApps:
         for handle in handles:
             left = max(0.01, end - time.monotonic())
             try:
-                get_poller().wait_for(self.runner, handle, timeout=left, patience=left)
+                self.runner.wait(handle, timeout=left, patience=left)
             except TransloadError as exc:
                 logger.warning("%s was cancelled; its end was not seen: %s", handle, exc)
 

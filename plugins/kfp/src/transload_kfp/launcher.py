@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import ConfigError, PluginError, SpecError, TransloadError
-from transload.pipelines import AppCancelled, Detached, Execution, Identity, StateUnknown, host_runner
+from transload.errors import ConfigError, PluginError, SpecError, StateUnknown, TransloadError
+from transload.pipelines import AppCancelled, Detached, Execution, Identity, host_runner
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload_kfp import sigterm
 from transload_kfp.launch_spec import KEY, PARENT, LaunchSpec

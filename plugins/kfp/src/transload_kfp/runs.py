@@ -9,8 +9,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadTimeout
-from transload.pipelines import Patience, StateUnknown
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, StateUnknown, TransloadTimeout
+from transload.following import Patience
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_kfp.states import STATES
 

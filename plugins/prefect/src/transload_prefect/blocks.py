@@ -100,7 +100,7 @@ class AppJobRun(JobRun[AppResults]):
             raise
         except BaseException:
             # a time limit of Prefect's arrives as an exception of one kind or another, depending on who waits
-            self._execution.kill()
+            self._execution.give_up()
             keep_time_limit(self._execution)
             raise
         finally:

@@ -11,17 +11,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, SchedulerUnavailable, TransloadError
-from transload.pipelines import (
-    AppCancelled,
-    Detached,
-    Execution,
-    ExecutionOptions,
-    Identity,
-    Launch,
-    StateUnknown,
-    host_runner,
-)
+from transload.errors import AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.pipelines import AppCancelled, Detached, Execution, ExecutionOptions, Identity, Launch, host_runner
 from transload.specs import AppState
 from transload_prefect.states import APP_CANCELLED, APP_CRASHED, APP_DETACHED, STATES
 
@@ -156,7 +147,7 @@ def _ended(execution: Execution, around: Surroundings) -> Iterator[list[Any]]:
         raise
     except BaseException:
         # Prefect's own time limit arrives as an exception of one kind or another, depending on who waits
-        execution.kill()
+        execution.give_up()
         keep_time_limit(execution)
         raise
     finally:

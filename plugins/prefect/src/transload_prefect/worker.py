@@ -20,17 +20,8 @@ from prefect.utilities.processutils import get_sys_executable
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 from pydantic import Field
 
-from transload import IMAGE
 from transload.errors import AppNotFound, ConfigError, PluginError, SchedulerUnavailable, SpecError, TransloadError
-from transload.pipelines import (
-    AttachPolicy,
-    Execution,
-    ExecutionOptions,
-    Identity,
-    Launch,
-    get_poller,
-    host_runner,
-)
+from transload.pipelines import AttachPolicy, Execution, ExecutionOptions, Identity, Launch, host_runner
 from transload.specs import AppDef, AppState, Resource, Role
 from transload_prefect.adopt import ended, find, is_cancelling, orphans
 from transload_prefect.run import HOST
@@ -90,13 +81,13 @@ class AppJobConfiguration(BaseJobConfiguration):
             SpecError: if a variable of the work pool is wrong.
         """
         words = _words(self.command or self._base_flow_run_command())
-        if words[:1] == ["prefect"] and self.image is None:
+        if words[:1] == ["prefect"] and not self.image:
             # on this machine: the worker's own Prefect, wherever PATH leads
             words = [*shlex.split(get_sys_executable()), "-m", *words]
         env = {name: value for name, value in self.env.items() if value is not None and name not in SECRET}
         role = Role(
             name="flow",
-            image=self.image or IMAGE,
+            image=self.image or "",
             entrypoint=words[0],
             args=words[1:],
             env=env,
@@ -284,7 +275,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         """Wait for the end of an app; cancel it if its flow run is cancelled before it has begun."""
         asking = asyncio.create_task(self._cancel_in_queue(flow_run_id, handle))
         try:
-            return await get_poller().wait_for_async(runner, handle, patience=float("inf"))
+            return await runner.wait_async(handle, patience=float("inf"))
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
@@ -317,7 +308,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         try:
             await asyncio.to_thread(runner.cancel, infrastructure_pid)
             timeout = max(1.0, float(grace_seconds)) + 30.0
-            await get_poller().wait_for_async(runner, infrastructure_pid, timeout=timeout)
+            await runner.wait_async(infrastructure_pid, timeout=timeout)
         except AppNotFound as exc:
             raise InfrastructureNotFound(f"there is no app {infrastructure_pid}") from exc
         except (SchedulerUnavailable, TimeoutError, ConfigError, PluginError) as exc:
@@ -363,7 +354,12 @@ def _start(
     options = ExecutionOptions(attach=AttachPolicy(next_after=next_after))
     # what is one flow run's is in no other's reach: flow runs are submitted side by side
     submitter = runner.with_environ({**os.environ, **configuration.secret_values()})
-    return Execution(submitter, launch, identity, options, log=log).start().handle
+    try:
+        return Execution(submitter, launch, identity, options, log=log).start().handle
+    except SpecError as exc:
+        if not configuration.image and ".image" in str(exc):
+            raise SpecError(f"{exc} (set the variable image of the work pool; it needs Prefect)") from exc
+        raise
 
 
 def _exit_status(status: AppStatus) -> int:

@@ -450,15 +450,14 @@ def test_keeper_is_small(local) -> None:
 
 
 def test_supervisor_imports_nothing_of_ours() -> None:
-    """The spawner runs its folder as a package of its own; heavy modules stay out."""
-    import transload.schedulers.local as package
+    """The spawner runs its folder as a package of its own, with the rules of attempts; heavy modules stay out."""
+    from transload.schedulers.local.connection import import_spawner
 
-    parent = os.path.dirname(package.__file__)
-    code = f"import sys; sys.path.insert(0, {parent!r}); import supervisor.spawner; print(*sys.modules)"
+    code = f"{import_spawner()}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
+    assert {name for name in loaded if name.startswith("transload")} == {"transload", "transload.attempts"}
     assert not loaded & {
-        "transload",
         "dataclasses",
         "typing",
         "subprocess",
@@ -469,27 +468,18 @@ def test_supervisor_imports_nothing_of_ours() -> None:
     }
 
 
-async def test_watch_in_an_event_loop(local) -> None:
-    """The watch's descriptor serves asyncio: it tells of ends, and of keepers that died with all who could tell."""
-    import asyncio
-
+def test_watch_tells_of_a_dead_keeper(local) -> None:
+    """A watch tells of a keeper that died together with all who could tell."""
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     watch = local.scheduler.watch()
-    loop, changed = asyncio.get_running_loop(), asyncio.Event()
     watch.update([app_id])
-    watch.drain()
-    loop.add_reader(watch.fileno(), changed.set)
+    assert watch.wait(1) == {Change(app_id)}
     spawner, keeper = local.spawners()[0], local.keeper(app_id)
     os.kill(spawner, 19)
     os.kill(keeper, 9)
     os.kill(spawner, 9)
-    seen: set[Change] = set()
-    while Change(app_id) not in seen:
-        await asyncio.wait_for(changed.wait(), 5)
-        changed.clear()
-        seen = watch.drain()
-    loop.remove_reader(watch.fileno())
+    assert watch.wait(5) == {Change(app_id)}
     watch.close()
     assert local.status(app_id).state is AppState.FAILED
 
@@ -516,7 +506,5 @@ def test_watch(local) -> None:
         fifo.write_text("x\n")
         while not local.status(app_id).is_terminal():
             assert watch.wait(5) <= {Change(app_id)}
-        assert watch.drain() <= {Change(app_id)}
-        assert isinstance(watch.fileno(), int)
     finally:
         watch.close()

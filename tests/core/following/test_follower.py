@@ -1,4 +1,4 @@
-"""The poller: one thread for everything, woken or asking with back-off, gone when nothing is watched."""
+"""Following apps: one thread for each scheduler, told or asking with growing pauses, gone when nobody waits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from transload.errors import SchedulerUnavailable, TransloadTimeout
-from transload.pipelines import Observation, Poller, StateUnknown, get_poller
+from transload.errors import SchedulerUnavailable, StateUnknown, TransloadTimeout
+from transload.following import Follower, Observation, get_follower
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
+from transload.schedulers import FedWatch
 from transload.schedulers.api import AppDescription, Change
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload_testing.scripted import ScriptedControl, scripted_app
@@ -47,9 +48,9 @@ class Board:
         found = {app_id: self.states[app_id] for app_id in app_ids if app_id in self.states}
         return {app_id: status and AppDescription(app_id, status) for app_id, status in found.items()}
 
-    def watch(self) -> BoardWatch | None:
+    def watch(self, logs: bool = False) -> BoardWatch | None:
         """Return a watch, where this one pushes."""
-        if not self.push:
+        if not self.push or logs:
             return None
         self.watches.append(BoardWatch())
         return self.watches[-1]
@@ -58,52 +59,17 @@ class Board:
         """Do nothing."""
 
 
-class BoardWatch:
-    """A watch with a descriptor."""
+class BoardWatch(FedWatch):
+    """A watch that the test feeds."""
 
     def __init__(self) -> None:
-        self._pipe = os.pipe()
-        os.set_blocking(self._pipe[0], False)
-        self._changed: set[str] = set()
-        self._lock = threading.Lock()
-        self.closed = False
-        self.members: set[str] = set()
+        super().__init__()
+        self.tell = self.feed
 
-    def tell(self, app_id: str) -> None:
-        """Note a change."""
-        with self._lock:
-            if app_id in self.members and not self.closed:
-                self._changed.add(app_id)
-                os.write(self._pipe[1], b"x")
-
-    def update(self, app_ids: Collection[str]) -> None:
-        """Replace the members; new ones count as changed."""
-        fresh = set(app_ids) - self.members
-        self.members = set(app_ids)
-        for app_id in fresh:
-            self.tell(app_id)
-
-    def fileno(self) -> int:
-        """Return what becomes readable."""
-        return self._pipe[0]
-
-    def drain(self) -> set[Change]:
-        """Return what changed."""
-        try:
-            os.read(self._pipe[0], 4096)
-        except BlockingIOError:
-            pass
-        with self._lock:
-            changed, self._changed = self._changed, set()
-        return {Change(app_id) for app_id in changed}
-
-    def close(self) -> None:
-        """Free the pipe."""
-        with self._lock:
-            if not self.closed:
-                self.closed = True
-                for end in self._pipe:
-                    os.close(end)
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
 
 def runner_of(board: Board) -> Runner:
@@ -111,57 +77,58 @@ def runner_of(board: Board) -> Runner:
     return Runner("t", {"board": lambda session, **params: board})  # type: ignore[dict-item, return-value]
 
 
-def collect(poller: Poller, runner: Runner, app_id: str, **options: Any) -> queue.SimpleQueue[Observation]:
+def collect(follower: Follower, runner: Runner, app_id: str, **options: Any) -> queue.SimpleQueue[Observation]:
     """Watch an app; return what is seen."""
     seen: queue.SimpleQueue[Observation] = queue.SimpleQueue()
-    poller.watch(runner, f"board://t/{app_id}", seen.put, poll_interval=options.pop("poll_interval", 0.05), **options)
+    scheduler, interval = runner.scheduler("board"), options.pop("poll_interval", 0.05)
+    follower.watch(scheduler, f"board://t/{app_id}", seen.put, poll_interval=interval, **options)
     return seen
 
 
 def threads() -> list[threading.Thread]:
-    """Return the pollers' threads."""
-    return [each for each in threading.enumerate() if each.name == "transload-poller"]
+    """Return the threads that follow."""
+    return [each for each in threading.enumerate() if each.name in ("transload-states", "transload-logs")]
 
 
-def wait_for_end(poller: Poller) -> None:
-    """Wait until the poller's thread is gone."""
+def wait_for_end(follower: Follower) -> None:
+    """Wait until its threads are gone."""
     for thread in threads():
         thread.join(10)
-    assert poller.watched == 0
+    assert follower.watched == 0
     assert threads() == []
 
 
 @pytest.mark.parametrize("push", [False, True])
-def test_changes_arrive_once_each_and_end(poller: Poller, push: bool) -> None:
+def test_changes_arrive_once_each_and_end(follower: Follower, push: bool) -> None:
     """First sight, each change, and the end; then nothing is watched and no thread is left."""
     board = Board(push)
     runner = runner_of(board)
     board.set("a", AppState.PENDING)
-    seen = collect(poller, runner, "a")
+    seen = collect(follower, runner, "a")
     states = [seen.get(timeout=10).status]
     for state in (AppState.RUNNING, AppState.PENDING, AppState.RUNNING, AppState.SUCCEEDED):
         board.set("a", state, num_restarts=len(states))
         states.append(seen.get(timeout=10).status)
     assert [each and each.state.name for each in states] == ["PENDING", "RUNNING", "PENDING", "RUNNING", "SUCCEEDED"]
-    wait_for_end(poller)
+    wait_for_end(follower)
     assert seen.empty()
     assert all(watch.closed for watch in board.watches)
 
 
 @pytest.mark.parametrize("push", [False, True])
-def test_one_thread_and_one_query_for_all(poller: Poller, push: bool) -> None:
-    """Apps, subscribers and schedulers share one thread; apps of one scheduler share their queries."""
+def test_one_thread_and_one_query_for_all(follower: Follower, push: bool) -> None:
+    """All apps and subscribers of a scheduler share one thread and its queries."""
     boards = [Board(push), Board(push)]
     feeds = []
     for board in boards:
         runner = runner_of(board)
         for n in range(100):
             board.set(f"app{n}", AppState.RUNNING)
-            feeds += [collect(poller, runner, f"app{n}"), collect(poller, runner, f"app{n}")]
+            feeds += [collect(follower, runner, f"app{n}"), collect(follower, runner, f"app{n}")]
     for feed in feeds:
         assert feed.get(timeout=10).status is not None
-    assert len(threads()) == 1
-    assert poller.watched == 200
+    assert len(threads()) == 2
+    assert follower.watched == 200
     for board in boards:
         for n in range(100):
             board.set(f"app{n}", AppState.SUCCEEDED)
@@ -169,17 +136,17 @@ def test_one_thread_and_one_query_for_all(poller: Poller, push: bool) -> None:
         status = feed.get(timeout=10).status
         assert status is not None
         assert status.state is AppState.SUCCEEDED
-    wait_for_end(poller)
+    wait_for_end(follower)
 
 
-def test_pushed_changes_are_asked_for_alone(poller: Poller) -> None:
+def test_pushed_changes_are_asked_for_alone(follower: Follower) -> None:
     """Where changes are pushed, only what changed is asked about, and nobody asks in between."""
     board = Board(push=True)
     runner = runner_of(board)
     feeds = {}
     for n in range(20):
         board.set(f"app{n}", AppState.RUNNING)
-        feeds[n] = collect(poller, runner, f"app{n}")
+        feeds[n] = collect(follower, runner, f"app{n}")
         feeds[n].get(timeout=10)
     # a query that a member's joining caused may still be under way
     board.set("app7", AppState.PENDING)
@@ -190,24 +157,23 @@ def test_pushed_changes_are_asked_for_alone(poller: Poller) -> None:
     assert board.queries[before:] == [["app7"]]
 
 
-@pytest.mark.parametrize("how", ["drain raises", "descriptor closed"])
-def test_a_broken_watch_is_done_without(poller: Poller, caplog: pytest.LogCaptureFixture, how: str) -> None:
+@pytest.mark.parametrize("how", ["wait raises", "closed"])
+def test_a_broken_watch_is_done_without(follower: Follower, caplog: pytest.LogCaptureFixture, how: str) -> None:
     """When a watch breaks, its apps are asked for instead; nobody waits for ever, nothing spins."""
     board = Board(push=True)
     board.set("a", AppState.RUNNING)
-    seen = collect(poller, runner_of(board), "a")
+    seen = collect(follower, runner_of(board), "a")
     seen.get(timeout=10)
     (watch,) = board.watches
-    if how == "drain raises":
+    if how == "wait raises":
 
-        def fail() -> set[str]:
+        def fail(timeout: float | None) -> set[Change]:
             raise OSError("broken pipe")
 
-        watch.drain = fail  # type: ignore[method-assign]
+        watch.wait = fail  # type: ignore[method-assign]
         watch.tell("a")
     else:
         watch.close()
-        poller._wake()
     end = time.monotonic() + 10
     while "broke" not in caplog.text:
         assert time.monotonic() < end
@@ -216,7 +182,7 @@ def test_a_broken_watch_is_done_without(poller: Poller, caplog: pytest.LogCaptur
     assert seen.get(timeout=10).final
 
 
-def test_a_watch_that_cannot_be_closed_harms_nobody(poller: Poller, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_watch_that_cannot_be_closed_harms_nobody(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
     """The thread goes on to watch others, and there is one for whoever comes later."""
 
     class Stuck(BoardWatch):
@@ -225,63 +191,63 @@ def test_a_watch_that_cannot_be_closed_harms_nobody(poller: Poller, caplog: pyte
             raise OSError("cannot say goodbye")
 
     board, other = Board(push=True), Board()
-    board.watch = Stuck  # type: ignore[method-assign, assignment]
+    board.watch = lambda logs=False: Stuck()  # type: ignore[method-assign]
     other.set("b", AppState.RUNNING)
-    feed = collect(poller, runner_of(other), "b")
+    feed = collect(follower, runner_of(other), "b")
     feed.get(timeout=30)
     board.set("a", AppState.SUCCEEDED)
-    assert collect(poller, runner_of(board), "a").get(timeout=30).final
+    assert collect(follower, runner_of(board), "a").get(timeout=30).final
     end = time.monotonic() + 30
     while "could not be closed" not in caplog.text:
         assert time.monotonic() < end
         time.sleep(0.005)
     other.set("b", AppState.SUCCEEDED)
     assert feed.get(timeout=30).final
-    wait_for_end(poller)
-    assert collect(poller, runner_of(board), "a").get(timeout=30).final
+    wait_for_end(follower)
+    assert collect(follower, runner_of(board), "a").get(timeout=30).final
 
 
-def test_gone_is_final(poller: Poller) -> None:
+def test_gone_is_final(follower: Follower) -> None:
     """An app that provably does not exist is the last thing that is told of it."""
     board = Board()
     board.set("a", None)
-    seen = collect(poller, runner_of(board), "a").get(timeout=10)
+    seen = collect(follower, runner_of(board), "a").get(timeout=10)
     assert seen.final
     assert seen.status is None
-    wait_for_end(poller)
+    wait_for_end(follower)
 
 
 @pytest.mark.parametrize("push", [False, True])
-def test_failing_queries_are_unknown_until_patience_ends(poller: Poller, push: bool) -> None:
+def test_failing_queries_are_unknown_until_patience_ends(follower: Follower, push: bool) -> None:
     """A scheduler that cannot be asked gives UNKNOWN, told once, then the exhausted observation."""
     board = Board(push)
     board.set("a", AppState.RUNNING)
     board.error = SchedulerUnavailable("down")
-    seen = collect(poller, runner_of(board), "a", patience=0.2)
+    seen = collect(follower, runner_of(board), "a", patience=0.2)
     first, last = seen.get(timeout=10), seen.get(timeout=10)
     assert first.status is not None
     assert (first.status.state, first.status.msg, first.final) == (AppState.UNKNOWN, "down", False)
     assert last.exhausted
     assert last.unknown_for >= 0.2
-    wait_for_end(poller)
+    wait_for_end(follower)
 
 
 @pytest.mark.parametrize("push", [False, True])
-def test_recovery_is_told(poller: Poller, push: bool) -> None:
+def test_recovery_is_told(follower: Follower, push: bool) -> None:
     """After UNKNOWN the known state is told, though nobody pushed that the scheduler is back."""
     board = Board(push)
     board.states["a"] = AppStatus(AppState.RUNNING)
     board.error = SchedulerUnavailable("down")
-    seen = collect(poller, runner_of(board), "a")
+    seen = collect(follower, runner_of(board), "a")
     assert seen.get(timeout=10).status.state is AppState.UNKNOWN  # type: ignore[union-attr]
     board.error = None
     assert seen.get(timeout=10).status.state is AppState.RUNNING  # type: ignore[union-attr]
 
 
-def test_no_answer_and_a_broken_scheduler_are_unknown(poller: Poller, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_answer_and_a_broken_scheduler_are_unknown(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
     """What a scheduler does not answer for is not gone; one that raises anything does not end the thread."""
     board = Board()
-    seen = collect(poller, runner_of(board), "a")
+    seen = collect(follower, runner_of(board), "a")
     assert seen.get(timeout=10).status.state is AppState.UNKNOWN  # type: ignore[union-attr]
     board.error = ValueError("a bug")
     end = time.monotonic() + 10
@@ -293,12 +259,12 @@ def test_no_answer_and_a_broken_scheduler_are_unknown(poller: Poller, caplog: py
     assert seen.get(timeout=10).final
 
 
-def test_subscribers_have_their_own_patience(poller: Poller) -> None:
+def test_subscribers_have_their_own_patience(follower: Follower) -> None:
     """One gives up, the other goes on."""
     board = Board()
     board.error = SchedulerUnavailable("down")
     runner = runner_of(board)
-    short, long = collect(poller, runner, "a", patience=0.1), collect(poller, runner, "a", patience=60)
+    short, long = collect(follower, runner, "a", patience=0.1), collect(follower, runner, "a", patience=60)
     short.get(timeout=10)
     assert short.get(timeout=10).exhausted
     board.error = None
@@ -308,7 +274,7 @@ def test_subscribers_have_their_own_patience(poller: Poller) -> None:
     assert not seen.exhausted
 
 
-def test_a_failing_subscriber_harms_nobody(poller: Poller, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_subscriber_harms_nobody(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
     """A callback that raises gets no more; one that returns False neither; the others do."""
     board = Board()
     board.set("a", AppState.RUNNING)
@@ -324,8 +290,8 @@ def test_a_failing_subscriber_harms_nobody(poller: Poller, caplog: pytest.LogCap
         return False
 
     for callback in (bad, enough):
-        poller.watch(runner, "board://t/a", callback, poll_interval=0.05)
-    seen = collect(poller, runner, "a")
+        follower.watch(runner.scheduler("board"), "board://t/a", callback, poll_interval=0.05)
+    seen = collect(follower, runner, "a")
     seen.get(timeout=10)
     board.set("a", AppState.SUCCEEDED)
     assert seen.get(timeout=10).final
@@ -333,86 +299,139 @@ def test_a_failing_subscriber_harms_nobody(poller: Poller, caplog: pytest.LogCap
     assert "subscriber's bug" in caplog.text
 
 
-def test_closing_a_subscription_ends_the_thread(poller: Poller) -> None:
+def test_closing_a_subscription_ends_the_thread(follower: Follower) -> None:
     """Nobody interested, nothing running; and it starts again for the next one."""
     board = Board()
     board.set("a", AppState.RUNNING)
     runner = runner_of(board)
     for _ in range(3):
         seen: queue.SimpleQueue[Observation] = queue.SimpleQueue()
-        with poller.watch(runner, "board://t/a", seen.put):
+        with follower.watch(runner.scheduler("board"), "board://t/a", seen.put):
             seen.get(timeout=10)
             assert len(threads()) == 1
-        wait_for_end(poller)
+        wait_for_end(follower)
 
 
-def test_back_off(poller: Poller) -> None:
+def test_back_off(follower: Follower) -> None:
     """Without news the pauses grow; the longest one that a subscriber allows is kept."""
     board = Board()
     board.set("a", AppState.RUNNING)
     runner = runner_of(board)
-    collect(poller, runner, "a", poll_interval=3600.0).get(timeout=10)
-    (group,) = poller._groups.values()
+    collect(follower, runner, "a", poll_interval=3600.0).get(timeout=10)
+    (worker,) = follower._states.values()
     pauses = []
     for _ in range(12):
-        group._next = 0.0
-        group.step(time.monotonic())
-        pauses.append(group._pause)
+        worker._next = 0.0
+        worker._step(time.monotonic(), set())
+        pauses.append(worker._pause.seconds)
     assert pauses == sorted(pauses)
     assert pauses[-1] > 50 * pauses[0]
-    collect(poller, runner, "a", poll_interval=0.5).get(timeout=10)
+    collect(follower, runner, "a", poll_interval=0.5).get(timeout=10)
     for _ in range(20):
-        group._next = 0.0
-        group.step(time.monotonic())
-    assert group._pause == 0.5
+        worker._next = 0.0
+        worker._step(time.monotonic(), set())
+    assert worker._pause.seconds == 0.5
 
 
-def test_wait_for(control: ScriptedControl, runner: Runner, poller: Poller) -> None:
-    """Blocking: to the end, to a state, to a timeout; None for what is gone; StateUnknown for what stays unknown."""
+def test_a_slow_scheduler_delays_nobody_else(follower: Follower) -> None:
+    """While one scheduler takes long to answer, the changes of another are told at once."""
+    slow, quick = Board(), Board(push=True)
+    asked, answer = threading.Event(), threading.Event()
+
+    def describe_many(app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        asked.set()
+        assert answer.wait(60)
+        return {app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED)) for app_id in app_ids}
+
+    slow.describe_many = describe_many  # type: ignore[method-assign]
+    quick.set("b", AppState.RUNNING)
+    late, seen = collect(follower, runner_of(slow), "a"), collect(follower, runner_of(quick), "b")
+    assert asked.wait(10)
+    assert seen.get(timeout=10).status.state is AppState.RUNNING  # type: ignore[union-attr]
+    quick.set("b", AppState.SUCCEEDED)
+    assert seen.get(timeout=10).final
+    assert late.empty()
+    answer.set()
+    assert late.get(timeout=10).final
+
+
+def test_a_watch_that_cannot_be_had_is_done_without(follower: Follower) -> None:
+    """A scheduler whose watch raises is asked instead, and the one who waits does not see it."""
+    board = Board()
+    board.set("a", AppState.RUNNING)
+
+    def watch(logs: bool = False) -> BoardWatch:
+        raise SchedulerUnavailable("no events today")
+
+    board.watch = watch  # type: ignore[method-assign]
+    seen = collect(follower, runner_of(board), "a")
+    assert seen.get(timeout=10).status.state is AppState.RUNNING  # type: ignore[union-attr]
+    board.set("a", AppState.SUCCEEDED)
+    assert seen.get(timeout=10).final
+
+
+def test_wait(control: ScriptedControl, runner: Runner) -> None:
+    """Blocking: to the end, to a timeout; None for what is gone; StateUnknown for what stays unknown."""
     steps = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]}
     handle = runner.run(scripted_app("a", steps), "scripted")
-    fast = {"poll_interval": 0.05}
-    status = poller.wait_for(runner, handle, until=lambda status: status.state is AppState.RUNNING, **fast)  # type: ignore[arg-type]
-    assert status is not None
-    assert status.state is AppState.RUNNING
     with pytest.raises(TransloadTimeout, match="goes on"):
-        poller.wait_for(runner, handle, timeout=0.05)
+        runner.wait(handle, timeout=0.05)
     control.open("go")
-    status = poller.wait_for(runner, handle, **fast)  # type: ignore[arg-type]
+    status = runner.wait(handle)
     assert status is not None
     assert status.state is AppState.SUCCEEDED
-    assert poller.wait_for(runner, "scripted://host/never") is None
+    assert runner.wait("scripted://host/never") is None
     lost = runner.run(scripted_app("b", {"steps": [{"state": "UNKNOWN", "msg": "who knows"}]}), "scripted")
     with pytest.raises(StateUnknown, match="who knows"):
-        poller.wait_for(runner, lost, patience=0.1, **fast)  # type: ignore[arg-type]
+        runner.wait(lost, patience=0.1)
 
 
-async def test_wait_for_async(control: ScriptedControl, runner: Runner, poller: Poller) -> None:
+async def test_wait_async(control: ScriptedControl, runner: Runner) -> None:
     """The same without blocking the loop, for many at once, with one thread."""
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]})
     handles = [runner.run(app, "scripted") for _ in range(20)]
-    tasks = [asyncio.create_task(poller.wait_for_async(runner, each, poll_interval=0.05)) for each in handles]
+    tasks = [asyncio.create_task(runner.wait_async(each)) for each in handles]
     with pytest.raises(TransloadTimeout):
-        await poller.wait_for_async(runner, handles[0], timeout=0.05)
+        await runner.wait_async(handles[0], timeout=0.05)
     assert len(threads()) == 1
     control.open("go")
     statuses = await asyncio.gather(*tasks)
     assert [status and status.state.name for status in statuses] == ["SUCCEEDED"] * 20
 
 
-async def test_a_cancelled_waiter_leaves_nothing(control: ScriptedControl, runner: Runner, poller: Poller) -> None:
+async def test_waiting_costs_no_time_of_the_processor(runner: Runner) -> None:
+    """While a query is slow, who waits in an event loop does not spin."""
+    board = Board()
+    answer = threading.Event()
+
+    def describe_many(app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        answer.wait(60)
+        return {app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED)) for app_id in app_ids}
+
+    board.describe_many = describe_many  # type: ignore[method-assign]
+    waiting = asyncio.create_task(runner_of(board).wait_async("board://t/a"))
+    await asyncio.sleep(0.05)
+    before = time.process_time()
+    await asyncio.sleep(1.0)
+    spent = time.process_time() - before
+    answer.set()
+    assert (await waiting).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    assert spent < 0.2
+
+
+async def test_a_cancelled_waiter_leaves_nothing(control: ScriptedControl, runner: Runner) -> None:
     """A task that is cancelled while it waits ends its subscription."""
     handle = runner.run(scripted_app("a", {"steps": ["RUNNING"]}), "scripted")
-    task = asyncio.create_task(poller.wait_for_async(runner, handle))
-    while not poller.watched:
+    task = asyncio.create_task(runner.wait_async(handle))
+    while not get_follower().watched:
         await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.to_thread(wait_for_end, poller)
+    await asyncio.to_thread(wait_for_end, get_follower())
 
 
-def test_events_are_fired(poller: Poller) -> None:
+def test_events_are_fired(follower: Follower) -> None:
     """Plugins are told of each change of state or attempt, with an id that repeats for the same change."""
     events: list[AppEvent] = []
 
@@ -425,7 +444,7 @@ def test_events_are_fired(poller: Poller) -> None:
     board.set("a", AppState.RUNNING)
     get_plugins().register(Listener(), "listener")
     try:
-        seen = collect(poller, runner_of(board), "a")
+        seen = collect(follower, runner_of(board), "a")
         seen.get(timeout=10)
         board.set("a", AppState.RUNNING, num_restarts=1)
         seen.get(timeout=10)
@@ -437,20 +456,20 @@ def test_events_are_fired(poller: Poller) -> None:
     assert len({event.id for event in events}) == 3
 
 
-def test_a_forked_child_has_a_poller_of_its_own() -> None:
+def test_a_forked_child_has_a_follower_of_its_own() -> None:
     """A thread does not survive a fork; the child does not wait for the parent's."""
-    mine = get_poller()
-    assert get_poller() is mine
+    mine = get_follower()
+    assert get_follower() is mine
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if get_poller() is not mine else 1)
+        os._exit(0 if get_follower() is not mine else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_handles_are_parsed(poller: Poller) -> None:
+def test_handles_are_parsed(follower: Follower) -> None:
     """The app id may hold what a handle encodes."""
     board = Board()
     board.set("ns:a b", AppState.SUCCEEDED)
     handle = "board://t/ns:a%20b"
     assert parse_app_handle(handle).app_id == "ns:a b"
-    assert poller.wait_for(runner_of(board), handle) is not None
+    assert runner_of(board).wait(handle) is not None
