@@ -84,7 +84,7 @@ def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: A
     engine.client.remove_container(container(engine, name)["Id"], force=True)
     status = ends(runner, handle)
     assert status.state is AppState.FAILED
-    assert "replica 1 is lost" in status.msg
+    assert "replica 1 failed (lost" in status.msg
     assert [r.state for r in status.roles[0].replicas] == [AppState.CANCELLED, AppState.FAILED]
 
 
