@@ -57,7 +57,7 @@ def test_keeper_is_replaced(runner: Runner, shell: Any, transload_home: Path, ev
     eventually(lambda: keeper not in keepers(transload_home))
     status = runner.status(handle)
     assert status is not None and status.state is AppState.RUNNING
-    eventually(lambda: (s := runner.status(handle)) and s.num_restarts == 1, timeout=30)
+    eventually(lambda: (s := runner.status(handle)) and s.roles[0].replicas[0].restarts == 1, timeout=30)
     assert keepers(transload_home)
     runner.cancel(handle)
     assert ends(runner, handle).state is AppState.CANCELLED
