@@ -346,7 +346,7 @@ def test_killed_before_the_handle_was_handed_over(control: ScriptedControl, runn
     with pytest.raises(StopIteration):
         next(steps)
     assert one.handle is None
-    one.kill()
+    one.give_up()
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
@@ -371,7 +371,7 @@ def test_cancel_in_spite_of_detach(control: ScriptedControl, runner: Runner) -> 
     steps = one._need_attacher().steps()
     with pytest.raises(StopIteration):
         next(steps)
-    one.kill()
+    one.give_up()
     assert control.calls("cancel") == []
     one.cancel()
     assert [each["app_id"] for each in control.calls("cancel")] == control.started()

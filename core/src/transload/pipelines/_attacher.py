@@ -100,6 +100,8 @@ class Attacher:
         self._stored: AttachRecord | None = None
         self.submitting = False
         self.intended: str | None = None
+        self.undone = False
+        """What was submitted for a host that was stopped meanwhile has been cancelled."""
 
     # -- the walk over the attempts
 
@@ -241,6 +243,7 @@ class Attacher:
         if self._options.on_kill == "cancel" and self.intended is not None:
             try:
                 self._runner.cancel(self.intended)
+                self.undone = True
             except AppNotFound:
                 return
             except SchedulerUnavailable as exc:

@@ -311,7 +311,8 @@ class Execution:
         """Cancel the app if the host was told to end it, or a limit has passed: once, but until that came through."""
         self._passed = self._passed or self._deadlines.passed()
         killed = self._killed and self.options.on_kill == "cancel"
-        if (killed or self._passed is not None) and not self._cancelled:
+        done = self._cancelled or (self._attacher is not None and self._attacher.undone)
+        if (killed or self._passed is not None) and not done:
             self._cancelled = self.cancel()
 
     def _note(self, status: AppStatus) -> None:
