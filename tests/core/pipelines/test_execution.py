@@ -97,7 +97,7 @@ async def test_run_async(control: ScriptedControl, runner: Runner) -> None:
     async with asyncio.timeout(20):
         while len(control.started()) < 20:
             await asyncio.sleep(0.01)
-    assert len([each for each in threading.enumerate() if each.name == "transload-poller"]) <= 1
+    assert len([each for each in threading.enumerate() if each.name == "transload-states"]) <= 1
     control.open("go")
     assert [each.value("x") for each in await task] == [1] * 20
 

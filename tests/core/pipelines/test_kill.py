@@ -1,0 +1,110 @@
+"""A kill from a signal handler, whatever the execution is doing: it ends, and so does the app."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from transload.pipelines import AppCancelled, Detached, Execution, ExecutionOptions, Identity, Launch
+from transload.runner import Runner
+from transload_testing.scripted import ScriptedControl, ScriptedScheduler, scripted_app
+
+HELD = {"steps": [{"state": "RUNNING", "until": "go", "lines": ["hello"]}, "SUCCEEDED"]}
+SOON = 20.0
+
+
+@contextmanager
+def killed_after(execution: Execution, seconds: float) -> Iterator[None]:
+    """Have a real signal's handler kill an execution, so many seconds from now."""
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: execution.kill())
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def held(runner: Runner, name: str, **options: Any) -> Execution:
+    """Return the execution of an app that ends when it is cancelled."""
+    app = scripted_app("a", HELD)
+    sink = lambda role, replica, stream, line: None  # noqa: E731
+    return Execution(
+        runner,
+        Launch(app=app, scheduler="scripted"),
+        Identity("t", "n", (name,)),
+        ExecutionOptions(**options),
+        sink=sink,
+    )
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_at_every_point_of_its_life(control: ScriptedControl, runner: Runner, step: int) -> None:
+    """From before the submit until it is followed: nothing is left running, and nobody waits for ever."""
+    one = held(runner, str(step), poll_interval=0.05)
+    began = time.monotonic()
+    with killed_after(one, step * step * 0.002), pytest.raises((AppCancelled, Detached)):
+        one.run()
+    assert time.monotonic() - began < SOON
+    assert set(control.started()) <= {call["app_id"] for call in control.calls("cancel")}
+
+
+def test_while_a_scheduler_is_being_made(control: ScriptedControl) -> None:
+    """The handler takes no lock: not even that of the runner's schedulers, which the interrupted thread holds."""
+
+    def slow(session: str) -> ScriptedScheduler:
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        return ScriptedScheduler(session)
+
+    with Runner("host", {"scripted": slow}) as runner:
+        one = held(runner, "slow")
+        with killed_after(one, 0.2), pytest.raises((AppCancelled, Detached)):
+            one.run()
+    assert set(control.started()) <= {call["app_id"] for call in control.calls("cancel")}
+
+
+def test_detached_at_once(control: ScriptedControl, runner: Runner) -> None:
+    """With ``detach`` the handler's kill ends the waiting, and the app goes on."""
+    one = held(runner, "detach", on_kill="detach", poll_interval=3600.0)
+    one.start()
+    began = time.monotonic()
+    with killed_after(one, 0.2), pytest.raises(Detached, match="goes on"):
+        one.follow()
+    assert time.monotonic() - began < SOON
+    assert control.calls("cancel") == []
+
+
+def test_a_cancel_that_does_not_come_through_is_tried_again(control: ScriptedControl, runner: Runner) -> None:
+    """A kill during an outage reaches the app when the scheduler is back."""
+    one = held(runner, "outage", poll_interval=0.05)
+    one.start()
+    control.outage()
+    threading.Timer(1.5, control.outage, (False,)).start()
+    with killed_after(one, 0.2), pytest.raises(AppCancelled):
+        one.collect(one.follow())
+
+
+def test_poll_looks_at_the_limits(control: ScriptedControl, runner: Runner) -> None:
+    """A host that only asks now and then has its app cancelled when a limit has passed, too."""
+    from transload.errors import TransloadTimeout
+
+    one = held(runner, "limit", deadline=time.time() + 0.2)
+    one.start()
+    end = time.monotonic() + SOON
+    while not (seen := one.poll()).final:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert seen.status is not None
+    with pytest.raises(TransloadTimeout, match="time limit"):
+        one.collect()
