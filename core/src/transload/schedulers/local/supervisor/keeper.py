@@ -223,8 +223,8 @@ class Keeper:
         if self.dirty and (self.app.state != self._shown or now >= self._written + _STATE_TICK_S):
             self._write(now)
         due = self.logs.due
-        if due is not None and now >= due:
-            self.logs.look(now, time.time())
+        if due is not None and now >= due and self.logs.look(now, time.time()):
+            layout.announce(self.home, self.app_id, grown=True)
         return False
 
     def _begin_endings(self, now: float) -> None:
