@@ -12,8 +12,7 @@ import yaml
 
 from transload.errors import SubmitError, UnsupportedFeature
 from transload.following import log_lines
-from transload.schedulers import tend
-from transload.schedulers.api import Submission
+from transload.schedulers.api import Submission, tend
 from transload.specs import AppDef, AppState, CfgVal, RetryPolicy, Role
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request
 from transload_kubernetes.options import run_opts

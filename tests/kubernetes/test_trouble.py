@@ -12,8 +12,8 @@ import pytest
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
 from transload.following import log_lines
 from transload.runner import Runner
-from transload.schedulers import Change, tend
-from transload.schedulers.api import Stream, Submission
+from transload.schedulers import Change
+from transload.schedulers.api import Stream, Submission, tend
 from transload.specs import AppState, AppStatus, RetryPolicy, VolumeMount
 from transload_kubernetes.cluster import Cluster
 

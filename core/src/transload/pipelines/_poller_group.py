@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.schedulers import tend
+from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SchedulerUnavailable, TransloadTimeout
-from transload.schedulers import tend
+from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         Watch,
         refuse_unsupported,
         request_json,
-        tend,
         unsupported_fields,
     )
     from transload.schedulers.feeding import FedWatch, Feeder
@@ -40,7 +39,6 @@ __all__ = [
     "Watch",
     "refuse_unsupported",
     "request_json",
-    "tend",
     "unsupported_fields",
 ]
 

@@ -291,10 +291,10 @@ class SchedulerBase(ABC):
         """Return `describe` for many apps, with as few queries as possible. Default: one for each."""
         return {app_id: self.describe(app_id) for app_id in app_ids}
 
-    def tend(self, app_id: str) -> None:  # noqa: B027 - nothing is due is the default
-        """Do what is due for an app, as the process that waits for it as its owner does; reading never does it.
+    def tend(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
+        """Do what is due for an app (`AppDescription.due`), as the process that waits for it. Default: nothing.
 
-        Called only for an app whose description says that something is due. Safe to repeat, by anybody.
+        Safe to repeat, by anybody. Reading never does it.
         """
 
     def existed(self, app_id: str) -> bool:
@@ -364,13 +364,6 @@ SchedulerFactory = Callable[..., SchedulerBase]
 """``factory(session_name, **params)``; unknown params are to be ignored."""
 
 
-def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:
-    """Do what is due for an app, as the process that waits for it; what cannot be done now is left for later."""
-    if description is not None and description.due:
-        with contextlib.suppress(SchedulerUnavailable):
-            scheduler.tend(description.app_id)
-
-
 def unsupported_fields(app: AppDef, capabilities: Capabilities) -> Iterable[tuple[str, str]]:
     """Yield ``(path, reason)`` for each field of ``app`` that ``capabilities`` rule out."""
     if app.timeout is not None and not capabilities.timeout:
@@ -410,6 +403,13 @@ def request_json(request: Any) -> str:
         return [plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
 
     return json.dumps(plain(request), indent=2, default=str)
+
+
+def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:
+    """Do what is due for an app, as the process that waits for it; what cannot be done now is left for later."""
+    if description is not None and description.due:
+        with contextlib.suppress(SchedulerUnavailable):
+            scheduler.tend(description.app_id)
 
 
 def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:

@@ -159,7 +159,7 @@ class LogView:
 
     def _read(self, pod: dict[str, Any], place: Cursor, *, since: int = 0, tail: int | None = None) -> Iterator[Line]:
         """Yield lines of one pod behind a place, moving it; an unfinished last line only if the pod is over."""
-        options: dict[str, Any] = {} if tail is None else {"tailLines": tail}
+        options: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
         start = max(place.time, since)
         if start:
             # whole seconds, counted back from now by the node's clock: what comes too early is left out below

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import pytest
 
 from transload.following import LogReader, log_lines
-from transload.schedulers import tend
-from transload.schedulers.api import LogPage, SchedulerBase, Stream, Submission
+from transload.schedulers.api import LogPage, SchedulerBase, Stream, Submission, tend
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
 
 T = TypeVar("T")
