@@ -188,7 +188,10 @@ def real_kubernetes(session: nox.Session) -> None:
         session.install(*TOOLS, *(f"./{folder}" for folder in (*BASE, "plugins/kubernetes")))
         install_own(session, *BASE, "plugins/kubernetes")
         given = session.posargs or ["-q", "-n", "8", *QUICK, "--session-timeout=240"]
-        session.run("pytest", "tests/real_kubernetes", "--timeout=200", "--reruns=1", *given)
+        outages = "tests/real_kubernetes/test_outages.py"
+        session.run("pytest", "tests/real_kubernetes", f"--ignore={outages}", "--timeout=200", "--reruns=1", *given)
+        if "slow" in given:  # they concern everybody on the cluster
+            session.run("pytest", outages, "--timeout=300", "-q")
 
 
 @contextlib.contextmanager
@@ -241,6 +244,7 @@ def slow(session: nox.Session) -> None:
         session.notify(f"lowest({name})")
     for name in ("airflow", "kfp", "prefect"):
         session.notify(f"suggested({name})")
+    session.notify("real_kubernetes", SLOW)
     session.notify("wheels")
 
 
