@@ -58,7 +58,7 @@ def test_keeper_is_replaced(runner: Runner, shell: Any, transload_home: Path, ev
     eventually(lambda: keeper not in keepers(transload_home))
     status = runner.status(handle)
     assert status is not None and status.state is AppState.RUNNING
-    eventually(lambda: (s := runner.status(handle)) and s.num_restarts == 1, timeout=30)
+    eventually(lambda: (s := runner.status(handle)) and s.roles[0].replicas[0].restarts == 1, timeout=30)
     assert keepers(transload_home)
     runner.cancel(handle)
     assert ends(runner, handle).state is AppState.CANCELLED
@@ -85,7 +85,7 @@ def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: A
     engine.client.remove_container(container(engine, name)["Id"], force=True)
     status = ends(runner, handle)
     assert status.state is AppState.FAILED
-    assert "replica 1 is lost" in status.msg
+    assert "replica 1 failed (lost" in status.msg
     assert [r.state for r in status.roles[0].replicas] == [AppState.CANCELLED, AppState.FAILED]
 
 

@@ -45,7 +45,7 @@ class LogView:
     def _check(self, facts: Facts) -> None:
         if facts.plan is None:
             raise AppNotFound(self._app_id)
-        roles = {role.name: role.replicas for role in facts.plan.roles}
+        roles = {role.name: role.num_replicas for role in facts.plan.roles}
         if self._role not in roles:
             known = ", ".join(sorted(roles))
             raise SpecError(f"role {self._role!r}: app {self._app_id} has no such role; it has: {known}")
