@@ -215,12 +215,6 @@ def real_cluster(session: nox.Session) -> Iterator[None]:
                 subprocess.run([program, "down"], check=False)
 
 
-@nox.session(name="airflow-2")
-def airflow_2(session: nox.Session) -> None:
-    """Test the plugin airflow on the last Airflow 2: a courtesy."""
-    suite(session, "airflow-2", *_folders("airflow"))
-
-
 @nox.session
 @nox.parametrize("name", ["airflow", "kfp", "prefect"], ids=["airflow", "kfp", "prefect"])
 def suggested(session: nox.Session, name: str) -> None:
@@ -239,7 +233,6 @@ def slow(session: nox.Session) -> None:
     """Run every suite's slow tests, then the lowest versions and the wheels of everything."""
     for name in ("core", *TESTED):
         session.notify(name, SLOW)
-    session.notify("airflow-2", ("-q",))
     for name in ("core", *TESTED):
         session.notify(f"lowest({name})")
     for name in ("airflow", "kfp", "prefect"):
