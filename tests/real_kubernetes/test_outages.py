@@ -68,6 +68,6 @@ def test_a_kubelet_that_stops(namespace: str, transload_home: Any, eventually: A
         final = runner.wait(handle, timeout=120)
         assert final is not None and final.state is AppState.SUCCEEDED
         scheduler = create_scheduler("other")
-        assert list(log_lines(scheduler, handle.rpartition("/")[2], "main")) == ["end\n"]
+        assert list(log_lines(scheduler, handle.rpartition("/")[2], "main", 0)) == ["end\n"]
         scheduler.close()
         runner.delete(handle)
