@@ -87,7 +87,7 @@ def transload_named_resources(register: Register) -> None:
 def transload_adapters(register: Register) -> None:
     """Register adapters to hosts (workflow engines and the like).
 
-    Called once per process by ``transload.pipelines.get_adapter``, and by the command line's ``adapters``.
+    Called once per process by ``transload.pipelines.get_adapter``, and by ``transload info``.
 
     Args:
         register: ``register("airflow", factory)``; the factory takes nothing and returns a

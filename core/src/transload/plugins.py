@@ -276,7 +276,7 @@ class Plugins:
         """Return what to say when ``name`` is not registered: the nearest name, and broken plugins if there are any."""
         hint = nearest(name, self.names(kind))
         broken = [info.name for info in self._infos.values() if info.status == "broken"]
-        return f"{hint} (broken plugins, see `transload plugins`: {', '.join(broken)})" if broken else hint
+        return f"{hint} (broken plugins, see `transload info`: {', '.join(broken)})" if broken else hint
 
     def named_resources(self) -> dict[str, ResourceFactory]:
         """Return the factories of all named resources, built-in and registered."""

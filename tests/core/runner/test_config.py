@@ -146,6 +146,21 @@ def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:
     assert settings.component_defaults("echo") == {}
 
 
+def test_a_file_is_one_component_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are compared, from the working directory or the settings file's folder; another function is another."""
+    below = tmp_path / "below"
+    below.mkdir()
+    (tmp_path / "transload.toml").write_text('[component."job.py:train"]\nx = 1\n')
+    for folder, spelled in ((tmp_path, "job.py"), (below, "../job.py")):
+        monkeypatch.chdir(folder)
+        settings = load_settings(None, ENV)
+        for name in (spelled, f"{spelled}:train", f"{tmp_path}/./job.py:train"):
+            assert settings.component_defaults(name) == {"x": 1}, name
+        for name in (f"{spelled}:other", "other.py", "job:train", "job"):
+            assert settings.component_defaults(name) == {}, name
+    assert settings.component_defaults("../job.py").sources == {"x": str(tmp_path / "transload.toml")}
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -490,3 +490,21 @@ def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:
     with pytest.raises(ConfigError, match="no_such_module"):
         runner.run(sh("true"))
     assert runner.list() == []
+
+
+def test_a_submit_inside_a_job_descends_from_the_job(runner: Runner) -> None:
+    """The job is the parent of what it submits, not the job's own parent; another may be given."""
+    code = (
+        "import sys; from transload.runner import get_runner; from transload.specs import AppDef, Role\n"
+        "with get_runner('test') as runner:\n"
+        "    role = Role('main', '', entrypoint='sh', args=['-c', 'echo $TRANSLOAD_PARENT_RUN_ID'])\n"
+        "    for parent in (None, 'other'):\n"
+        "        handle = runner.run(AppDef('child', [role]), parent_run_id=parent)\n"
+        "        runner.wait(handle, timeout=60)\n"
+        "        print(*runner.log_lines(handle, 'main'), end='')\n"
+    )
+    job = AppDef("outer", [Role("main", "", entrypoint=sys.executable, args=["-c", code])])
+    handle = runner.run(job, parent_run_id="grandparent")
+    status = runner.wait(handle, timeout=120)
+    assert status is not None and status.state is AppState.SUCCEEDED, status
+    assert list(runner.log_lines(handle, "main")) == [f"{handle}\n", "other\n"]

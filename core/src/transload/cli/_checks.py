@@ -198,7 +198,7 @@ def check_plugins() -> Iterator[Check]:
     for info in get_plugins().infos():
         if info.status == "broken":
             last = info.error.strip().splitlines()[-1:] or [""]
-            yield Check("plugin", info.name, BROKEN, f"{last[0]} (`transload plugins` has the traceback)")
+            yield Check("plugin", info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)")
         elif info.dist:
             there, lacking = _requirements(info.dist)
             status = BROKEN if lacking else MISSING if info.status == "disabled" else OK

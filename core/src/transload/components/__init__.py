@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from transload.components._arguments import spelling
     from transload.components._call import arguments_of, build, materialize, materialize_appdef
     from transload.components._check import Finding, check
     from transload.components._decode import decode_text, decode_value
@@ -47,9 +48,11 @@ __all__ = [
     "materialize",
     "materialize_appdef",
     "read_component",
+    "spelling",
 ]
 
 _HOMES: Final = {
+    "_arguments": ("spelling",),
     "_call": ("arguments_of", "build", "materialize", "materialize_appdef"),
     "_check": ("Finding", "check"),
     "_decode": ("decode_text", "decode_value"),

@@ -92,7 +92,8 @@ def _values(
         for name in source:
             if name not in known:
                 hint = nearest(str(name), known)
-                raise ComponentArgumentError(f"{component.name}: unknown {what} {name!r}: {hint}")
+                origin = _origin(defaults, name) if what == "default" else ""
+                raise ComponentArgumentError(f"{component.name}: unknown {what} {name!r}{origin}: {hint}")
     missing = [
         spelling(item) if typed else item.name
         for item in component.parameters
@@ -119,8 +120,14 @@ def _value(
     if item.name in given.texts:
         return decode_text(given.texts[item.name], item.annotation, shown)
     if item.name in defaults:
-        return decode_value(defaults[item.name], item.annotation, f"{plain} (default)")
+        return decode_value(defaults[item.name], item.annotation, f"{plain}{_origin(defaults, item.name)}")
     return item.default
+
+
+def _origin(defaults: Mapping[str, Any], name: str) -> str:
+    """Return where a default was set, for a message: settings know the file."""
+    source = getattr(defaults, "sources", {}).get(name)
+    return f" (default, set in {source})" if source else " (default)"
 
 
 def _rest(value: Any, item: Parameter, path: str) -> list[Any]:

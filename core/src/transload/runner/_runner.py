@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from transload.runner._results import AppResults
-    from transload.runner.config import Settings
+    from transload.runner.config import Defaults, Settings
     from transload.schedulers.api import AppDescription, ListAppResponse, Scheduler, SchedulerFactory, Stream
 
 DEFAULT_SESSION = "transload"
@@ -153,7 +153,8 @@ class Runner:
             scheduler: where to run it; default: the configured one, else ``local``.
             cfg: run options of the scheduler.
             workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
-            parent_run_id: run that this one derives from; default: ``TRANSLOAD_PARENT_RUN_ID``.
+            parent_run_id: run that this one derives from; default: the job that this process is part of, else
+                ``TRANSLOAD_PARENT_RUN_ID``.
             app_id: the caller's own id; default: a fresh one.
             tracker_base: where the app reports results; default: from ``cfg``, else a folder of the app's own.
 
@@ -428,9 +429,12 @@ class Runner:
             raise ConfigError(f"run option tracker_base={base!r}: must be a str")
         return backend.run_opts().resolve(merged), base
 
-    def _defaults_of(self, component: str) -> dict[str, Any]:
+    def _defaults_of(self, component: str) -> Defaults:
         """Return the argument defaults that settings and session set for a component."""
-        return {**self.settings.component_defaults(component), **self._component_defaults.get(component, {})}
+        found = self.settings.component_defaults(component)
+        for name, value in self._component_defaults.get(component, {}).items():
+            found[name], found.sources[name] = value, "component_defaults"
+        return found
 
     def _emit(self, app_handle: AppHandle, status: AppStatus) -> None:
         import time

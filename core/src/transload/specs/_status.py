@@ -206,16 +206,9 @@ class AppStatus:
 
 def exit_text(exit_code: int | None) -> str:
     """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known."""
-    if exit_code is None:
-        return "failed"
-    if exit_code >= 0:
-        return f"exit code {exit_code}"
-    import signal
+    from transload import attempts
 
-    try:
-        return f"killed by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"killed by signal {-exit_code}"
+    return attempts.exit_text(exit_code)
 
 
 def _replica_text(replica: ReplicaStatus) -> str:
