@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from transload.errors import AppFailed
 from transload.specs._app import NONE
+
+AppStatusError = AppFailed
+"""TorchX's name of `AppFailed`, kept for those who come from there."""
 
 
 class AppState(int, Enum):
