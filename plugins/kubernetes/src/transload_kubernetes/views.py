@@ -125,9 +125,11 @@ def _replica(
     held = bool(states.condition(view.job or {}, "Suspended"))
     if done:
         state = AppState.SUCCEEDED
+    elif stopping and pod is None and (view.job is None or view.job["spec"].get("suspend")):
+        state = AppState.CANCELLED  # a pod that has failed by itself stays
     elif failed or (state is AppState.FAILED and (view.finished or _is_final(view, pod))):
         state = AppState.FAILED
-    elif view.finished or (stopping and (view.job is None or (held and pod is None))):
+    elif view.finished:
         state = AppState.CANCELLED
     elif state is AppState.FAILED or (state is AppState.SUBMITTED and held):
         state = AppState.PENDING  # its Job will replace it, or let it start
