@@ -26,6 +26,7 @@ from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_uploads
 
 _DELETE_S: Final = 30.0
+_CONNECTION: Final = ("context", "kubeconfig")
 
 
 class KubernetesScheduler:
@@ -37,12 +38,14 @@ class KubernetesScheduler:
         kubeconfig: file of the client's configuration; default: ``KUBECONFIG``, else the usual one.
     """
 
-    name: Final = "kubernetes"
     secret_kinds: Final = frozenset({"k8s"})
     capabilities: Capabilities = _convert.CAPABILITIES
 
-    def __init__(self, session_name: str, context: str | None = None, kubeconfig: str | None = None) -> None:
+    def __init__(
+        self, session_name: str, context: str | None = None, kubeconfig: str | None = None, name: str = "kubernetes"
+    ) -> None:
         self.session = session_name
+        self.name = name
         self._cluster = Cluster(context, kubeconfig)
         self._apps = Apps(self._cluster)
 
@@ -199,7 +202,10 @@ class KubernetesScheduler:
         """Return the namespace that the settings name for apps."""
         from transload.runner import load_settings
 
-        return str(load_settings().cfg(self.name, self.run_opts()).get("namespace") or names.DEFAULT_NAMESPACE)
+        return str(
+            load_settings().cfg(self.name, self.run_opts(), connection=_CONNECTION).get("namespace")
+            or names.DEFAULT_NAMESPACE
+        )
 
     def prune(
         self,
@@ -341,7 +347,7 @@ def _read_app(text: str) -> AppDef | None:
 
 
 def create_scheduler(
-    session_name: str, context: str | None = None, kubeconfig: str | None = None
+    session_name: str, context: str | None = None, kubeconfig: str | None = None, name: str = "kubernetes"
 ) -> KubernetesScheduler:
     """Make the scheduler ``kubernetes``."""
-    return KubernetesScheduler(session_name, context, kubeconfig)
+    return KubernetesScheduler(session_name, context, kubeconfig, name)
