@@ -12,7 +12,7 @@ from transload.specs import UnknownSchedulerException, nearest
 
 if TYPE_CHECKING:
     from transload.runner.config import Settings
-    from transload.schedulers.api import Scheduler, SchedulerFactory
+    from transload.schedulers.api import SchedulerBase, SchedulerFactory
 
 
 def declared(factory: SchedulerFactory) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Schedulers:
         self._factories = factories
         self._params = dict(params)
         self._settings = settings
-        self._made: dict[str, Scheduler] = {}
+        self._made: dict[str, SchedulerBase] = {}
         self._lock = fork_lock()
 
     def kinds(self) -> list[str]:
@@ -84,7 +84,7 @@ class Schedulers:
         """Return the settings of a scheduler's kind that say which cluster it leads to, and their types."""
         return {key: type_ for key, type_ in declared(self._factory(self.kind(name))).items() if key != "name"}
 
-    def get(self, name: str) -> Scheduler:
+    def get(self, name: str) -> SchedulerBase:
         """Return the scheduler of that name.
 
         Raises:
@@ -98,7 +98,7 @@ class Schedulers:
                 found = self._made[name] = self._make(name)
             return found
 
-    def _make(self, name: str) -> Scheduler:
+    def _make(self, name: str) -> SchedulerBase:
         kind, factory = self.kind(name), self._factory(self.kind(name))
         settings = self._settings()
         if not self._params and not settings.has_table(name):

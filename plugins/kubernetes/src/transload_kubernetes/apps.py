@@ -308,17 +308,18 @@ class Apps:
 
     # -- ending
 
-    def cancel(self, app_id: str) -> None:
-        """Note that an app is to end, and suspend its Jobs, which ends their pods."""
+    def cancel(self, app_id: str) -> bool:
+        """Note that an app is to end, and suspend its Jobs, which ends their pods; False if there is none."""
         facts = self.facts(app_id)
         if facts.kind != plan.APP or self.verdict(app_id, facts).status.is_terminal():
-            return
+            return facts.kind == plan.APP
         namespace, _ = names.parse_app_id(app_id)
         try:
             self.note_stop(namespace, facts, Stop("cancel", "cancelled on request"))
             self.tend(app_id)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
+        return True
 
     def forget(self, app_id: str, facts: Facts) -> None:
         """Remove all that an app has on the cluster; the record of a caller-given id stays, without its contents."""

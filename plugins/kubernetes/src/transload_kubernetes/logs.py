@@ -7,28 +7,26 @@ run backwards, so "the pod, the time of the last line read, and how many of that
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
-from transload.schedulers import line_search
-from transload.schedulers.api import LogPage, Stream
+from transload.schedulers.api import LogPage
 from transload.specs import AppStatus, is_terminal
 from transload_kubernetes import states
 from transload_kubernetes.cluster import Cluster, cut, lines
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.pod import MAIN
 from transload_kubernetes.views import replica_pods
-from transload_kubernetes.watch import ClusterWatch
 
 _NS: Final = 1_000_000_000
-_LOOK_AGAIN_S: Final = 1.0
-_PATIENCE_S: Final = 60.0
 _SKEW_S: Final = 60
 _GONE: Final = frozenset({"Succeeded", "Failed"})
+
+Line = tuple[str, int]
+"""A line, and when it was written: nanoseconds since the epoch."""
 
 Look = Callable[[], tuple[Facts, AppStatus]]
 """Asks the cluster for an app: facts and the status that they mean."""
@@ -81,11 +79,6 @@ def nanoseconds(text: str) -> int:
     return int(whole.timestamp()) * _NS + int((match[2] or "0").ljust(9, "0"))
 
 
-def to_nanoseconds(moment: datetime | None) -> int | None:
-    """Return a moment (naive: local time) as nanoseconds since the epoch."""
-    return None if moment is None else round(moment.timestamp() * 1_000_000) * 1000
-
-
 class LogView:
     """The log of one replica, through all its pods.
 
@@ -123,85 +116,50 @@ class LogView:
                 final = final or is_terminal(each.replicas[self._k].state)
         return replica_pods(facts, self._role, self._k), final
 
-    def page(self, stream: Stream, cursor: str | None, max_bytes: int) -> LogPage:
-        """Return the next page; never blocks. All output counts as stdout; stderr is empty."""
+    def page(self, cursor: str | None, max_bytes: int, since: float | None, last: int | None) -> LogPage:
+        """Return the next page; never blocks. The cluster passes over what lies before ``since`` or the last lines."""
         place = Cursor.of(cursor)
         pods, final = self._pods()
-        if stream is Stream.STDERR:
-            return LogPage([], place.text(), final)
-        taken: list[str] = []
+        if last is not None and cursor is None:
+            return _page(self._last(pods, place, last), place, False)
+        taken: list[Line] = []
         size = 0
         for pod in _from(pods, place):
             _enter(place, pod)
-            for line, _ in self._read(pod, place):
+            for line in self._read(pod, place, since=int((since or 0) * _NS)):
                 taken.append(line)
-                size += len(line)
+                size += len(line[0])
                 if size >= max_bytes:
-                    return LogPage(taken, place.text(), False)
+                    return _page(taken, place, False)
             if not _over(pod) and not final:
-                return LogPage(taken, place.text(), False)
-        return LogPage(taken, place.text(), final)
+                return _page(taken, place, False)
+        return _page(taken, place, final)
 
-    def iterate(
-        self, stream: Stream, regex: str | None, since: int | None, until: int | None, follow: bool
-    ) -> Iterator[str]:
-        """Yield lines; arguments and errors are checked at the call."""
-        found = line_search(regex)
-        self._pods()
-        if stream is Stream.STDERR:
-            return iter(())
+    def _last(self, pods: list[dict[str, Any]], place: Cursor, count: int) -> list[Line]:
+        """Return at least the last whole lines; the cursor is moved behind them."""
+        taken: list[Line] = []
+        for pod in reversed(pods):
+            at = place if pod is pods[-1] else Cursor()
+            taken[:0] = self._tail(pod, at, count - len(taken))
+            if len(taken) >= count:
+                break
+        return taken
 
-        def wanted() -> Iterator[str]:
-            for line, moment in self._lines(follow, since or 0):
-                if until is not None and moment >= until:
-                    return
-                if since is not None and moment < since:
-                    continue
-                if found(line):
-                    yield line
+    def _tail(self, pod: dict[str, Any], place: Cursor, count: int) -> list[Line]:
+        _enter(place, pod)
+        wanted = count + 1
+        while True:
+            at = Cursor(place.pod)
+            found = list(self._read(pod, at, tail=wanted))
+            # how many lines of one time came before the last can be told if its time began within the window
+            if len(found) < wanted - 1 or found[0][1] < at.time:
+                place.time, place.count = at.time, at.count
+                return found
+            wanted *= 2
 
-        return wanted()
-
-    def _lines(self, follow: bool, since: int) -> Iterator[tuple[str, int]]:
-        place = Cursor()
-        watch: ClusterWatch | None = None
-        broken_since: float | None = None
-        try:
-            while True:
-                try:
-                    pods, final = self._pods()
-                    live = (
-                        follow and not final
-                    )  # of what has ended for good nothing is waited for, whatever its pods say
-                    for pod in _from(pods, place):
-                        _enter(place, pod)
-                        yield from self._read(pod, place, follow=live and not _over(pod), since=since)
-                        if live and not _over(pod):
-                            break  # look again: it has ended, or the connection broke
-                    if not live:
-                        return
-                    broken_since = None
-                except SchedulerUnavailable:
-                    now = time.monotonic()
-                    broken_since = broken_since or now
-                    if not follow or now - broken_since > _PATIENCE_S:
-                        raise
-                watch = watch or self._watch()
-                watch.wait(_LOOK_AGAIN_S)
-        finally:
-            if watch is not None:
-                watch.close()
-
-    def _watch(self) -> ClusterWatch:
-        watch = ClusterWatch(self._cluster)
-        watch.update([self._app_id])
-        return watch
-
-    def _read(
-        self, pod: dict[str, Any], place: Cursor, *, follow: bool = False, since: int = 0
-    ) -> Iterator[tuple[str, int]]:
+    def _read(self, pod: dict[str, Any], place: Cursor, *, since: int = 0, tail: int | None = None) -> Iterator[Line]:
         """Yield lines of one pod behind a place, moving it; an unfinished last line only if the pod is over."""
-        options: dict[str, Any] = {"follow": "true"} if follow else {}
+        options: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
         start = max(place.time, since)
         if start:
             # whole seconds, counted back from now by the node's clock: what comes too early is left out below
@@ -233,6 +191,11 @@ class LogView:
                 raise
         finally:
             cut(response)
+
+
+def _page(lines: list[Line], place: Cursor, complete: bool) -> LogPage:
+    stamps = [(index, moment / _NS) for index, (_, moment) in enumerate(lines)]
+    return LogPage([line for line, _ in lines], place.text(), complete, stamps=stamps)
 
 
 def _broken(exc: Exception) -> bool:
