@@ -207,7 +207,7 @@ class ScriptedScheduler(SchedulerBase):
             digest=record["digest"],
             tracker_base=record["tracker_base"],
             created=record["created"],
-            log_url=str(self.folder.root),
+            log_url=script.page or str(self.folder.root),
         )
 
     def _moment(self, app_id: str, record: dict[str, Any]) -> tuple[Script, Moment]:
