@@ -80,8 +80,11 @@ def check_state_folder() -> Iterator[Check]:
 
     home = state_home()
     there = home
-    while not os.path.isdir(there) and there != os.path.dirname(there):
+    while not os.path.lexists(there) and there != os.path.dirname(there):
         there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        yield Check("state", "folder", BROKEN, f"{home}: {there} is not a folder; set TRANSLOAD_HOME to another")
+        return
     if not os.access(there, os.W_OK | os.X_OK):
         yield Check("state", "folder", BROKEN, f"{home}: not writable; set TRANSLOAD_HOME to a folder of your own")
         return

@@ -90,7 +90,7 @@ class Execution:
         self._store = store
         self._log = log or _log
         self._on_change = on_change
-        self._killed = self._cancelled = False
+        self._killed = self._cancelled = self._away = False
         self._passed: str | None = None
         self._feed: Feed | None = None
         self._logs = LogPump(runner, self.options, sink, log_store)
@@ -317,6 +317,10 @@ class Execution:
 
     def _note(self, status: AppStatus) -> None:
         changed = self.status is None or status.state is not self.status.state or status != self.status
+        if (status.state is AppState.UNKNOWN) is not self._away:
+            self._away = not self._away
+            why = f" ({status.msg})" if status.msg else ""
+            self._log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if self._away else "is back"))
         self.status = status
         self._deadlines.observe(status)
         if changed and self._on_change is not None:
