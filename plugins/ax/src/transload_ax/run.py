@@ -12,13 +12,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppFailed, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
-from transload.following import Observation, Patience, get_follower
+from transload.following import Observation, Patience, Subscription, get_follower
 from transload.pipelines import (
     Deadlines,
     Execution,
     ExecutionOptions,
     Identity,
-    Subscription,
     execution_from_state,
     host_runner,
     qualified_app_id,
