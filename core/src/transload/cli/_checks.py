@@ -151,16 +151,14 @@ def check_schedulers(run_app: bool) -> Iterator[Check]:
 
 def _check_scheduler(runner: Runner, name: str) -> Iterator[Check]:
     """Whether one scheduler can be asked; in its own words, if it has any."""
-    from transload.schedulers.optional import Diagnoses
-
     unwell = BROKEN if name == runner.settings.scheduler else MISSING
     try:
         scheduler = runner.scheduler(name)
-        if isinstance(scheduler, Diagnoses):
-            for what, well, found in scheduler.diagnose():
-                yield Check("scheduler", f"{name}: {what}", OK if well else unwell, found)
-            return
-        yield Check("scheduler", name, OK, f"answers; knows {len(scheduler.list())} apps")
+        checks = scheduler.diagnose()
+        for what, well, found in checks:
+            yield Check("scheduler", f"{name}: {what}", OK if well else unwell, found)
+        if not checks:
+            yield Check("scheduler", name, OK, f"answers; knows {len(scheduler.list())} apps")
     except TransloadError as exc:
         yield Check("scheduler", name, unwell, str(exc))
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SchedulerUnavailable, TransloadTimeout
+from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import Scheduler
+    from transload.schedulers.api import SchedulerBase
 
 FIRST_PAUSE = 0.05
 """Seconds before the second question to a scheduler that cannot push changes."""
@@ -51,16 +52,24 @@ def pauses() -> Iterator[float]:
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
-def query(scheduler: Scheduler, app_id: str) -> AppStatus | None:
-    """Return the status of an app; UNKNOWN when the scheduler cannot be asked now; None if there is no such app."""
+def query(scheduler: SchedulerBase, app_id: str, *, owner: bool = False) -> AppStatus | None:
+    """Return the status of an app; UNKNOWN when the scheduler cannot be asked now; None if there is no such app.
+
+    Args:
+        scheduler: its scheduler.
+        app_id: the app.
+        owner: the caller waits for it as its owner: what is due is done.
+    """
     try:
         description = scheduler.describe(app_id)
+        if owner:
+            tend(scheduler, description)
     except SchedulerUnavailable as exc:
         return AppStatus(AppState.UNKNOWN, msg=str(exc))
     return None if description is None else description.status
 
 
-def query_many(scheduler_of: Callable[[str], Scheduler], app_handles: Sequence[str]) -> dict[str, AppStatus | None]:
+def query_many(scheduler_of: Callable[[str], SchedulerBase], app_handles: Sequence[str]) -> dict[str, AppStatus | None]:
     """Return `query` for many handles, in their order, with one question per scheduler."""
     grouped: dict[str, dict[str, str]] = {}
     for handle in app_handles:
@@ -80,7 +89,7 @@ def query_many(scheduler_of: Callable[[str], Scheduler], app_handles: Sequence[s
 
 
 def wait(
-    scheduler: Scheduler,
+    scheduler: SchedulerBase,
     app_id: str,
     app_handle: str,
     timeout: float | None,
@@ -106,7 +115,7 @@ def wait(
         pause = pauses()
         last: tuple[AppState, int] | None = None
         while True:
-            status = query(scheduler, app_id)
+            status = query(scheduler, app_id, owner=True)
             if status is None:
                 return None
             if (status.state, status.num_restarts) != last:
@@ -126,7 +135,7 @@ def wait(
 
 
 async def wait_async(
-    scheduler: Scheduler,
+    scheduler: SchedulerBase,
     app_id: str,
     app_handle: str,
     timeout: float | None,
@@ -149,9 +158,9 @@ async def wait_async(
         while True:
             changed.clear()
             if scheduler.capabilities.reachable_from == "network":
-                status = await asyncio.to_thread(query, scheduler, app_id)
+                status = await asyncio.to_thread(query, scheduler, app_id, owner=True)
             else:
-                status = query(scheduler, app_id)
+                status = query(scheduler, app_id, owner=True)
             if status is None:
                 return None
             if (status.state, status.num_restarts) != last:

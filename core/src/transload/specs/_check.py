@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from transload.errors import SpecError
@@ -28,6 +27,8 @@ def shorten(value: object, limit: int = 120) -> str:
 
 def nearest(word: str, words: list[str]) -> str:
     """Return a hint: the nearest valid word, or all of them."""
+    from difflib import get_close_matches
+
     close = get_close_matches(word, words, n=1)
     if close:
         return f"did you mean {close[0]!r}?"

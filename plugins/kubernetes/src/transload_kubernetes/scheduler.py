@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
 from typing import Final
 
-from transload.errors import ConfigError, SchedulerUnavailable, SpecError
-from transload.schedulers.api import AppDescription, Capabilities, ListAppResponse, LogPage, Stream, Submission, Watch
+from transload.errors import ConfigError, SchedulerUnavailable, SpecError, UnsupportedFeature
+from transload.schedulers.api import (
+    AppDescription,
+    Capabilities,
+    ListAppResponse,
+    LogPage,
+    SchedulerBase,
+    Stream,
+    Submission,
+    Watch,
+)
 from transload.specs import AppDef, AppStatus, CfgVal, runopts
 from transload_kubernetes import convert as _convert
 from transload_kubernetes import names, plan
 from transload_kubernetes.apps import Apps
-from transload_kubernetes.cluster import Cluster
+from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.images import with_images
-from transload_kubernetes.logs import LogView, to_nanoseconds
+from transload_kubernetes.jobset import is_wanted
+from transload_kubernetes.judge import Verdict
+from transload_kubernetes.logs import LogView, Tails
 from transload_kubernetes.options import run_opts
-from transload_kubernetes.plan import Facts
+from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_uploads
 
 _DELETE_S: Final = 30.0
+_LOOKED_S: Final = 1.0
+"""Seconds for which readers of logs share what is known of an app."""
 
 
-class KubernetesScheduler:
+class KubernetesScheduler(SchedulerBase):
     """Runs apps as Indexed Jobs of a Kubernetes cluster.
 
     Args:
@@ -34,14 +48,17 @@ class KubernetesScheduler:
         kubeconfig: file of the client's configuration; default: ``KUBECONFIG``, else the usual one.
     """
 
-    name: Final = "kubernetes"
-    secret_kinds: Final = frozenset({"k8s"})
+    name = "kubernetes"
+    secret_kinds = frozenset({"k8s"})
     capabilities: Capabilities = _convert.CAPABILITIES
 
     def __init__(self, session_name: str, context: str | None = None, kubeconfig: str | None = None) -> None:
         self.session = session_name
         self._cluster = Cluster(context, kubeconfig)
         self._apps = Apps(self._cluster)
+        self._tails = Tails(self._cluster)
+        self._looked: dict[str, tuple[float, Facts]] = {}
+        self._lock = threading.Lock()
 
     def run_opts(self) -> runopts:
         """Return the options that this scheduler takes."""
@@ -97,12 +114,19 @@ class KubernetesScheduler:
             raise SpecError(
                 f"app_id={app_id!r}: is of namespace {namespace!r}, but run option namespace={request.namespace!r}"
             )
-        if request.app_id == app_id:
+        cfg, app = dict(submission.cfg), request.source or submission.app
+        as_set = cfg.get("jobset") == "auto" and request.jobset is None and is_wanted(app)
+        if as_set and not self._cluster.has_jobsets(namespace):
+            as_set = False
+            if cfg.get("queue") and len(app.roles) > 1:
+                raise _convert.queue_of_roles(app)
+        if request.app_id == app_id and not as_set:
             return request
-        cfg, app = submission.cfg, request.source or submission.app
         if request != _convert.convert(app, cfg, self.name, request.app_id):
+            if request.app_id == app_id:
+                return request  # it was changed: it is submitted as it is
             raise ConfigError(f"the request was made for {request.app_id!r} and changed: submit it under that id")
-        return _convert.convert(app, cfg, self.name, app_id)
+        return _convert.convert(app, {**cfg, **({"jobset": "always"} if as_set else {})}, self.name, app_id)
 
     # -- afterwards
 
@@ -112,7 +136,7 @@ class KubernetesScheduler:
         Raises:
             SchedulerUnavailable: if the cluster cannot be asked.
         """
-        return self._description(app_id, self._apps.facts(app_id), explain=True)
+        return self._description(app_id, self._facts(app_id), explain=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return `describe` for many apps: three queries for each namespace."""
@@ -131,69 +155,113 @@ class KubernetesScheduler:
     def _description(self, app_id: str, facts: Facts, *, explain: bool = False) -> AppDescription | None:
         if facts.kind != plan.APP:
             return None
-        status = self._apps.status(app_id, facts, explain=explain)
+        verdict = self._apps.verdict(app_id, facts, explain=explain)
         try:
             made = facts.plan()
         except ValueError:
             made = None
         if made is None:
-            return AppDescription(app_id, status)
+            return AppDescription(app_id, verdict.status)
         return AppDescription(
             app_id,
-            status,
+            verdict.status,
             app=_read_app(facts.app()),
             session=made.session,
             cfg=dict(made.cfg),
             digest=made.digest,
             tracker_base=made.tracker_base,
             created=made.created,
+            due=verdict.due,
         )
+
+    def tend(self, app_id: str) -> None:
+        """Do what the cluster's controllers cannot: note the end, end other roles, start again, all safe to repeat.
+
+        Raises:
+            SchedulerUnavailable: if the cluster cannot be asked.
+        """
+        with contextlib.suppress(ClusterError):  # may only look; another owner will act
+            self._apps.tend(app_id)
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
         return self._apps.facts(app_id).kind is not None
 
-    def watch(self) -> Watch | None:
-        """Return a new watch: one connection for each namespace, for any number of apps."""
-        return ClusterWatch(self._cluster)
+    def watch(self, logs: bool = False) -> Watch | None:
+        """Return a new watch: one connection for each namespace, for any number of apps. None tells of logs."""
+        return None if logs else ClusterWatch(self._cluster)
 
     def list(self) -> list[ListAppResponse]:
-        """Return the apps of all namespaces (of ``default`` where only that may be read), newest first."""
-        try:
-            found = self._apps.many(None)
-        except SchedulerUnavailable:
-            found = self._apps.many(names.DEFAULT_NAMESPACE)
-        rows = []
-        for facts in found.values():
-            try:
-                made = facts.plan()
-            except ValueError:
-                continue
-            if made is not None:
-                state = self._apps.status(made.app_id, facts).state
-                rows.append(ListAppResponse(made.app_id, state, name=made.name, created=made.created))
-        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
+        """Return the apps of all namespaces, newest first; where those may not be listed, of those that settings name.
 
-    def cancel(self, app_id: str) -> None:
-        """Ask for the end of an app; return at once. Nothing happens if it has ended or does not exist."""
-        self._apps.cancel(app_id)
+        Raises:
+            SchedulerUnavailable: if none may be listed.
+        """
+        return [
+            ListAppResponse(made.app_id, verdict.status.state, name=made.name, created=made.created)
+            for made, verdict in sorted(self._known(), key=lambda each: each[0].created, reverse=True)
+        ]
 
-    def delete(self, app_id: str) -> None:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+    def _known(self) -> Iterator[tuple[Plan, Verdict]]:
+        """Yield what can be listed and read."""
+        for facts in self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values():
+            with contextlib.suppress(ValueError):
+                if (made := facts.plan()) is not None:
+                    yield made, self._apps.verdict(made.app_id, facts)
+
+    def _namespace(self) -> str:
+        """Return the namespace that the settings name for apps."""
+        from transload.runner import load_settings
+
+        return str(load_settings().cfg(self.name, self.run_opts()).get("namespace") or names.DEFAULT_NAMESPACE)
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that ended so many seconds ago; what they take of the cluster's disks is not known.
+
+        Raises:
+            UnsupportedFeature: for a limit of size.
+        """
+        if max_size is not None:
+            raise UnsupportedFeature("max_size: a cluster does not tell how much an app takes", "max_size")
+        moment = time.time() if now is None else now
+        ended = sorted(
+            (_end(verdict.status) or made.created, made.app_id)
+            for made, verdict in self._known()
+            if verdict.status.is_terminal()
+        )
+        old = [app_id for end, app_id in ended if older_than is not None and moment - end >= older_than]
+        for app_id in old if not dry_run else ():
+            self.delete(app_id)
+        return old
+
+    def cancel(self, app_id: str) -> bool:
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none."""
+        return self._apps.cancel(app_id)
+
+    def delete(self, app_id: str) -> bool:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
 
         Raises:
             SchedulerUnavailable: if the app does not end.
         """
         facts = self._apps.facts(app_id)
         if facts.kind != plan.APP:
-            return
-        if not self._apps.status(app_id, facts).is_terminal():
+            return False
+        if not self._apps.verdict(app_id, facts).status.is_terminal():
             self.cancel(app_id)
             self._await_end(app_id, facts)
             facts = self._apps.facts(app_id)
             if facts.kind != plan.APP:
-                return
+                return True
         self._apps.forget(app_id, facts)
+        return True
 
     def _await_end(self, app_id: str, facts: Facts) -> None:
         made = facts.plan()
@@ -204,7 +272,7 @@ class KubernetesScheduler:
             while time.monotonic() < deadline:
                 watch.wait(1.0)
                 found = self._apps.facts(app_id)
-                if found.kind != plan.APP or self._apps.status(app_id, found).is_terminal():
+                if found.kind != plan.APP or self._apps.verdict(app_id, found).status.is_terminal():
                     return
         finally:
             watch.close()
@@ -212,61 +280,53 @@ class KubernetesScheduler:
 
     # -- logs
 
-    def _view(self, app_id: str, role_name: str, k: int) -> LogView:
-        def look() -> tuple[Facts, AppStatus]:
-            facts = self._apps.facts(app_id)
-            return facts, self._apps.status(app_id, facts) if facts.kind == plan.APP else _NOTHING
+    def _look(self, app_id: str, age: float) -> tuple[Facts, AppStatus]:
+        """Return what is known of an app, if that is not too old, for reading logs; replicas of an app share it."""
+        with self._lock:
+            moment, facts = self._looked.get(app_id, (-_LOOKED_S, None))
+        if facts is None or time.monotonic() - moment > age:
+            facts = self._facts(app_id)
+        return facts, self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else _NOTHING
 
-        return LogView(self._cluster, names.parse_app_id(app_id)[0], look, app_id, role_name, k)
+    def _facts(self, app_id: str) -> Facts:
+        moment, facts = time.monotonic(), self._apps.facts(app_id)
+        with self._lock:
+            self._looked = {key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S}
+            self._looked[app_id] = (moment, facts)
+        return facts
 
-    def log_iter(
+    def log_read(
         self,
         app_id: str,
         role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterator[str]:
-        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
-
-        Kubernetes merges both streams: all lines count as stdout, stderr is empty.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica, or a bad regex.
-        """
-        view, stream = self._view(app_id, role_name, k), Stream(streams or Stream.COMBINED)
-        return view.iterate(stream, regex, to_nanoseconds(since), to_nanoseconds(until), should_tail)
-
-    def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        last: int | None = None,
     ) -> LogPage:
-        """Return the next page of a log; never blocks. All lines count as stdout, stderr is empty.
+        """Return the next page of a log; never blocks. Kubernetes merges both streams.
 
         Raises:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        return self._view(app_id, role_name, k).page(Stream(stream), cursor, max_bytes)
+        age = _LOOKED_S if cursor else _LOOKED_S / 4
+        view = LogView(self._cluster, self._tails, lambda: self._look(app_id, age), app_id, role_name, k)
+        return view.page(cursor, max_bytes, since, last)
 
     # -- rest
 
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return None: nothing that a pod can write is seen from outside. Give ``tracker_base`` as a URL."""
-        return None
-
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""
-        from transload.runner import load_settings
-
-        cfg = load_settings().cfg(self.name, self.run_opts())
-        return diagnose(self._cluster, str(cfg.get("namespace") or names.DEFAULT_NAMESPACE))
+        return diagnose(self._cluster, self._namespace())
 
     def close(self) -> None:
         """Close connections; apps go on. May be called more than once."""
+        self._tails.close()
         self._cluster.close()
 
 
@@ -277,6 +337,10 @@ def _nothing() -> AppStatus:
 
 
 _NOTHING: Final = _nothing()
+
+
+def _end(status: AppStatus) -> float | None:
+    return max((each.end_time or 0.0 for role in status.roles for each in role.replicas), default=0.0) or None
 
 
 def _read_app(text: str) -> AppDef | None:

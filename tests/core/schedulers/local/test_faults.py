@@ -270,7 +270,7 @@ def test_cancel_lets_replicas_clean_up(local) -> None:
     local.scheduler.cancel(app_id)
     status = local.wait(app_id)
     assert status.state is AppState.CANCELLED and status.cancel_requested
-    assert local.log(app_id, streams=Stream.STDOUT) == ["ready\n", "bye\n"]
+    assert local.log(app_id, stream=Stream.STDOUT) == ["ready\n", "bye\n"]
 
 
 def test_leftovers_of_a_finished_app_are_ended(local) -> None:
@@ -336,7 +336,7 @@ def test_three_hundred_apps(local) -> None:
     left, deadline = set(apps), time.monotonic() + 30
     while left:
         assert time.monotonic() < deadline
-        for app_id in watch.wait(1) & left:
+        for app_id in {change.app_id for change in watch.wait(1)} & left:
             if local.status(app_id).is_terminal():
                 assert local.status(app_id).state is AppState.SUCCEEDED
                 left.discard(app_id)
@@ -503,12 +503,24 @@ def test_folder_removed_under_a_running_app(local, eventually) -> None:
     assert local.scheduler.describe(app_id) is None
 
 
-def test_keeper_sigterm_is_cancel(local) -> None:
-    """A polite end of the keeper (a shutdown) is a cancel: the true state is written."""
-    app_id = local.run(local.sh("sleep 300"))
+def test_keeper_sigterm_is_no_cancel(local) -> None:
+    """A polite end of the keeper (a reboot, a stopped service) is nobody's cancel: FAILED, with that reason."""
+    app_id = local.run(local.sh("sleep 300", max_retries=3))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     os.kill(local.keeper(app_id), signal.SIGTERM)
-    assert local.wait(app_id).state is AppState.CANCELLED
+    status = local.wait(app_id)
+    assert status.state is AppState.FAILED and not status.cancel_requested
+    assert "SIGTERM" in status.msg and status.roles[0].replicas[0].state is AppState.CANCELLED
+
+
+def test_cancel_before_the_keepers_sigterm(local) -> None:
+    """Who asked first is believed: a cancelled app that is caught by a shutdown stays CANCELLED."""
+    app_id = local.run(local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), cfg={"grace_period": 0.5})
+    local.line(app_id, "up")
+    local.scheduler.cancel(app_id)
+    os.kill(local.keeper(app_id), signal.SIGTERM)
+    status = local.wait(app_id)
+    assert status.state is AppState.CANCELLED and status.cancel_requested and status.msg == ""
 
 
 def test_fork_of_the_host_program(local) -> None:

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any, Final
 
-from transload import __version__
+import transload
 from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.schedulers.local import scope
@@ -34,7 +34,7 @@ class Connection:
 
     def __init__(self, local: str) -> None:
         self._local = local
-        self._name = f"spawner-{__version__}-{protocol.VERSION}.sock"
+        self._name = f"spawner-{transload.__version__}-{protocol.VERSION}.sock"
         self._lock = fork_lock()
         self._sock: socket.socket | None = None
         self._pid = 0
@@ -131,11 +131,7 @@ class Connection:
         Args:
             scoped: the command that puts it into a scope of its own; empty: it stays where this process is.
         """
-        parent = os.path.dirname(os.path.abspath(__file__))
-        code = (
-            f"import sys; sys.path.insert(0, {parent!r}); from supervisor.spawner import main; "
-            f"main({self._local!r}, {self._name!r})"
-        )
+        code = f"{import_spawner()}.main({self._local!r}, {self._name!r})"
         program = sys.executable or getattr(sys, "_base_executable", "")
         env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {"LC_ALL": "C.UTF-8"}
         if scoped:
@@ -167,6 +163,17 @@ class Connection:
             _close(process)
         with contextlib.suppress(ChildProcessError):  # a host that ignores SIGCHLD reaps for us
             os.waitpid(pid, 0)
+
+
+def import_spawner() -> str:
+    """Return code that imports the supervisor as a package of its own, and nothing else of transload's packages."""
+    parent = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(os.path.abspath(transload.__file__))
+    return (
+        f"import sys; sys.path.insert(0, {parent!r}); "
+        f"transload = sys.modules['transload'] = type(sys)('transload'); transload.__path__ = [{package!r}]; "
+        "import supervisor.spawner; supervisor.spawner"
+    )
 
 
 def _pidfd(pid: int) -> int:
