@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -64,9 +65,11 @@ def test_quota(cluster: Any, namespace: str, scheduler: Any, eventually: Any) ->
     jobs = {"metadata": {"name": "j"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", jobs)
 
+    number = itertools.count()
+
     def refused() -> bool:
         try:
-            scheduler.delete(start(scheduler, namespace, shell("true"), "second"))
+            scheduler.delete(start(scheduler, namespace, shell("true"), f"more-{next(number)}"))
         except SubmitError as exc:
             return "exceeded quota" in str(exc) and "rights" not in str(exc)
         return False
@@ -84,7 +87,7 @@ def test_pod_security(cluster: Any, scheduler: Any, eventually: Any, monkeypatch
     user = json.dumps({"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000}}}}})
     app_id = start(scheduler, strict, shell("id -u"), "with", pod_security="restricted", overlay=user)
     reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
-    assert list(log_lines(scheduler, app_id, "main")) == ["1000\n"]
+    assert list(log_lines(scheduler, app_id, "main", 0)) == ["1000\n"]
 
 
 def test_an_evicted_pod_is_started_again(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
