@@ -96,7 +96,7 @@ def test_a_search_without_any_objective_fails(host: Any, tmp_path: Path) -> None
     from transload_prefect import search_flow
 
     search = _search(objective=Objective("accuracy"), trials=2)
-    with pytest.raises(TransloadError, match="no trial of tune-nothing has the objective 'accuracy': no result"):
+    with pytest.raises(TransloadError, match="came to a value of 'accuracy': trial 0: no result"):
         search_flow(search, name="tune-nothing")(tracker_base=str(tmp_path))
 
 

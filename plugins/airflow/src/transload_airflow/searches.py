@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, TaskGroup
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator, TaskGroup
 
 from transload.errors import SpecError, TransloadError
 from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.operators import TransloadOperator
 from transload_airflow.run import told_to_airflow
 from transload_airflow.values import plain
-from transload_search import Search, SearchFailed, SearchTrial
+from transload_search import Search, SearchFailed, SearchTrial, stopped_early
 from transload_search.check import check_early
+from transload_search.ledger import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,16 +145,20 @@ class SearchTrialOperator(TransloadOperator):
         return self._search_ledger.known(self.trial["index"])
 
     def _begin(self, context: Any, deferrable: bool) -> Any:
+        if deferrable and self.search.get("early_stopping") is not None:
+            self.log.info("the search stops trials early: this task waits in place, and holds its slot")
+            deferrable = False
         with self._failure_noted(context):
             return super()._begin(context, deferrable)
 
     def _end(
         self, context: Any, execution: Execution, wait: Callable[[], AppResults], options: ExecutionOptions
     ) -> dict[str, Any]:
-        with self._failure_noted(context):
+        ledger, index = self._ledger(context), self.trial["index"]
+        with self._failure_noted(context), stopped_early(ledger, index, execution.cancel):
             values = super()._end(context, execution, wait, options)
         with _told():
-            value = self._ledger(context).observe(self.trial["index"], self.results)
+            value = ledger.observe(index, self.results)
         name = Search.from_dict(self.search).objectives[0].name
         self.log.info(
             f"trial {self.trial['index']}: {name}={value}" if value is not None else f"no {name} was reported"
@@ -171,11 +176,16 @@ class SearchTrialOperator(TransloadOperator):
             while told is not None and not isinstance(told, TransloadError):
                 told = told.__cause__
             try:
-                if told is not None:
-                    self._ledger(context).observe_error(self.trial["index"], told, handle)
+                if told is not None and self._noted(context, told, handle) == STOPPED:
+                    raise AirflowSkipException(f"trial {self.trial['index']} was stopped early") from exc
             except (TransloadError, OSError) as trouble:
                 self.log.warning(f"the failure of trial {self.trial['index']} could not be written down: {trouble}")
             raise
+
+    def _noted(self, context: Mapping[str, Any], error: BaseException, handle: str) -> str | None:
+        """Write down a trial whose app did not end well; return its state."""
+        ledger, index = self._ledger(context), self.trial["index"]
+        return str((ledger.ended(index) or {}).get("state")) if ledger.observe_error(index, error, handle) else None
 
 
 class SearchBestOperator(SearchTask):
@@ -193,10 +203,7 @@ class SearchBestOperator(SearchTask):
             if not {trial.index for trial in ledger.suggest(last)} <= suggested:
                 raise SpecError(f"search: round {last} was not run: clear its tasks")
             check_round(ledger, last)
-            try:
-                summary = ledger.finish()
-            except SearchFailed as exc:
-                raise AirflowFailException(str(exc)) from exc
+            summary = ledger.finish()
         best = summary["best"]
         if best is None:  # of several objectives
             return plain(summary)
@@ -293,7 +300,13 @@ def check_round(ledger: SearchLedger, number: int) -> None:
         )
 
 
-def _told() -> Any:
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell Airflow what went wrong in its own words: a search that has failed is not tried again."""
     from transload.pipelines import ExecutionOptions
 
-    return told_to_airflow(ExecutionOptions())
+    with told_to_airflow(ExecutionOptions()):
+        try:
+            yield
+        except SearchFailed as exc:
+            raise AirflowFailException(str(exc)) from exc

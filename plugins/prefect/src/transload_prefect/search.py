@@ -21,7 +21,7 @@ from transload_prefect.task import AppTask
 from transload_prefect.task_runner import AppTaskRunner
 from transload_prefect.traces import TrialTable
 from transload_prefect.watch import watch_of
-from transload_search import Search, SearchLedger, SearchTrial, get_suggester
+from transload_search import Search, SearchLedger, SearchTrial, get_suggester, stopped_early
 from transload_search.check import check_early
 
 if TYPE_CHECKING:
@@ -169,7 +169,14 @@ class SearchRun:
             raise problems[0]
 
     def _submit(self, trial: SearchTrial) -> Any:
-        task = self._task.of_trial(trial.index, self._ledger.id, f"{self._name}-{trial.index}")
+        index, ledger = trial.index, self._ledger
+        task = self._task.of_trial(
+            index,
+            ledger.id,
+            f"{self._name}-{index}",
+            ledger.known(index),
+            lambda execution: stopped_early(ledger, index, execution.cancel),
+        )
         launch = self._ledger.launch(trial)
         where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}
         constants = self._ledger.search.constants
