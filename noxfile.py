@@ -6,10 +6,14 @@ the distributions of this repository are always built and installed anew: tests 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import runpy
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import nox
@@ -35,7 +39,7 @@ BASE = ("core", "plugins/testing")
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
-nox.options.sessions = ["lint", "typing", "core", *TESTED, "torch", "docs", "everywhere"]
+nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
 # Uncompiled packages cost every single test process seconds.
 os.environ["UV_COMPILE_BYTECODE"] = "1"
@@ -169,6 +173,43 @@ def _plugin_session(name: str) -> None:
 
 for _name in TESTED:
     _plugin_session(_name)
+
+
+@nox.session
+def real_kubernetes(session: nox.Session) -> None:
+    """Test the plugin kubernetes on a real cluster: that of REAL_KUBECONFIG, else the one that REAL_CLUSTER starts.
+
+    REAL_CLUSTER is a program with the commands `up`, which prints `export KUBECONFIG=…`, `status` and `down`.
+    """
+    with real_cluster(session):
+        if "REAL_KUBECONFIG" not in session.env:
+            session.log("not run: REAL_KUBECONFIG names no cluster")
+            return
+        session.install(*TOOLS, *(f"./{folder}" for folder in (*BASE, "plugins/kubernetes")))
+        install_own(session, *BASE, "plugins/kubernetes")
+        given = session.posargs or ["-q", "-n", "8", *QUICK, "--session-timeout=240"]
+        session.run("pytest", "tests/real_kubernetes", "--timeout=200", "--reruns=1", *given)
+
+
+@contextlib.contextmanager
+def real_cluster(session: nox.Session) -> Iterator[None]:
+    """Have REAL_KUBECONFIG in the session's environment, if there is a cluster; one that was started here is ended."""
+    program = os.environ.get("REAL_CLUSTER")
+    if os.environ.get("REAL_KUBECONFIG") or not program:
+        if os.environ.get("REAL_KUBECONFIG"):
+            session.env["REAL_KUBECONFIG"] = os.environ["REAL_KUBECONFIG"]
+        yield
+        return
+    with open("/var/tmp/transload-real-cluster.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        there = "not running" not in subprocess.run([program, "status"], check=True, text=True, stdout=-1).stdout
+        try:
+            said = subprocess.run([program, "up"], check=True, text=True, stdout=-1).stdout
+            session.env["REAL_KUBECONFIG"] = said.strip().rpartition("=")[2]
+            yield
+        finally:
+            if not there:
+                subprocess.run([program, "down"], check=False)
 
 
 @nox.session(name="airflow-2")

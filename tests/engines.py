@@ -48,6 +48,12 @@ def _docker() -> str | None:
     return None if os.geteuid() == 0 else "only root can start an engine for the tests"
 
 
+def _cluster() -> str | None:
+    """Want a cluster that may be used, or a program that starts one: see the session real_kubernetes."""
+    given = os.environ.get("REAL_KUBECONFIG") or os.environ.get("REAL_CLUSTER")
+    return None if given else "REAL_KUBECONFIG names no cluster"
+
+
 @dataclass(frozen=True)
 class Engine:
     """One engine.
@@ -71,6 +77,7 @@ ENGINES: Final[Mapping[str, Engine]] = {
             "apk": ("docker", "busybox-static", "util-linux"),
         },
     ),
+    "kubernetes": Engine(_cluster, {}),
     "registry": Engine(_needs("docker-registry"), {"apt-get": ("docker-registry",), "apk": ("docker-registry",)}),
     "slurm": Engine(
         _needs("slurmctld", "slurmd", "sbatch", "munged"),

@@ -88,14 +88,15 @@ class PrivateEngine:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def start(self) -> None:
-        """Start the daemon and wait until it answers."""
+    def start(self, *programs: Path) -> None:
+        """Start the daemon and wait until it answers; it finds programs in these folders too."""
         places = {"data-root": "D", "exec-root": "E", "pidfile": "P"}
         options = [f"--{name}={self.folder / place}" for name, place in places.items()]
         with self.log.open("ab") as log:
             self._daemon = subprocess.Popen(
                 self.enter("dockerd", f"--host={self.url}", f"--cgroup-parent={self.cgroup}", *options),
-                env=self._environment | {"TMPDIR": "/tmp"},
+                env=self._environment
+                | {"TMPDIR": "/tmp", "PATH": ":".join([self._environment["PATH"], *map(str, programs)])},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

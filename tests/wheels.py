@@ -85,7 +85,7 @@ def main(folders: list[str]) -> None:
         answer = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
         if answer.returncode or "from a wheel" not in answer.stdout:
             raise SystemExit(f"{' '.join(words)}: exit {answer.returncode}\n{answer.stdout}{answer.stderr}")
-        words = [command, "schedulers", "--json"]
+        words = [command, "info", "--json"]
         answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, env=environment)
     found = {row["name"]: row["error"] for row in json.loads(answer.stdout)["schedulers"]}
     if any(found.values()):

@@ -26,7 +26,7 @@ def test_adapters_command_imports_no_ax(transload_home: Path) -> None:
         "try:\n    code = main(sys.argv[1:])\nexcept SystemExit as exc:\n    code = exc.code\n"
         "print('ax' in sys.modules, 'torch' in sys.modules)"
     )
-    for args in (["--help"], ["adapters"], ["search", "run", "--help"]):
+    for args in (["--help"], ["info"], ["search", "run", "--help"]):
         done = subprocess.run(
             [sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=60, check=False
         )

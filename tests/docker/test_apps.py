@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,26 @@ def test_network_is_removed_at_the_end(runner: Runner, shell: Any, engine: Any, 
     ends(runner, handle)
     eventually(lambda: not engine.client.networks(names=["transload."]))
     assert lines(runner, handle, "main", 1) == ["x\n"]
+
+
+def test_more_networks_than_the_engine_has_pools(engine: Any, runner: Runner, shell: Any, transload_home: Path) -> None:
+    """An engine gives some thirty networks a pool each; those of apps share one, and an app still runs."""
+    from transload_docker import networks
+    from transload_docker.engine import Engine
+    from transload_docker.home import Home
+
+    own = Engine(engine.url)
+    home = Home(engine.url)
+    home.ensure()
+    names = [f"transload.many{number}" for number in range(33)]
+    try:
+        for name in names:
+            networks.create(own, home, name, {}, 2)
+        ends(runner, runner.run(shell("true", replicas=2), "docker"))
+    finally:
+        for name in names:
+            own.remove_network(name)
+        own.close()
 
 
 def test_memory_limit(runner: Runner, shell: Any) -> None:
@@ -140,6 +161,60 @@ def test_gpu_without_gpus(runner: Runner, shell: Any, engine: Any) -> None:
         runner.run(shell("true", resource=Resource(cpu=-1, gpu=1, memMB=-1)), "docker")
     assert not caught.value.transient
     assert engine.client.containers(all=True) == []
+
+
+@pytest.fixture
+def gpus(engine: Any, tmp_path: Path) -> Iterator[None]:
+    """An engine that takes this machine to have GPUs: NVIDIA's toolkit is a stub that gives containers none."""
+    hook = tmp_path / "nvidia-container-runtime-hook"
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    hook.chmod(0o755)
+    engine.stop()
+    engine.start(tmp_path)
+    yield
+    engine.stop()
+    engine.start()
+
+
+@pytest.mark.usefixtures("gpus")
+def test_gpus_are_disjoint_between_apps(
+    runner: Runner, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each app gets GPUs that no other one has, as long as it has not ended; more than are free is busy, not wrong."""
+    from transload.errors import SubmitError, UnsupportedFeature
+
+    monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "3")
+    wants = [Resource(cpu=-1, gpu=count, memMB=-1) for count in range(5)]
+    show = 'echo "$NVIDIA_VISIBLE_DEVICES"; exec sleep 100'
+
+    def given(handle: str) -> str:
+        return str(eventually(lambda: lines(runner, handle))[0].strip())
+
+    first, second = (runner.run(shell(show, resource=wants[n]), "docker") for n in (1, 2))
+    assert (given(first), given(second)) == ("0", "1,2")
+    with pytest.raises(SubmitError, match="wants 1 GPUs, and 0 of 3 are free") as caught:
+        runner.run(shell(show, resource=wants[1]), "docker")
+    assert caught.value.transient
+    with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.resource\.gpu.*wants 4 GPUs in all, this machine has 3"):
+        runner.run(shell(show, resource=wants[4]), "docker")
+    runner.cancel(second)
+    assert ends(runner, second, AppState.CANCELLED).msg == "cancelled on request"
+    assert given(runner.run(shell(show, replicas=2, resource=wants[1]), "docker")) == "1"
+    with pytest.raises(SubmitError, match="wants 1 GPUs, and 0 of 1 are free"):
+        runner.run(shell(show, resource=wants[1]), "docker", {"gpu_ids": ["0"]})
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_gpu_is_kept_between_two_tries(runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app that is started again has the GPU that it had."""
+    monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "2")
+    want = Resource(cpu=-1, gpu=1, memMB=-1)
+    other = runner.run(shell("sleep 100", resource=want), "docker")
+    twice = 'echo "$NVIDIA_VISIBLE_DEVICES"; exit "$((1 - TRANSLOAD_RETRY))"'
+    handle = runner.run(shell(twice, resource=want, max_retries=1), "docker")
+    ends(runner, handle)
+    assert list(runner.log_lines(handle, "main")) == ["1\n", "1\n"]
+    runner.delete(other)
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ def test_engine_restarted_under_a_running_app(runner: Runner, shell: Any, engine
     status = ends(runner, handle)
     assert status.state is AppState.FAILED
     assert status.roles[0].replicas[0].exit_code in (-9, -15, 255)
+    assert "the engine went away" in status.msg
 
 
 def test_engine_restarted_under_an_app_with_retries(runner: Runner, shell: Any, engine: Any, eventually: Any) -> None:

@@ -20,11 +20,11 @@ def fake(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(FOLDER)
     from fake_server import FakeServer
 
-    from transload_kubernetes.diagnose import JOBSET_RIGHTS, RIGHTS
+    from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 
     server = FakeServer(tmp_path_factory.mktemp("kube"))
     server.cluster.rights = {
-        (*what, verb) for rights in (RIGHTS, JOBSET_RIGHTS) for what, verbs in rights.items() for verb in verbs
+        (*what, verb) for rights in (OBSERVE, SUBMIT) for what, verbs in rights.items() for verb in verbs
     }
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
     try:

@@ -1,10 +1,11 @@
 """A fake of a Kubernetes cluster: API server, Job controller, garbage collector and kubelet in threads of the test.
 
-No server of Kubernetes is run anywhere in these tests, and this fake was never compared with one: it was written after
-the API's documentation, for the few kinds of objects that the plugin uses. It has names and versions (404, 409, 410),
+No server of Kubernetes is run in these tests. The fake was corrected by what a real one did (``test_recordings.py``
+compares them), for the few kinds of objects that the plugin uses. It has names and versions (404, 409, 410),
 selectors of labels and fields, watches with resume, merge patches, owner references, foreground deletion, Indexed Jobs
 with limits of failures for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods
-are processes of this machine. Nothing is scheduled, no image pulled, no network made; replaced pods start at once.
+are processes of this machine. Nothing is scheduled, no image pulled, no network made; a back-off, a grace period and
+the second between a pod's end and the Job's verdict are short.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ KINDS = {
     "jobs": ("Job", "batch/v1"),
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
 }
+_MOMENT_S, _BACK_OFF_S = 0.1, 0.3
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
@@ -48,15 +50,21 @@ class Cluster:
         self.version, self.floor = 100, 0
         self.processes: dict[str, Process] = {}
         self.logs: dict[str, Process] = {}
+        self.ended: dict[str, dict[str, tuple[int, str, float]]] = {}  # uid of a Job → of a pod → index, how, when
         self.requests: list[str] = []
+        self.calls: set[tuple[str, str, str]] = set()  # group, resource, verb
         self.fail: dict[tuple[str, str], ApiError] = {}
         self.rights: set[tuple[str, str, str]] | None = None  # group, resource, verb; None: everything
+        self.only = ""  # the one namespace that the user may do anything in; "": all
         self.namespaces = namespaces
         self.open = True
         self.jobsets: JobSets | None = JobSets(self)  # None: not installed
         self._dirty = threading.Event()
         self._thread = threading.Thread(target=self._control, daemon=True)
         self._thread.start()
+
+    def heard(self, headers: Any) -> None:
+        """Take note of the headers of a request; for tests to replace."""
 
     def may(self, group: str, resource: str, verb: str) -> bool:
         """Tell whether the user may do something, in every namespace."""
@@ -198,10 +206,11 @@ class Cluster:
         metadata = made["metadata"]
         metadata["name"] = f"{name}-{uuid.uuid4().hex[:5]}"
         metadata.setdefault("labels", {}).update({INDEX: str(index)})
-        annotations = {INDEX: str(index), FAILURES: str(failures), IGNORED: str(ignored)}
+        annotations = {INDEX: str(index), FAILURES: str(failures), **({IGNORED: str(ignored)} if ignored else {})}
         metadata.setdefault("annotations", {}).update(annotations)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "controller": True}
         metadata["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"]}]
+        metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
         made["spec"]["hostname"] = name
         made["status"] = {"phase": "Pending", "conditions": []}
         pod = self.create("pods", job["metadata"]["namespace"], made)
@@ -213,14 +222,24 @@ class Cluster:
             return self.save("pods", pod)
         pod["spec"]["nodeName"] = "node-1"
         if container["image"].startswith("missing"):
-            waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{container["image"]}"'}
-            self._container(pod, {"waiting": waiting})
-            return self.save("pods", pod)
+            message = f'failed to pull and unpack image "{container["image"]}"'
+            self._container(pod, {"waiting": {"reason": "ErrImagePull", "message": message}})
+            self.save("pods", pod)
+            later = threading.Timer(0.2, self._back_off, (pod, container["image"]))
+            later.daemon = True
+            return later.start()
         if any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ()):
             self._container(pod, {"waiting": {"reason": "ContainerCreating"}})
             self._event(pod, "FailedMount", "Unable to attach or mount volumes: claim not found")
             return self.save("pods", pod)
         return self._run_pod(pod, container)
+
+    def _back_off(self, pod: dict[str, Any], image: str) -> None:
+        with self.lock:
+            if ("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]) in self.objects:
+                message = f'Back-off pulling image "{image}"'
+                self._container(pod, {"waiting": {"reason": "ImagePullBackOff", "message": message}})
+                self.save("pods", pod)
 
     def _event(self, about: dict[str, Any], reason: str, message: str) -> None:
         metadata = about["metadata"]
@@ -240,6 +259,7 @@ class Cluster:
         command = [expanded(each, env) for each in (*container["command"], *container.get("args", ()))]
         started = now_text()
         pod["status"].update(phase="Running", startTime=started, podIP="127.0.0.1")
+        pod["status"]["conditions"] = self._pod_conditions(pod, "True")
         self._container(pod, {"running": {"startedAt": started}})
         self.save("pods", pod)
         uid = metadata["uid"]
@@ -256,15 +276,34 @@ class Cluster:
         pod["status"]["containerStatuses"] = [{"name": name, "restartCount": 0, "state": state}]
 
     def _pod_ended(self, pod: dict[str, Any], code: int, started: str, reason: str = "") -> None:
+        reason = reason or ("Completed" if code == 0 else "Error")
+        if reason == "StartError":
+            started = "1970-01-01T00:00:00Z"
+        end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
+        with self.lock:  # for a moment its phase is still Running
+            self._container(pod, {"terminated": end})
+            pod["status"]["conditions"] = self._pod_conditions(
+                pod, "False", "PodCompleted" if code == 0 else "PodFailed"
+            )
+            self.save("pods", pod)
+        time.sleep(_MOMENT_S)
         with self.lock:
             self.processes.pop(pod["metadata"]["uid"], None)
             pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
-            reason = reason or ("Completed" if code == 0 else "Error")
-            end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
-            self._container(pod, {"terminated": end})
+            disrupted = any(each["type"] == "DisruptionTarget" for each in pod["status"]["conditions"])
+            how = "done" if code == 0 else "ignored" if disrupted else "failed"
+            owner, index = pod["metadata"]["ownerReferences"][0]["uid"], int(pod["metadata"]["annotations"][INDEX])
+            self.ended.setdefault(owner, {})[pod["metadata"]["uid"]] = (index, how, time.monotonic())
             self.save("pods", pod)
             if pod["metadata"].get("deletionTimestamp"):
                 self.save("pods", pod, "DELETED")
+
+    @staticmethod
+    def _pod_conditions(pod: dict[str, Any], ready: str, reason: str = "") -> list[dict[str, Any]]:
+        kept = [each for each in pod["status"].get("conditions", ()) if each["type"] == "DisruptionTarget"]
+        more = {"reason": reason} if reason else {}
+        made = [{"type": kind, "status": ready, **more} for kind in ("Ready", "ContainersReady")]
+        return [{"type": "PodScheduled", "status": "True"}, *made, *kept]
 
     # -- the Job controller
 
@@ -301,14 +340,23 @@ class Cluster:
         if any(each["type"] in ("Complete", "Failed") for each in job["status"].get("conditions", ())):
             return
         if job["spec"]["suspend"]:
-            if not any(each["type"] == "Suspended" for each in job["status"].get("conditions", ())):
-                job["status"]["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
-            for pod in pods:
-                self.end_pod(pod)
+            self._suspend(job, pods)
         else:
             self._progress(job, pods)
         if json.dumps(job["status"], sort_keys=True) != before:
             self.save("jobs", job)
+
+    def _suspend(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+        status = job["status"]
+        if not any(each["type"] == "Suspended" and each["status"] == "True" for each in status.get("conditions", ())):
+            status["conditions"] = [self._condition("Suspended", "JobSuspended", "Job suspended")]
+            status.update(ready=0, terminating=0, failedIndexes="", uncountedTerminatedPods={})
+            status.pop("startTime", None)
+        done, failed, active, _ = self._tally(job, pods)
+        for pod in active:
+            self.end_pod(pod)
+        status.update(terminating=len(active), completedIndexes=ranges(done), failedIndexes=ranges(failed))
+        status.pop("active", None)
 
     @staticmethod
     def _condition(kind: str, reason: str = "", message: str = "") -> dict[str, Any]:
@@ -319,10 +367,16 @@ class Cluster:
         if "startTime" not in status:
             status["startTime"] = now_text()
             job["began"] = time.monotonic()
-        status["conditions"] = [each for each in status.get("conditions", ()) if each["type"] != "Suspended"]
-        done, failed, active, counts = self._tally(spec, pods)
-        status["completedIndexes"], status["failedIndexes"] = ranges(done), ranges(failed)
-        status["active"] = len(active)
+        for each in status.setdefault("conditions", []):
+            if each["type"] == "Suspended" and each["status"] == "True":
+                each.update(status="False", reason="JobResumed", message="Job resumed")
+        kept = [each for each in status["conditions"] if each["type"] == "Suspended"]
+        done, failed, active, counts = self._tally(job, pods)
+        status.update(failedIndexes=ranges(failed), uncountedTerminatedPods={}, ready=0)
+        status["terminating"] = sum(bool(pod["metadata"].get("deletionTimestamp")) for pod in active)
+        for name, value in (("completedIndexes", ranges(done)), ("active", len(active) - status["terminating"])):
+            status.pop(name, None)
+            status.update({name: value} if value else {})
         status["ready"] = sum(pod["status"]["phase"] == "Running" for pod in active)
         limit = spec.get("activeDeadlineSeconds")
         verdict = None
@@ -336,34 +390,35 @@ class Cluster:
             for pod in active:
                 self.end_pod(pod)
             kinds = ("FailureTarget",) if active else ("FailureTarget", "Failed")
-            status["conditions"] = [self._condition(kind, *verdict) for kind in kinds]
+            status["conditions"] = kept + [self._condition(kind, *verdict) for kind in kinds]
         elif len(done) == spec["completions"]:
-            status["conditions"] = [self._condition(kind) for kind in ("SuccessCriteriaMet", "Complete")]
-            status["completionTime"] = now_text()
+            why = ("CompletionsReached", "Reached expected number of succeeded pods")
+            status["conditions"] = kept + [self._condition(kind, *why) for kind in ("SuccessCriteriaMet", "Complete")]
+            status.update(completionTime=now_text(), succeeded=len(done))
         else:
             present = {int(pod["metadata"]["annotations"][INDEX]) for pod in active}
             for index in range(spec["completions"]):
-                if index not in present | done | failed:
-                    self._start_pod(job, index, *counts.get(index, (0, 0)))
+                failures, ignored, last = counts.get(index, (0, 0, 0.0))
+                if index not in present | done | failed and time.monotonic() - last > _BACK_OFF_S:
+                    self._start_pod(job, index, failures, ignored)
 
-    @staticmethod
     def _tally(
-        spec: dict[str, Any], pods: list[dict[str, Any]]
-    ) -> tuple[set[int], set[int], list[dict[str, Any]], dict[int, tuple[int, int]]]:
-        done, active = set(), []
-        counts: dict[int, tuple[int, int]] = {}
-        for pod in pods:
-            index = int(pod["metadata"]["annotations"][INDEX])
-            if pod["status"]["phase"] == "Succeeded":
+        self, job: dict[str, Any], pods: list[dict[str, Any]]
+    ) -> tuple[set[int], set[int], list[dict[str, Any]], dict[int, tuple[int, int, float]]]:
+        done = set()
+        counts: dict[int, tuple[int, int, float]] = {}
+        for index, how, moment in self.ended.get(job["metadata"]["uid"], {}).values():
+            if time.monotonic() - moment < _MOMENT_S:
+                self._dirty.set()  # it is counted a moment later
+                counts[index] = (0, 0, time.monotonic())
+                continue
+            failures, ignored, last = counts.get(index, (0, 0, 0.0))
+            if how == "done":
                 done.add(index)
-            elif pod["status"]["phase"] == "Failed":
-                conditions = pod["status"].get("conditions", ())
-                disrupted = any(each["type"] == "DisruptionTarget" for each in conditions)
-                failures, ignored = counts.get(index, (0, 0))
-                counts[index] = (failures, ignored + 1) if disrupted else (failures + 1, ignored)
             else:
-                active.append(pod)
-        failed = {index for index, (count, _) in counts.items() if count > spec["backoffLimitPerIndex"]}
+                counts[index] = (failures + (how == "failed"), ignored + (how == "ignored"), max(last, moment))
+        failed = {index for index, (count, *_) in counts.items() if count > job["spec"]["backoffLimitPerIndex"]}
+        active = [pod for pod in pods if pod["status"]["phase"] not in ("Succeeded", "Failed")]
         return done, failed - done, active, counts
 
     # -- the end

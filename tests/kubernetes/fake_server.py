@@ -47,6 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         self.cluster.requests.append(f"{self.command} {self.path}")
+        self.cluster.heard(self.headers)
         body = self._body() if self.command in ("POST", "PUT", "PATCH", "DELETE") else {}
         try:
             if not self.cluster.open:
@@ -113,6 +114,8 @@ class Handler(BaseHTTPRequestHandler):
             raise planned
         if plural not in KINDS or KINDS[plural][1] != version:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        if self.cluster.only and namespace != self.cluster.only:
+            raise ApiError(403, "Forbidden", f'{plural} is forbidden: User "tester" cannot list resource')
         self._check_right(version, "/".join([plural, *steps[2:]]), name, query)
         if steps[2:] == ["log"]:
             self._log(namespace or "", name, query)
@@ -130,6 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         if verb == "get" and not name:
             verb = "watch" if query.get("watch", "").lower() in ("true", "1") else "list"
         group = version.rpartition("/")[0]
+        self.cluster.calls.add((group, resource, verb))
         if not self.cluster.may(group, resource, verb):
             raise ApiError(403, "Forbidden", f'{resource} is forbidden: User "tester" cannot {verb} resource')
 

@@ -27,7 +27,7 @@ def job(role: str, attempt: names.Attempt = (0, 0), condition: str = "", **statu
     labels = {names.LABEL_ROLE: role, names.LABEL_ATTEMPT: names.attempt_text(attempt)}
     if condition:
         status["conditions"] = [{"type": condition, "status": "True", "reason": "x"}]
-    return {"metadata": {"name": names.job_name("a", role, attempt), "labels": labels}, "status": status}
+    return {"metadata": {"name": names.job_name("a", role, attempt), "labels": labels}, "spec": {}, "status": status}
 
 
 def test_all_jobs_complete_is_success() -> None:
@@ -49,7 +49,7 @@ def test_one_role_failed_ends_the_others() -> None:
     roles = [RolePlan("x", 1, 1), RolePlan("y", 1, 1)]
     failed = job("x", condition="Failed", failedIndexes="0")
     verdict = judge(facts_of(roles, [failed, job("y")]), NOW)
-    assert verdict.stop is not None and verdict.end == ["a-y"] and not verdict.status.is_terminal()
+    assert verdict.stop is not None and verdict.end == [("Job", "a-y")] and not verdict.status.is_terminal()
     over = judge(facts_of(roles, [failed], stop=json.dumps({"kind": "failed", "msg": "x failed"})), NOW)
     assert (over.status.state, over.status.msg, over.note) == (AppState.FAILED, "x failed", True)
     assert [role.replicas[0].state for role in over.status.roles] == [AppState.FAILED, AppState.CANCELLED]
@@ -60,7 +60,7 @@ def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
     roles = [RolePlan("x", 2, 2, 1, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
     failed = job("x", condition="Failed", failedIndexes="0")
     first = judge(facts_of(roles, [failed, job("y")]), NOW)
-    assert (first.end, first.restart) == (["a-y"], [])
+    assert (first.end, first.restart) == ([("Job", "a-y")], [])
     second = judge(facts_of(roles, [failed]), NOW)
     assert second.restart == [("x", (1, 0)), ("y", (1, 0))]
     third = judge(facts_of(roles, [failed, job("x", (1, 0))]), NOW)  # who made it died in between
@@ -121,3 +121,29 @@ def test_a_cancel_wins_over_what_fails_by_it() -> None:
     verdict = judge(facts_of([RolePlan("x", 1, 1)], [], stop=stop), NOW)
     assert (verdict.status.state, verdict.status.cancel_requested) == (AppState.CANCELLED, True)
     assert Stop("cancel").msg == ""
+
+
+def test_restarts_stay_when_the_last_jobs_are_gone() -> None:
+    """What was noted of later attempts counts, though their Jobs were deleted; no replica of an old one is shown."""
+    failed = job("x", condition="Failed", failedIndexes="0")
+    found = judge(
+        facts_of([RolePlan("x", 1, 1, 3, "ROLE")], [failed], **{"made.x.a0r1": "yes", "made.x.a0r2": "yes"}), NOW
+    )
+    assert found.status.num_restarts == 2
+    assert found.status.roles[0].replicas[0].restarts == 2 and found.status.roles[0].replicas[0].exit_code is None
+
+
+def test_a_jobsets_job_that_was_made_again_is_a_restart() -> None:
+    """Its controller makes a deleted Job again without a word: one that is made long after the JobSet replaces it."""
+    labels = {names.LABEL_ROLE: "r", names.JOBSET_RESTARTS: "0"}
+    for made, restarts in (("2026-01-01T00:00:05Z", 0), ("2026-01-01T00:10:00Z", 1)):
+        facts = facts_of([RolePlan("r", 1, 1)], [])
+        values = json.loads(facts.record["data"]["plan"]) if facts.record else {}
+        facts.record["data"]["plan"] = json.dumps({**values, "jobset": True})  # type: ignore[index]
+        facts.jobset = {
+            "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {},
+            "status": {},
+        }
+        facts.jobs = [{"metadata": {"name": "a-r-0", "labels": labels, "creationTimestamp": made}, "spec": {}}]
+        assert judge(facts, NOW).status.num_restarts == restarts

@@ -8,19 +8,27 @@ import pytest
 
 from transload.errors import SubmitError
 from transload.schedulers.api import Submission
+from transload.schedulers.optional import tend
 from transload.specs import AppState, RetryPolicy
+from transload_kubernetes import names
 
 
 def start(scheduler: Any, app: Any, app_id: str, **cfg: Any) -> None:
     """Submit an app as the runner does."""
-    options = scheduler.run_opts().resolve(cfg)
+    options = scheduler.run_opts().resolve({"jobset": "never", **cfg})
     submission = Submission(app, app.digest(), "tests", options, id_given=True)
     scheduler.submit(scheduler.convert(app, options), app_id, submission)
 
 
 def reaches(scheduler: Any, eventually: Any, app_id: str, state: AppState) -> Any:
     """Wait until an app is in a state; return its status."""
-    return eventually(lambda: (found := scheduler.describe(app_id).status).state is state and found, 60)
+
+    def look() -> Any:
+        found = scheduler.describe(app_id)
+        tend(scheduler, found)
+        return found.status if found.status.state is state else None
+
+    return eventually(look, 60)
 
 
 def held(fake: Any) -> dict[tuple[str, str], str]:
@@ -32,35 +40,31 @@ def held(fake: Any) -> dict[tuple[str, str], str]:
     }
 
 
-@pytest.mark.parametrize("first_set", [False, True], ids=["job", "jobset"])
-@pytest.mark.parametrize("second_set", [False, True], ids=["job", "jobset"])
-def test_a_job_of_another_app_is_not_taken_for_its_own(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, first_set: bool, second_set: bool
-) -> None:
-    """Role ``x-worker`` of app ``train`` and role ``worker`` of app ``train-x`` would have one Job."""
-    role = "x-worker-0" if second_set and not first_set else "x-worker"
-    start(scheduler, shell({role: "sleep 300"}), "train", jobset=first_set)
-    reaches(scheduler, eventually, "train", AppState.RUNNING)
-    before = held(fake)
-    other = shell({"reader": "sleep 300", "worker-0" if first_set and not second_set else "worker": "true"}, replicas=2)
-    other.roles[0].env["A_TOKEN"] = "hunter2"
-    name = "train-x-worker-0" if first_set or second_set else "train-x-worker"
-    with pytest.raises(SubmitError, match=rf"Job {name} .* of app train,.*choose another") as caught:
-        start(scheduler, other, "train-x", jobset=second_set)
-    assert not caught.value.transient
-    eventually(lambda: held(fake) == before, 30)
-    assert not scheduler.existed("train-x")
-    assert scheduler.describe("train").status.state is AppState.RUNNING
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("train", "x-worker"), ("train-x", "worker")),
+        (("train", "main"), ("train-main", "a0r1")),
+        (("train", "main-0"), ("train-main", "0")),
+        (("x", "rank0"), ("x-rank0", "main")),
+    ],
+)
+def test_no_two_apps_need_one_name(first: tuple[str, str], second: tuple[str, str]) -> None:
+    """What stands behind the last dash says what an object is, so that the names of two apps are never the same."""
+    found = []
+    for app_id, role in (first, second):
+        base = names.base_name(app_id)
+        job = names.job_name(base, role)
+        jobs = {job, names.job_name(base, role, (0, 1)), f"{job}-0"}
+        found.append((jobs, {base, names.rank0_name(base)}))
+    assert not found[0][0] & found[1][0] and not found[0][1] & found[1][1]
 
 
 def test_no_role_runs_for_a_submit_that_is_refused_at_another(fake: Any, scheduler: Any, shell: Any) -> None:
-    """Neither a name that is taken, nor what the cluster says of a later role, starts the first for a moment."""
+    """What the cluster says of a later role does not start the first for a moment."""
     from fake_api import ApiError  # type: ignore[import-not-found]
 
-    start(scheduler, shell({"x-worker": "sleep 300"}), "train")
     seen = fake.cluster.version
-    with pytest.raises(SubmitError, match="Job train-x-worker .* of app train,"):
-        start(scheduler, shell({"reader": "true", "worker": "true"}), "train-x")
     create = fake.cluster.create
 
     def refusing(plural: str, namespace: str, item: dict[str, Any], **options: Any) -> Any:
@@ -72,7 +76,7 @@ def test_no_role_runs_for_a_submit_that_is_refused_at_another(fake: Any, schedul
     with pytest.raises(SubmitError, match="exceeded quota"):
         start(scheduler, shell({"reader": "true", "writer": "true"}), "big")
     later = [(kind, item) for version, _, kind, item in fake.cluster.history if version > seen]
-    assert {item["metadata"]["name"] for kind, item in later if kind == "jobs"} <= {"train-x-worker"}
+    assert {item["metadata"]["name"] for kind, item in later if kind == "jobs"} == set()
 
 
 def test_a_cluster_that_cannot_try_is_no_hindrance(
@@ -93,17 +97,6 @@ def test_a_cluster_that_cannot_try_is_no_hindrance(
     reaches(scheduler, eventually, "x", AppState.SUCCEEDED)
 
 
-def test_a_service_of_another_app_is_not_taken_for_its_own(fake: Any, scheduler: Any, shell: Any) -> None:
-    """The Service that leads to rank 0 of app ``x`` has the name of that of app ``x-rank0``."""
-    start(scheduler, shell("sleep 300", replicas=2), "x")
-    before = held(fake)
-    with pytest.raises(SubmitError, match="Service x-rank0 .* of app x,"):
-        start(scheduler, shell("sleep 300", replicas=2), "x-rank0")
-    with pytest.raises(SubmitError, match="Service x-rank0 .* of app x,"):
-        start(scheduler, shell("sleep 300", replicas=2), "x-rank0", jobset=True)
-    assert held(fake) == before
-
-
 def test_somebody_elses_jobset_is_left_alone(fake: Any, scheduler: Any, shell: Any) -> None:
     """A JobSet that no app has made is neither adopted nor deleted when the submit is undone."""
     network = {"enableDNSHostnames": False}
@@ -112,18 +105,18 @@ def test_somebody_elses_jobset_is_left_alone(fake: Any, scheduler: Any, shell: A
     )
     before = held(fake)
     with pytest.raises(SubmitError, match="JobSet x .* somebody else's"):
-        start(scheduler, shell("sleep 300"), "x", jobset=True)
+        start(scheduler, shell("sleep 300"), "x", jobset="always")
     assert held(fake) == before
 
 
 def test_a_restart_whose_name_is_taken_says_so(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """The Job of a later attempt may have the name of another app's: FAILED by that name, not "deleted"."""
+    """The Job of a later attempt may have the name of somebody else's: FAILED by that name, not "deleted"."""
+    spec = {"suspend": True, "completions": 1, "template": {}}
+    fake.cluster.create("jobs", "default", {"metadata": {"name": "train-main-a1r0"}, "spec": spec})
     app = shell("exit 3", replicas=2, max_retries=1, retry_policy=RetryPolicy.ROLE)
-    start(scheduler, shell({"a0r1": "sleep 300"}), "train-main")
-    start(scheduler, app, "train")
+    start(scheduler, app, "train", jobset="never")
     found = reaches(scheduler, eventually, "train", AppState.FAILED)
-    assert "Job train-main-a0r1" in found.msg and "app train-main" in found.msg
-    assert scheduler.describe("train-main").status.state is AppState.RUNNING
+    assert "Job train-main-a1r0" in found.msg and "somebody else's" in found.msg
 
 
 def test_a_conflict_about_something_else_is_no_adoption(fake: Any, scheduler: Any, shell: Any) -> None:

@@ -56,3 +56,8 @@ def test_times_of_events() -> None:
     series = {"lastObservedTime": "1970-01-01T00:00:07.5Z"}
     assert states.event_time({**made, "eventTime": "1970-01-01T00:00:02.000001Z", "series": series}) == 7.5
     assert states.event_time({}) == 0
+
+
+def test_a_program_that_never_started_has_no_start() -> None:
+    """The zero of a cluster's times is none."""
+    assert states.seconds("1970-01-01T00:00:00Z") is None

@@ -47,6 +47,7 @@ def test_finish(sqlite_uri: str) -> None:
     tracker = MlflowTracker(sqlite_uri)
     tracker.add_metadata("run", x=1)
     tracker.finish("run", "FAILED")
+    tracker.finish("run", "FINISHED")  # it has ended already
     tracker.finish("nobody")
     assert tracker._runs_of("run")[0].info.status == "FAILED"
     tracker.add_metadata("run", x=2)

@@ -302,3 +302,28 @@ def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch:
         started = list(pool.map(start, range(2000)))
     assert {handle: got[handle.rpartition("/")[2]] for handle, _ in started} == dict(started)
     assert "PREFECT_API_KEY" not in os.environ
+
+
+def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one the flow run is refused by name: this process's own interpreter is in no image."""
+    import shlex
+    from types import SimpleNamespace
+
+    from prefect.utilities.processutils import get_sys_executable
+
+    from transload.errors import SpecError
+    from transload_prefect.worker import AppJobConfiguration, _start
+    from transload_testing.scripted import ScriptedScheduler
+
+    def convert(self: object, app: Any, cfg: object) -> None:
+        raise SpecError(f"roles[0].image={app.roles[0].image!r}: must be the name of an image")  # as Docker's does
+
+    flow_run: Any = SimpleNamespace(id=uuid4(), name="one", run_count=0)
+    here = AppJobConfiguration(command="prefect flow-run execute").to_app().roles[0]
+    assert (here.entrypoint, here.image) == (shlex.split(get_sys_executable())[0], "")
+    made = AppJobConfiguration(command="prefect flow-run execute", image="img:1").to_app().roles[0]
+    assert (made.entrypoint, made.image) == ("prefect", "img:1")
+    monkeypatch.setattr(ScriptedScheduler, "convert", convert)
+    configuration = AppJobConfiguration(command="prefect flow-run execute", scheduler="scripted")
+    with pytest.raises(SpecError, match=r"image='': must be.*set the variable image of the work pool"):
+        _start(host_runner("prefect"), flow_run, configuration, lambda line: None)

@@ -18,7 +18,7 @@ from transload.runner import Runner, load_settings
 from transload.specs import AppDef
 from transload.tracker import FsspecTracker
 from transload_report import plugin
-from transload_report.place import check_settings, page_link, page_path
+from transload_report.place import own_settings, page_link, page_path
 
 Parse = Callable[[str], Page]
 WAIT = 120.0
@@ -119,13 +119,13 @@ def test_a_lineage_as_a_picture(tmp_path: Path, transload_home: Path) -> None:
 
 
 def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Parse) -> None:
-    """With ``report.auto`` the page is there once an app is submitted, and again when it has ended."""
-    (tmp_path / "transload.toml").write_text(f'[report]\nauto = true\ndir = "{tmp_path}/pages"\n')
+    """With ``auto`` the page is there once an app is submitted, and again when it has ended."""
+    (tmp_path / "transload.toml").write_text(f'[plugins.report]\nauto = true\ndir = "{tmp_path}/pages"\n')
     done = transload("run", "utils.sh", "sleep", "0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (file,) = (tmp_path / "pages").iterdir()
     assert "✓ SUCCEEDED" in parse(file.read_text()).text(".//header")
-    (tmp_path / "transload.toml").write_text(f'[report]\ndir = "{tmp_path}/none"\n')
+    (tmp_path / "transload.toml").write_text(f'[plugins.report]\ndir = "{tmp_path}/none"\n')
     assert transload("run", "utils.sh", "true", cwd=tmp_path).returncode == 0
     assert not (tmp_path / "none").exists()
 
@@ -133,7 +133,7 @@ def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Par
 def test_a_page_that_cannot_be_written_harms_no_app(transload_home: Path, tmp_path: Path) -> None:
     """What goes wrong while a page writes itself is logged; the app ends as it would."""
     (tmp_path / "file").write_text("in the way")
-    (tmp_path / "transload.toml").write_text(f'[report]\nauto = true\ndir = "{tmp_path}/file"\n')
+    (tmp_path / "transload.toml").write_text(f'[plugins.report]\nauto = true\ndir = "{tmp_path}/file"\n')
     done = transload("run", "utils.sh", "true", cwd=tmp_path)
     assert done.returncode == 0
     assert "cannot be written" in done.stderr
@@ -142,16 +142,16 @@ def test_a_page_that_cannot_be_written_harms_no_app(transload_home: Path, tmp_pa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[report]\nauot = true\n", "report: unknown key 'auot': did you mean 'auto'"),
-        ('[report]\nauto = "yes"\n', "report.auto='yes': must be a bool"),
-        ("[report]\ndir = 3\n", "report.dir=3: must be a str"),
+        ("[plugins.report]\nauot = true\n", "plugins.report.auot: unknown key: did you mean 'auto'"),
+        ('[plugins.report]\nauto = "yes"\n', "plugins.report.auto='yes': must be a bool"),
+        ("[plugins.report]\ndir = 3\n", "plugins.report.dir=3: must be a str"),
     ],
 )
 def test_wrong_settings_are_refused(text: str, says: str, tmp_path: Path, transload_home: Path) -> None:
     """A wrong key or type names the file and what is allowed."""
     (tmp_path / "transload.toml").write_text(text)
     with pytest.raises(ConfigError, match="transload.toml") as caught:
-        check_settings(load_settings(str(tmp_path)))
+        own_settings(load_settings(str(tmp_path)))
     assert says in str(caught.value)
     done = transload("report", "x", cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr

@@ -111,6 +111,7 @@ _SIGNALLED_LAST = """
 import json, os, select, signal, sys
 from types import SimpleNamespace
 from transload_slurm.job import supervise
+from transload_slurm.job.starts import Start
 folder, told = sys.argv[1], sys.argv[2] == "told"
 role = {"name": "main", "entrypoint": "sh", "args": ["-c", "kill -TERM $$"], "env": dict(os.environ), "cwd": folder,
         "num_replicas": 1, "min_replicas": None, "max_retries": 0, "retry_policy": "APPLICATION", "secrets": []}
@@ -123,7 +124,9 @@ def late(*waits):
     return select.select(*waits)
 
 supervise.select = SimpleNamespace(select=late)
-sys.exit(supervise.Supervisor(folder, plan, None).main())
+start = Start(folder, 0)
+start.enter()
+sys.exit(supervise.Supervisor(folder, plan, None, start, None).main())
 """
 
 

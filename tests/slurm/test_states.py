@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.specs import AppState, AppStatus, is_terminal
+from transload_slurm.elements import gather
 from transload_slurm.jobs import Job, _merge
 from transload_slurm.states import STATES, combined, ended, to_state
 from transload_slurm.verdict import judge
@@ -43,7 +44,7 @@ WORDS = [
     "EXPEDITING",
 ]
 
-RECORD = {"roles": [{"name": "main", "num_replicas": 2, "min_replicas": None}]}
+RECORD = {"gang": True, "roles": [{"name": "main", "num_replicas": 2, "min_replicas": None}]}
 
 
 def test_table_is_total() -> None:
@@ -144,3 +145,46 @@ def test_documented_table_is_the_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text(encoding="utf-8")
     shown = page.partition("<!-- states: begin -->\n")[2].partition("<!-- states: end -->")[0].splitlines()
     assert shown == ["| Slurm | app |", "|---|---|", *(f"| {word} | {STATES[word]} |" for word in sorted(STATES))]
+
+
+@given(
+    st.lists(st.sampled_from(["", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]), min_size=1, max_size=5), st.data()
+)
+def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObject) -> None:
+    """Of an array that has ended, those succeeded whose wrapper said so, or whose row is COMPLETED: no others."""
+    rows = data.draw(
+        st.dictionaries(
+            st.sampled_from([str(k) for k in range(len(words))]), st.sampled_from(["COMPLETED", "CANCELLED", "FAILED"])
+        )
+    )
+    states = [
+        {
+            "state": word,
+            "msg": "broken",
+            "num_restarts": 0,
+            "signalled": False,
+            "roles": [{"replicas": [{"id": k, "state": word}]}],
+        }
+        if word
+        else None
+        for k, word in enumerate(words)
+    ]
+    role = {"name": "main", "num_replicas": len(words), "min_replicas": None}
+    record = {"gang": False, "roles": [role]}
+    state = gather(role, states)
+    status = judge(record, state, Job("1", "a", combined(rows.values()) or "COMPLETED", rows))
+    good = [
+        word == "SUCCEEDED" or (word in ("", "RUNNING") and rows.get(str(k)) == "COMPLETED")
+        for k, word in enumerate(words)
+    ]
+    if rows or all(word in ("SUCCEEDED", "FAILED", "CANCELLED") for word in words):
+        assert (status.state is AppState.SUCCEEDED) == all(good)
+        assert status.is_terminal()
+    else:
+        assert status.state is AppState.UNKNOWN
+
+
+def test_rows_of_elements_that_wait() -> None:
+    """The database writes those that wait in one row."""
+    jobs = _merge([("6_[1,3-4%2]", "b", "CANCELLED by 0", "", "", ""), ("6_0", "b", "COMPLETED", "", "", "")], "sacct")
+    assert jobs["6"].parts == dict.fromkeys("134", "CANCELLED by 0") | {"0": "COMPLETED"}

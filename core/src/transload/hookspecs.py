@@ -35,8 +35,9 @@ def transload_schedulers(register: Register) -> None:
     Called once per process by the runner, when schedulers are first asked for; all plugins, in registration order.
 
     Args:
-        register: ``register("slurm", factory)``; the factory is called ``factory(session_name, **params)`` once per
-            runner and returns a ``transload.schedulers.Scheduler``.
+        register: ``register("slurm", factory)``; the factory is called with the name of the session and those of
+            the runner's parameters that its signature names, once per runner, and returns a
+            ``transload.schedulers.Scheduler``.
 
     If it raises, the plugin is set aside and shown as broken; its names raise PluginError when asked for.
     """
@@ -86,7 +87,7 @@ def transload_named_resources(register: Register) -> None:
 def transload_adapters(register: Register) -> None:
     """Register adapters to hosts (workflow engines and the like).
 
-    Called once per process by ``transload.pipelines.get_adapter``, and by the command line's ``adapters``.
+    Called once per process by ``transload.pipelines.get_adapter``, and by ``transload info``.
 
     Args:
         register: ``register("airflow", factory)``; the factory takes nothing and returns a

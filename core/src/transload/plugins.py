@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import pluggy
 from transload import hookspecs
 from transload._entry_points import has_plugins as _has_plugins  # noqa: F401 - forgotten by tests that install
 from transload._entry_points import third_party_installed
+from transload._forks import fork_lock
 from transload.errors import PluginError, TransloadError
 from transload.specs import AppDef, AppState, AppStatus
 from transload.specs._check import nearest
@@ -140,7 +140,7 @@ class Plugins:
     ) -> None:
         self._manager = pluggy.PluginManager("transload")
         self._manager.add_hookspecs(hookspecs)
-        self._lock = threading.RLock()
+        self._lock = fork_lock()
         self._infos: dict[str, PluginInfo] = {}
         self._registries: dict[str, dict[str, _Entry]] = {}
         if disabled is None:
@@ -276,7 +276,7 @@ class Plugins:
         """Return what to say when ``name`` is not registered: the nearest name, and broken plugins if there are any."""
         hint = nearest(name, self.names(kind))
         broken = [info.name for info in self._infos.values() if info.status == "broken"]
-        return f"{hint} (broken plugins, see `transload plugins`: {', '.join(broken)})" if broken else hint
+        return f"{hint} (broken plugins, see `transload info`: {', '.join(broken)})" if broken else hint
 
     def named_resources(self) -> dict[str, ResourceFactory]:
         """Return the factories of all named resources, built-in and registered."""
@@ -362,7 +362,7 @@ def _installed() -> list[tuple[str, str, str, str]]:
 
 
 _plugins: Plugins | None = None
-_plugins_lock = threading.Lock()
+_plugins_lock = fork_lock()
 
 
 def get_plugins() -> Plugins:

@@ -60,6 +60,29 @@ def test_components_show(invoke: Any, component_file: str) -> None:
     }  # fmt: skip
 
 
+def test_defaults_of_the_settings_are_shown(invoke: Any, component_file: str) -> None:
+    """What a settings file sets is the default that the help and ``components show`` tell, however a file is named."""
+    Path("transload.toml").write_text('[component."jobs.py:job"]\nreplicas = 3\n')
+    for name in (component_file, f"./{component_file}"):
+        assert "(default: 3)" in invoke("run", name, "--help").out
+        assert "(default: 3)" in invoke("components", "show", name).out
+    found = invoke("components", "show", component_file, "--json").json["parameters"]
+    assert {item["name"]: item["default"] for item in found}["replicas"] == 3
+
+
+def test_a_wrong_default_names_its_file(invoke: Any, component_file: str) -> None:
+    """A default of a wrong type, or for an argument that is not there, is told with the settings file."""
+    settings = Path("transload.toml").resolve()
+    for line, words in (
+        ('replicas = "many"', "replicas (default, set in"),
+        ("replica = 3", "unknown default 'replica'"),
+    ):
+        settings.write_text(f'[component."{component_file}"]\n{line}\n')
+        result = invoke("run", "--dry-run", component_file)
+        assert result.code == 2
+        assert words in result.err and str(settings) in result.err
+
+
 def test_json_before_the_subcommand(invoke: Any, component_file: str) -> None:
     """``components --json show`` is JSON as ``components show --json`` is."""
     for command in (["show", component_file], ["check", component_file]):
@@ -78,27 +101,30 @@ def test_components_check(invoke: Any, component_file: str) -> None:
     assert document["findings"][0]["line"] == line
 
 
-def test_schedulers(invoke: Any) -> None:
-    """``schedulers`` shows options with type and default."""
-    result = invoke("schedulers")
-    assert "local (default)" in result.out
+def test_info_of_a_scheduler(invoke: Any) -> None:
+    """``info NAME`` shows options with type and default, and what the scheduler can do."""
+    result = invoke("info", "local")
+    assert "scheduler local" in result.lines
     assert "log_dir (str)" in result.out
-    document = invoke("schedulers", "local", "--json").json
+    assert "  reachable_from: host" in result.lines
+    document = invoke("info", "local", "--json").json
     assert document["default"] == "local"
     (local,) = document["schedulers"]
     options = {option["name"]: option for option in local["options"]}
     assert options["prepend_cwd"]["default"] is False
     assert "tracker_base" in options
     assert local["capabilities"]["reachable_from"] == "host"
+    assert (document["adapters"], document["plugins"]) == ([], [])
 
 
-def test_plugins(invoke: Any) -> None:
-    """``plugins`` shows built-in ones with what they provide."""
-    document = invoke("plugins", "--json").json
-    local = next(item for item in document["plugins"] if item["name"] == "schedulers.local")
+def test_info_lists_all(invoke: Any) -> None:
+    """Without a name: schedulers and plugins with what they provide, one line each."""
+    rows = {tuple(line.split("\t")[:2]): line.split("\t")[2:] for line in invoke("info").lines}
+    assert rows["scheduler", "local"] == ["default", "schedulers.local", "reachable from: host"]
+    assert rows["plugin", "schedulers.local"] == ["loaded", "built in", "schedulers: local, local_cwd"]
+    (local,) = invoke("info", "schedulers.local", "--json").json["plugins"]
     assert local["status"] == "loaded"
     assert local["provides"]["schedulers"] == ["local", "local_cwd"]
-    assert "schedulers.local\tloaded\tbuilt in\tschedulers: local, local_cwd" in invoke("plugins").lines
 
 
 def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
@@ -112,37 +138,30 @@ def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
 
     get_plugins().register(Broken(), "broken-one")
     try:
-        result = invoke("plugins")
-        assert result.code == 0
-        assert "broken-one\tbroken" in result.out
-        assert "RuntimeError: licence server is down" in result.out
+        listed, result = invoke("info"), invoke("info", "broken-one")
+        assert listed.code == 0
+        assert "plugin\tbroken-one\tbroken\tbuilt in\tRuntimeError: licence server is down" in listed.lines
+        assert result.code == 2
+        assert "Traceback" in result.out and "RuntimeError: licence server is down" in result.out
         assert invoke("run", "utils.echo").code == 0
     finally:
         get_plugins().unregister("broken-one")
 
 
-def test_adapters(invoke: Any) -> None:
-    """``adapters`` works without any, and as JSON."""
-    result = invoke("adapters", "--json")
-    assert result.code == 0
-    assert isinstance(result.json["adapters"], list)
-    assert invoke("adapters").code == 0
-    assert invoke("adapters", "--states").code == 0
-
-
-def test_adapters_in_a_pipe(invoke: Any) -> None:
-    """Without a terminal there are no headers: which column is whose stands in the first row."""
+def test_info_of_adapters(invoke: Any) -> None:
+    """An adapter is listed, and explained by name: what it can express, with notes, and its states."""
     get_plugins().register(Adapters(), "two-hosts")
     try:
-        shown = [line.split("\t") for line in invoke("adapters").lines]
-        states = [line.split("\t") for line in invoke("adapters", "--states").lines]
+        listed = invoke("info").lines
+        shown = invoke("info", "nightly").lines
+        document = invoke("info", "cron", "--json").json
     finally:
         get_plugins().unregister("two-hosts")
-    columns = {name: shown[0].index(name) for name in ("cron", "nightly")}
-    assert shown[0][0] == states[0][0] == "adapter"
-    rows = {row[0]: row for row in shown if len(row) > 1}
-    assert [rows["deferred"][columns[name]] for name in ("cron", "nightly")] == ["yes", "no*"]
-    assert {row[0]: row[states[0].index("nightly")] for row in states}["FAILED"] == "nightly failed"
+    assert "adapter\tcron\tready\ttwo-hosts\t" in listed
+    assert "  deferred: no (not at night)" in shown
+    assert "  FAILED: nightly failed" in shown
+    (cron,) = document["adapters"]
+    assert (cron["capabilities"]["deferred"], cron["states"]["FAILED"]) == (True, "cron failed")
 
 
 def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:

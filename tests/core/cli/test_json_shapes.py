@@ -45,14 +45,13 @@ def lines(started: Any, invoke: Any, component_file: str, tmp_path: Path) -> dic
         "run --detach": ["run", "--detach", component_file],
         "run --dry-run": ["run", "--dry-run", component_file],
         "cancel": ["cancel", handle],
-        "prune": ["prune", "--dry-run", "--max-size", "1G"],
         "results --value": ["results", handle, "--value", "acc"],
         "components show": ["components", "show", "utils.echo"],
         "components check": ["components", "check", component_file],
         "completion": ["completion", "bash"],
     }
     found |= {name: [name, handle] for name in ("status", "describe", "results")}
-    found |= {name: [name] for name in ("list", "components", "schedulers", "adapters", "plugins", "config", "doctor")}
+    found |= {name: [name] for name in ("list", "components", "info", "config", "doctor")}
     found["tracker runs"] = ["tracker", "--base", base, "runs"]
     for name in ("metadata", "artifacts", "lineage"):
         found[f"tracker {name}"] = ["tracker", "--base", base, name, "r"]

@@ -78,7 +78,10 @@ def test_list(invoke: Any, started: Any, failed: str) -> None:
     handle = started(LOOP)
     rows = [line.split("\t") for line in invoke("list").lines]
     assert [row[0] for row in rows] == [handle, failed]
-    assert rows[1][1:3] == ["FAILED", "job"]
+    assert (rows[1][1], rows[1][3:]) == ("FAILED", ["local", "job"])
+    assert [line.split("\t")[0] for line in invoke("list", "--sort", "state").lines] == [failed, handle]
+    assert len(invoke("list", "--name", "j*").lines) == 2
+    assert invoke("list", "--name", "k*").lines == []
     apps = invoke("list", "--json", "--state", "failed").json["apps"]
     assert [app["handle"] for app in apps] == [failed]
     assert set(apps[0]) == {"handle", "app_id", "name", "state", "created"}
@@ -148,16 +151,16 @@ def test_no_results(invoke: Any, failed: str) -> None:
     assert "reported nothing; looked in " in result.err
 
 
-def test_prune(invoke: Any, started: Any, failed: str) -> None:
-    """``prune`` deletes ended apps only, and ``--dry-run`` none."""
+def test_delete_by_age_and_size(invoke: Any, started: Any, failed: str) -> None:
+    """By age and size ``delete`` takes ended apps only, and with ``--dry-run`` none."""
     handle = started(LOOP)
-    app_id = failed.rpartition("/")[2]
-    assert invoke("prune", "--older-than", "1h", "--json").json["pruned"] == []
-    assert invoke("prune", "--older-than", "0s", "--dry-run", "--json").json == {
-        "schema": 1, "dry_run": True, "pruned": [app_id]
+    assert invoke("delete", "--older-than", "1h", "--json").json["deleted"] == []
+    assert invoke("delete", "--older-than", "0s", "--dry-run", "--json").json == {
+        "schema": 1, "dry_run": True, "deleted": [failed]
     }  # fmt: skip
-    assert invoke("prune", "--max-size", "10G").out == ""
-    assert invoke("prune", "--max-size", "0").lines == [app_id]
+    assert invoke("delete", "--dry-run", failed).lines == [f"{failed}\twould be deleted"]
+    assert invoke("delete", "--larger-than", "10G").out == ""
+    assert invoke("delete", "--larger-than", "0").lines == [f"{failed}\tdeleted"]
     assert [app["handle"] for app in invoke("list", "--json").json["apps"]] == [handle]
     assert invoke("cancel", "--wait", handle).code == 0
 
@@ -172,7 +175,7 @@ def test_broken_state_of_one_app(invoke: Any, failed: str, transload_home: Path)
 
 def test_json_is_one_line_in_a_pipe(invoke: Any, failed: str) -> None:
     """JSON is one document on one line, with nothing around it."""
-    for command in (["list"], ["status", failed], ["describe", failed], ["results", failed], ["schedulers"]):
+    for command in (["list"], ["status", failed], ["describe", failed], ["results", failed], ["info"]):
         result = invoke(*command, "--json")
         assert result.out.count("\n") == 1
         assert json.loads(result.out)["schema"] == 1

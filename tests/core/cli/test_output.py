@@ -109,6 +109,18 @@ def test_table_on_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch
     assert lines[2] == "1     RUNNING  y"
 
 
+def test_table_on_a_narrow_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last column goes on below itself; where there is no room at all, the terminal wraps."""
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "24")
+    emit_table(("A", "B"), [("123456", "many words that do not fit")])
+    assert terminal.getvalue().splitlines() == ["A       B", "123456  many words that", "        do not fit"]
+    monkeypatch.setenv("COLUMNS", "10")
+    emit_table(("A", "B"), [("123456", "many words that do not fit")])
+    assert terminal.getvalue().splitlines()[-1] == "123456  many words that do not fit"
+
+
 def test_no_color(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """``NO_COLOR`` wins, ``FORCE_COLOR`` colours a pipe, a dumb terminal has none."""
     assert has_colour(terminal)

@@ -21,7 +21,7 @@ def _shell(script: str, **settings: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", ["schedulers", "list --json", "log app", "log -f --json app", "run utils.echo"])
+@pytest.mark.parametrize("command", ["info", "list --json", "log app", "log -f --json app", "run utils.echo"])
 def test_a_full_disk(invoke: Any, monkeypatch: pytest.MonkeyPatch, command: str, unbuffered: str) -> None:
     """Output for which there is no room is one line, and an exit code that no state of an app has; the app goes on."""
     assert invoke("run", "--app-id", "app", "utils.echo").code == 0

@@ -61,7 +61,7 @@ def test_unknown_engine_is_a_clear_error(tmp_path: Path) -> None:
     """A misspelt engine names the known ones, exit code 2."""
     result = _run(tmp_path, "install", "slrum")
     assert result.returncode == 2
-    assert "unknown slrum; known: chromium, docker, registry, slurm, slurmdbd, sshd" in result.stderr
+    assert "unknown slrum; known: chromium, docker, kubernetes, registry, slurm, slurmdbd, sshd" in result.stderr
 
 
 def test_report_lists_what_is_not_here(tmp_path: Path) -> None:
@@ -70,6 +70,7 @@ def test_report_lists_what_is_not_here(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == [
         "not run: chromium: chromium not installed",
         "not run: docker: docker not installed",
+        "not run: kubernetes: REAL_KUBECONFIG names no cluster",
         "not run: registry: docker-registry not installed",
         "not run: slurm: slurmctld, slurmd, sbatch, munged not installed",
         "not run: slurmdbd: slurmdbd, mariadbd, mariadb-install-db not installed",

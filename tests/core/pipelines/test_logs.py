@@ -218,6 +218,25 @@ def test_failure_names_the_first_culprit() -> None:
     assert failure_message(AppStatus(AppState.FAILED)) == "the app FAILED"
 
 
+@pytest.mark.parametrize(
+    ("said", "code", "text"),
+    [
+        ("role 'main', replica 1 failed (exit code 5)", 5, "main/1 exit code 5"),
+        ("role 'main', replica 1 failed (exit code 127: no program)", 127, "main/1 exit code 127: no program"),
+        ("main/1 exit code 5: out of disk", 5, "main/1 exit code 5: out of disk"),
+        ("role 'main', replica 1 failed (killed by SIGKILL); gone", -9, "main/1 killed by SIGKILL: gone"),
+        ("role 'main', replica 1 is lost: it was removed", None, "main/1 failed: lost: it was removed"),
+    ],
+)
+def test_a_failure_names_one_replica_once(said: str, code: int | None, text: str) -> None:
+    """The one that the scheduler names, though another one's exit code looks like the first."""
+    other = ReplicaStatus(0, AppState.FAILED, "main", "", exit_code=1, end_time=1.0)
+    named = ReplicaStatus(1, AppState.FAILED, "main", "", exit_code=code, end_time=2.0)
+    failed = AppStatus(AppState.FAILED, msg=said, roles=[RoleStatus("main", [other, named])])
+    assert failed_replica(failed) is named
+    assert failure_message(failed, handle="h://x/y") == f"h://x/y FAILED: {text}"
+
+
 def test_tail_is_read_where_nothing_was_forwarded(control: ScriptedControl, runner: Runner) -> None:
     """The last lines are found also by a host that forwards no logs."""
     from transload.pipelines._failure import read_tail

@@ -102,7 +102,8 @@ def test_what_is_shown_is_what_is_in_force(tmp_path: Path) -> None:
         ("scheduler = 3", "scheduler=3: must be a str"),
         ("schedulers = 3", "schedulers=3: must be a dict"),
         ("[schedulers]\nslurm = 3", r"schedulers\.slurm=3: must be a table"),
-        ("report = true", "report=True: must be a dict"),
+        ("plugins = true", "plugins=True: must be a dict"),
+        ("[plugins]\nreport = 3", r"plugins\.report=3: must be a table"),
         ("scheduler = ", "cannot be read as TOML"),
     ],
 )
@@ -121,11 +122,20 @@ def test_an_unknown_option_says_where_it_was_set(tmp_path: Path) -> None:
         load_settings(str(tmp_path), ENV).cfg("slurm", _opts())
 
 
-def test_the_table_of_the_report_holds_values(tmp_path: Path) -> None:
-    """Unlike the tables of schedulers and trackers, ``[report]`` has no names in between."""
-    (tmp_path / "transload.toml").write_text('[report]\nauto = true\ndir = "/pages"\n')
+def test_a_plugin_has_a_table_of_its_own(tmp_path: Path) -> None:
+    """``[plugins.NAME]`` is for the plugin alone: any key stands there, and the plugin checks it."""
+    (tmp_path / "transload.toml").write_text('[plugins.mine]\nauto = true\ndir = "/pages"\n[plugins.other]\nx = [1]\n')
     settings = load_settings(str(tmp_path), ENV)
-    assert (settings.get("report.auto"), settings.get("report.dir")) == (True, "/pages")
+    assert settings.plugin("mine", {"auto": bool, "dir": str}) == {"auto": True, "dir": "/pages"}
+    assert settings.plugin("other", {"x": list}) == {"x": [1]}
+    assert settings.plugin("none", {}) == {}
+    for known, message in (
+        ({"auto": bool, "folder": str}, "mine.dir: unknown key"),
+        ({"auto": str, "dir": str}, "auto=True"),
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            settings.plugin("mine", known)
+        assert str(caught.value).startswith(str(tmp_path / "transload.toml"))
 
 
 def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:
@@ -134,6 +144,21 @@ def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:
     settings = load_settings(str(tmp_path), ENV)
     assert settings.component_defaults("utils.echo") == {"msg": "hi"}
     assert settings.component_defaults("echo") == {}
+
+
+def test_a_file_is_one_component_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are compared, from the working directory or the settings file's folder; another function is another."""
+    below = tmp_path / "below"
+    below.mkdir()
+    (tmp_path / "transload.toml").write_text('[component."job.py:train"]\nx = 1\n')
+    for folder, spelled in ((tmp_path, "job.py"), (below, "../job.py")):
+        monkeypatch.chdir(folder)
+        settings = load_settings(None, ENV)
+        for name in (spelled, f"{spelled}:train", f"{tmp_path}/./job.py:train"):
+            assert settings.component_defaults(name) == {"x": 1}, name
+        for name in (f"{spelled}:other", "other.py", "job:train", "job"):
+            assert settings.component_defaults(name) == {}, name
+    assert settings.component_defaults("../job.py").sources == {"x": str(tmp_path / "transload.toml")}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, S
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner, get_runner
 from transload.runtime.tracking import TrackingError
+from transload.schedulers.local.scheduler import create_local
 from transload.specs import (
     AppDef,
     AppState,
@@ -265,6 +267,24 @@ def test_inheriting_the_environment(
         assert next(runner.log_lines(handle, "main")) == f"[{expected}]\n"
 
 
+def test_a_parameter_that_no_scheduler_takes_is_refused() -> None:
+    """A misspelt argument of ``get_runner`` is refused by name; each factory gets those that it declares."""
+    with pytest.raises(ConfigError, match=r"^inherit_envv: no scheduler here takes this parameter"):
+        get_runner(inherit_envv=False)
+    got: list[tuple[str, object]] = []
+
+    def first(session: str, port: int = 0) -> Any:
+        got.append((session, port))
+        return create_local(session)
+
+    factories = {"first": first, "second": lambda session, *, host="": create_local(session)}
+    with Runner("mine", factories, scheduler_params={"port": 7, "host": "x"}) as runner:
+        assert runner.scheduler("first") and runner.scheduler("second")
+    assert got == [("mine", 7)]
+    with pytest.raises(ConfigError, match="prot: .*did you mean 'port'"):
+        Runner("mine", factories, scheduler_params={"prot": 7})
+
+
 def test_unknown_schedulers_and_options_suggest_the_nearest(runner: Runner) -> None:
     """A misspelt scheduler or option is refused by name."""
     with pytest.raises(UnknownSchedulerException, match="did you mean 'local'"):
@@ -470,3 +490,21 @@ def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:
     with pytest.raises(ConfigError, match="no_such_module"):
         runner.run(sh("true"))
     assert runner.list() == []
+
+
+def test_a_submit_inside_a_job_descends_from_the_job(runner: Runner) -> None:
+    """The job is the parent of what it submits, not the job's own parent; another may be given."""
+    code = (
+        "import sys; from transload.runner import get_runner; from transload.specs import AppDef, Role\n"
+        "with get_runner('test') as runner:\n"
+        "    role = Role('main', '', entrypoint='sh', args=['-c', 'echo $TRANSLOAD_PARENT_RUN_ID'])\n"
+        "    for parent in (None, 'other'):\n"
+        "        handle = runner.run(AppDef('child', [role]), parent_run_id=parent)\n"
+        "        runner.wait(handle, timeout=60)\n"
+        "        print(*runner.log_lines(handle, 'main'), end='')\n"
+    )
+    job = AppDef("outer", [Role("main", "", entrypoint=sys.executable, args=["-c", code])])
+    handle = runner.run(job, parent_run_id="grandparent")
+    status = runner.wait(handle, timeout=120)
+    assert status is not None and status.state is AppState.SUCCEEDED, status
+    assert list(runner.log_lines(handle, "main")) == [f"{handle}\n", "other\n"]

@@ -55,6 +55,7 @@ def _endless() -> list[object]:
         ({"name": "a b"}, "Role.name='a b'"),
         ({"name": "a\n"}, "Role.name="),
         ({"name": "a" * 129}, "must be 1 to 128"),
+        ({"name": "é" * 128}, "must be at most 255 bytes in UTF-8"),
         ({"image": None}, "Role.image=None: must be a str"),
         ({"min_replicas": "python"}, "Role.min_replicas='python': must be an int"),
         ({"min_replicas": 2}, "Role.min_replicas=2: must be 1 or less"),

@@ -18,15 +18,6 @@ OK: Final = "ok"
 MISSING: Final = "missing"
 BROKEN: Final = "broken"
 
-_HOSTS: Final = {
-    "airflow": ("apache-airflow", "transload-airflow"),
-    "kfp": ("kfp", "transload-kfp"),
-    "prefect": ("prefect", "transload-prefect"),
-    "ax": ("ax-platform", "transload-ax"),
-    "mlflow": ("mlflow", "transload-mlflow"),
-}
-"""Host → (its distribution, the distribution of our plugin)."""
-
 _RUN_TIMEOUT_S: Final = 30.0
 _LITTLE_SPACE: Final = 100 << 20
 
@@ -36,7 +27,7 @@ class Check:
     """One row.
 
     Args:
-        area: ``python``, ``state``, ``scheduler``, ``host``, ``plugin``, ``settings``.
+        area: ``python``, ``state``, ``scheduler``, ``plugin``, ``settings``.
         name: what was looked at.
         status: ``ok``, ``missing`` (not installed, not needed) or ``broken``.
         detail: what was found, or what to do.
@@ -60,7 +51,6 @@ def all_checks(run_app: bool) -> Iterator[Check]:
     yield from _guarded("settings", "files", check_settings)
     yield from _guarded("scheduler", "all", lambda: check_schedulers(run_app))
     yield from _guarded("plugin", "all", check_plugins)
-    yield from _guarded("host", "all", check_hosts)
 
 
 def _guarded(area: str, name: str, check: Callable[[], Iterator[Check]]) -> Iterator[Check]:
@@ -85,7 +75,7 @@ def check_versions() -> Iterator[Check]:
 
 
 def check_state_folder() -> Iterator[Check]:
-    """The state folder: writable, private, with room, on this machine."""
+    """The state folder: writable, private, with room."""
     from transload.schedulers.local.home import state_home
 
     home = state_home()
@@ -104,16 +94,6 @@ def check_state_folder() -> Iterator[Check]:
 
     free = shutil.disk_usage(there).free
     yield Check("state", "free space", OK if free > _LITTLE_SPACE else BROKEN, size_text(free))
-    kind = _network_file_system(there)
-    if kind is not None:
-        text = f"{there} is on {kind}: the local scheduler needs a file system of this machine; set TRANSLOAD_HOME"
-        yield Check("state", "file system", BROKEN, text)
-
-
-def _network_file_system(path: str) -> str | None:
-    from transload.schedulers.local.supervisor.kernel import network_file_system
-
-    return network_file_system(path)
 
 
 def check_limits() -> Iterator[Check]:
@@ -209,32 +189,34 @@ def _run_tiny_app() -> Check:
 
 
 def check_plugins() -> Iterator[Check]:
-    """Third-party plugins, and whatever is broken."""
+    """Third-party plugins, what each needs beside the core, and whatever is broken."""
     from transload.plugins import get_plugins
 
     for info in get_plugins().infos():
         if info.status == "broken":
             last = info.error.strip().splitlines()[-1:] or [""]
-            yield Check("plugin", info.name, BROKEN, f"{last[0]} (`transload plugins` has the traceback)")
+            yield Check("plugin", info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)")
         elif info.dist:
-            status = MISSING if info.status == "disabled" else OK
-            yield Check("plugin", info.name, status, f"{info.dist} {info.version}, {info.status}")
+            there, lacking = _requirements(info.dist)
+            status = BROKEN if lacking else MISSING if info.status == "disabled" else OK
+            needs = [f"with {', '.join(there)}"] if there else []
+            needs += [f"not installed: {', '.join(lacking)}"] if lacking else []
+            yield Check("plugin", info.name, status, ", ".join([f"{info.dist} {info.version}", info.status, *needs]))
 
 
-def check_hosts() -> Iterator[Check]:
-    """Workflow hosts: which are installed, and whether our plugin for them is."""
-    from importlib.metadata import PackageNotFoundError, version
+def _requirements(dist: str) -> tuple[list[str], list[str]]:
+    """Return what a distribution requires, with versions, and what of that is not installed; extras are left out."""
+    import re
+    from importlib.metadata import PackageNotFoundError, requires, version
 
-    for host, (distribution, plugin) in _HOSTS.items():
-        found = []
-        for name in (distribution, plugin):
-            try:
-                found.append(version(name))
-            except PackageNotFoundError:
-                found.append("")
-        if all(found):
-            yield Check("host", host, OK, f"{distribution} {found[0]}, {plugin} {found[1]}")
-        elif found[0]:
-            yield Check("host", host, MISSING, f"{distribution} {found[0]} is here; install {plugin} to use it")
-        else:
-            yield Check("host", host, MISSING, f"not installed (pip install {plugin})")
+    there, lacking = [], []
+    for line in requires(dist) or ():
+        requirement, _, marker = line.partition(";")
+        found = re.match(r"[\w.-]+", requirement.strip())
+        if found is None or marker or found[0] == "transload":
+            continue
+        try:
+            there.append(f"{found[0]} {version(found[0])}")
+        except PackageNotFoundError:
+            lacking.append(found[0])
+    return there, lacking

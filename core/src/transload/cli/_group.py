@@ -10,11 +10,10 @@ from transload import __version__
 
 _SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Run apps": {
-        "run": "Run a component as an app, and stay with it: live logs, state, results.",
+        "run": "Run a component as an app, and stay with it.",
         "wait": "Wait until an app has ended.",
         "cancel": "Ask apps to end.",
-        "delete": "Forget ended apps (--force: running ones too).",
-        "prune": "Delete ended apps by age and size.",
+        "delete": "Forget ended apps: by handle, age or size.",
     },
     "Look at apps": {
         "list": "List apps.",
@@ -26,17 +25,21 @@ _SECTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "Look at what there is": {
         "components": "List, show and check components.",
-        "schedulers": "List schedulers and their options.",
-        "adapters": "List adapters to workflow hosts and what each can express.",
-        "plugins": "List plugins; broken ones with the reason.",
+        "info": "List schedulers, adapters and plugins, or explain one.",
         "config": "Show the settings in force and where each comes from.",
         "doctor": "Check what works here and what is missing.",
         "completion": "Print the completion script for a shell.",
     },
 }
 
-ALIASES: Final = {"runopts": "schedulers", "builtins": "components", "configure": "config"}
+ALIASES: Final = {"runopts": "info", "builtins": "components", "configure": "config"}
 """Names that TorchX uses, kept for those who come from there; not listed."""
+
+_USAGE: Final = "Usage: transload [--version] COMMAND [ARGUMENTS]...   (COMMAND --help says more)"
+_CLOSING: Final = """\
+A HANDLE is what `run` prints; the app id alone does for the default scheduler.
+Exit codes: 0 done, 1 the app failed, 2 a mistake in the command, 3 scheduler
+not reached, 4 cancelled, 5 waiting timed out, 6 state unknown."""
 
 
 class ReaderGone(Exception):
@@ -79,15 +82,15 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no such command: {name!r}: {nearest(name, self.list_commands(ctx))}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and one-line helps without importing a command."""
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all of it on one screen of 80 by 24, without importing a command."""
+        lines = [_USAGE]
         for title, section in _SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl(list(section.items()))
+            lines += [f"{title}:", *(f"  {name:<11} {text}" for name, text in section.items())]
         plugins = _plugin_names()
         if plugins:
-            with formatter.section("From plugins"):
-                formatter.write_dl([(name, _plugin_help(name)) for name in plugins])
+            lines.append(f"From plugins: {', '.join(plugins)}")
+        formatter.write("\n".join([*lines, _CLOSING, ""]))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Complete names of commands, and options."""
@@ -121,23 +124,10 @@ def _plugin_command(name: str) -> click.Command | None:
     return command
 
 
-def _plugin_help(name: str) -> str:
-    from transload.errors import TransloadError
-
-    try:
-        command = _plugin_command(name)
-    except TransloadError as exc:
-        return f"(broken: {exc})"
-    return command.get_short_help_str(80) if command is not None else ""
-
-
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="A HANDLE is what `run` prints; the app id alone does for the default scheduler. "
-    "Exit codes: 0 done, 1 the app failed, 2 a mistake in the command, 3 scheduler not reached, 4 cancelled, "
-    "5 waiting timed out, 6 state unknown.",
 )
 @click.version_option(__version__, prog_name="transload", message="%(prog)s %(version)s")
 @click.pass_context

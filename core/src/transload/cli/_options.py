@@ -50,8 +50,18 @@ def complete_components(ctx: click.Context, param: click.Parameter, incomplete: 
 
 
 def handle_argument(**settings: Any) -> Callable[[F], F]:
-    """Add the argument HANDLE: a handle in full or an app id of the default scheduler."""
+    """Add the argument HANDLE: a handle in full or an app id of the default scheduler; several, with ``nargs=-1``."""
+    if "nargs" not in settings:
+        settings = {"metavar": "HANDLE", **settings, "nargs": -1, "required": True, "callback": _only_one}
     return click.argument("handle", shell_complete=complete_handles, **settings)
+
+
+def _only_one(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str:
+    """Return the one handle; of several words, say what is too much: a line of `list` may have been pasted."""
+    if len(value) > 1:
+        text = f"one HANDLE is asked for, {value[0]!r}: {' '.join(value[1:])!r} is too much"
+        raise click.UsageError(f"{text} (of a line of `transload list`, give the first column)", ctx)
+    return value[0]
 
 
 def scheduler_option(text: str) -> Callable[[F], F]:

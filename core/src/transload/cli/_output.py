@@ -27,6 +27,9 @@ _CODES: Final = {
 REPLICA_COLOURS: Final = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
 """ANSI codes that replicas take in turn."""
 
+_LEAST_COLUMN: Final = 16
+"""A column that would be narrower than this is not wrapped."""
+
 _UNSEEN: Final = "[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 STATE_COLOURS: Final[Mapping[str, str]] = {
@@ -138,7 +141,8 @@ def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(_width(row[column]) for row in [list(headers), *cells]) for column in range(len(headers))]
     emit(paint(_aligned(headers, widths), "bold"))
     for row in cells:
-        emit(_aligned(row, widths))
+        for line in _wrapped(row, widths):
+            emit(line)
 
 
 def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
@@ -150,6 +154,18 @@ def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
             emit(f"{paint(name.ljust(width), 'bold')}  {value}")
         else:
             emit(f"{name}\t{value}")
+
+
+def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return a row as lines: where the terminal is too narrow, the last column goes on below itself."""
+    import shutil
+    import textwrap
+
+    room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1])
+    if len(row) == 1 or room < _LEAST_COLUMN or _width(row[-1]) <= room:
+        return [_aligned(row, widths)]
+    first, *more = textwrap.wrap(row[-1], room) or [""]
+    return [_aligned([*row[:-1], first], widths), *(_aligned([""] * (len(row) - 1) + [text], widths) for text in more)]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

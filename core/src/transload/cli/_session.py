@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from transload.errors import AppNotFound, TransloadError
-from transload.specs import AppHandle, AppStatus, MalformedAppHandleException, make_app_handle, parse_app_handle
+from transload.errors import AppNotFound, SpecError, TransloadError
+from transload.specs import (
+    AppHandle,
+    AppState,
+    AppStatus,
+    MalformedAppHandleException,
+    make_app_handle,
+    parse_app_handle,
+)
 
 if TYPE_CHECKING:
     from transload.runner import Runner
@@ -43,6 +50,8 @@ def full_handle(text: str) -> AppHandle:
     Raises:
         MalformedAppHandleException: for anything else.
     """
+    if text in AppState.__members__:
+        raise SpecError(f"{text!r} is a state, not a handle (of a line of `transload list`, give the first column)")
     if "://" in text:
         parse_app_handle(text)
         return text

@@ -6,9 +6,12 @@ line, JSON and programs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from transload.components._arguments import spelling
     from transload.components._call import arguments_of, build, materialize, materialize_appdef
     from transload.components._check import Finding, check
     from transload.components._decode import decode_text, decode_value
@@ -47,9 +50,11 @@ __all__ = [
     "materialize",
     "materialize_appdef",
     "read_component",
+    "spelling",
 ]
 
 _HOMES: Final = {
+    "_arguments": ("spelling",),
     "_call": ("arguments_of", "build", "materialize", "materialize_appdef"),
     "_check": ("Finding", "check"),
     "_decode": ("decode_text", "decode_value"),
@@ -67,16 +72,4 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    for home, names in _HOMES.items():
-        if name in names:
-            thing = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-            globals()[name] = thing
-            return thing
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -103,7 +103,9 @@ def _match(component: Component, known: dict[str, Parameter], word: str) -> tupl
     hint = f"did you mean {longer[0]!r}?" if longer else nearest(plain, names)
     if component.varargs is not None:
         hint += " (arguments of the program itself come after '--')"
-    raise ComponentArgumentError(f"{component.name}: unknown argument {flag}: {hint}")
+    error = ComponentArgumentError(f"{component.name}: unknown argument {flag}: {hint}")
+    error.unknown = flag
+    raise error
 
 
 def _value(

@@ -92,7 +92,9 @@ def _values(
         for name in source:
             if name not in known:
                 hint = nearest(str(name), known)
-                raise ComponentArgumentError(f"{component.name}: unknown {what} {name!r}: {hint}")
+                origin = _source(defaults, name) if what == "default" else ""
+                place = f" (set in {origin})" if origin else ""
+                raise ComponentArgumentError(f"{component.name}: unknown {what} {name!r}{place}: {hint}")
     missing = [
         spelling(item) if typed else item.name
         for item in component.parameters
@@ -119,8 +121,15 @@ def _value(
     if item.name in given.texts:
         return decode_text(given.texts[item.name], item.annotation, shown)
     if item.name in defaults:
-        return decode_value(defaults[item.name], item.annotation, f"{plain} (default)")
+        source = _source(defaults, item.name)
+        where = f"default, set in {source}" if source else "default"
+        return decode_value(defaults[item.name], item.annotation, f"{plain} ({where})")
     return item.default
+
+
+def _source(defaults: Mapping[str, Any], name: str) -> str:
+    """Return where a default was set, if that is known: settings know the file."""
+    return str(getattr(defaults, "sources", {}).get(name, ""))
 
 
 def _rest(value: Any, item: Parameter, path: str) -> list[Any]:

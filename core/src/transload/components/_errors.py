@@ -14,7 +14,13 @@ class ComponentInvalid(SpecError):
 
 
 class ComponentArgumentError(SpecError):
-    """An argument of a component is unknown, missing, or of the wrong type."""
+    """An argument of a component is unknown, missing, or of the wrong type.
+
+    Attributes:
+        unknown: the option that the component does not have, as it was typed; None if something else is wrong.
+    """
+
+    unknown: str | None = None
 
 
 class ComponentHelpRequested(ComponentArgumentError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -12,17 +14,21 @@ from transload.specs._secrets import MASK, looks_secret
 _COLUMN = 26
 
 
-def component_help(component: Component, prog: str | None = None, width: int = 100) -> str:
+def component_help(
+    component: Component, prog: str | None = None, width: int = 100, defaults: Mapping[str, Any] | None = None
+) -> str:
     """Return the help of a component as plain text.
 
     Args:
         component: the component.
         prog: how it is called; None: ``transload run NAME``.
         width: columns to wrap at.
+        defaults: defaults that take the place of the function's own.
 
     Returns:
         Usage, description and one entry for each argument, with its type and default; ends in a newline.
     """
+    component = replace(component, parameters=tuple(_settled(item, defaults or {}) for item in component.parameters))
     rest = component.varargs
     usage = [f"usage: {prog or f'transload run {component.name}'}"]
     usage += [f"{spelling(item)} {_metavar(item)}" for item in component.parameters if item.required]
@@ -39,6 +45,10 @@ def component_help(component: Component, prog: str | None = None, width: int = 1
         lines += _entry(f"{spelling(item)} {_metavar(item)}", _text(item), width)
     lines += _entry(HELP, "show this help and leave", width)
     return "\n".join(lines) + "\n"
+
+
+def _settled(item: Parameter, defaults: Mapping[str, Any]) -> Parameter:
+    return replace(item, default=defaults[item.name], required=False) if item.name in defaults else item
 
 
 def _metavar(item: Parameter) -> str:

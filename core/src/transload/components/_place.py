@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from types import ModuleType, TracebackType
 from typing import Final
+
+from transload._forks import fork_lock
 
 FILE_MODULE: Final = "transload_component_file_"
 """How the names of modules start that are made from component files."""
 
-_lock = threading.RLock()
+_lock = fork_lock()
 
 
 class Place:

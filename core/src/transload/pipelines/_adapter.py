@@ -70,7 +70,7 @@ class Adapter(Protocol):
 
 @dataclass(slots=True)
 class AdapterInfo:
-    """One row of ``transload adapters``.
+    """An adapter as ``transload info`` shows it.
 
     Args:
         name: name of the adapter.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,9 @@ _LONGEST_LINE: Final = 2000
 def failed_replica(status: AppStatus) -> ReplicaStatus | None:
     """Return the replica that failed first, as far as its scheduler can tell; None if none did."""
     replicas = [replica for role in status.roles for replica in role.replicas]
+    named = next((each for each in replicas if _named(status.msg, each)), None)
+    if named is not None:
+        return named
     bad = [each for each in replicas if each.state is AppState.FAILED or (each.exit_code not in (None, 0))]
     # a gang's others are ended by a signal after the first failure: an exit code of its own comes first
     bad.sort(key=lambda each: ((each.exit_code or -1) < 0, each.end_time or float("inf")))
@@ -48,8 +52,9 @@ def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: s
             text += f" on {replica.hostname}"
         if replica.restarts:
             text += f" after {replica.restarts} restarts"
-    if status.msg:
-        text += f": {status.msg}"
+    said = status.msg if replica is None else _beyond(status.msg, replica)
+    if said:
+        text += f": {said}"
     shown = list(tail(replica.role, replica.id))[-lines:] if replica is not None and tail is not None and lines else []
     if replica is not None and shown:
         text += f"\nlast lines of {replica.role}/{replica.id}:\n"
@@ -57,34 +62,35 @@ def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: s
     return text
 
 
+def _named(msg: str, replica: ReplicaStatus) -> str:
+    """Return what a scheduler's message calls a replica that it begins with; ``""`` if it begins otherwise."""
+    names = (f"role {replica.role!r}, replica {replica.id} ", f"{replica.role}/{replica.id} ")
+    return next((name for name in names if msg.startswith(name)), "")
+
+
+def _beyond(msg: str, replica: ReplicaStatus) -> str:
+    """Return what a scheduler's message says beyond which replica failed, and how."""
+    name = _named(msg, replica)
+    if not name:
+        return msg
+    code = re.escape(exit_text(replica.exit_code))
+    found = re.fullmatch(rf"(?:failed \({code}(?:: (.*))?\)|{code})(?:[:;,] ?(.*))?", msg[len(name) :], re.DOTALL)
+    return msg[len(name) :].removeprefix("is ") if found is None else "; ".join(part for part in found.groups() if part)
+
+
 def read_tail(scheduler: Scheduler, app_id: str, role: str, replica: int, lines: int = 20) -> list[str]:
-    """Return the last lines of a replica, of stderr or, if that was silent, of stdout; nothing if there is no log.
-
-    A scheduler may offer ``log_tail(app_id, role, replica, stream, lines)``; else the log is read through.
-    """
-    for stream in (Stream.STDERR, Stream.STDOUT):
-        try:
-            own = getattr(scheduler, "log_tail", None)
-            if callable(own):
-                found = list(own(app_id, role, replica, stream, lines))
-            else:
-                found = _read_through(scheduler, app_id, role, replica, stream, lines)
-        except TransloadError:
-            continue
-        if found:
-            return found
-    return []
-
-
-def _read_through(scheduler: Scheduler, app_id: str, role: str, replica: int, stream: Stream, lines: int) -> list[str]:
+    """Return the last lines of a replica, both streams in the order of the log; nothing if there is no log."""
     kept: deque[str] = deque(maxlen=lines)
     cursor: str | None = None
     budget = MOST_BYTES
-    while budget > 0:
-        page = scheduler.log_read(app_id, role, replica, stream, cursor)
-        kept.extend(page.lines)
-        if page.complete or not page.lines:
-            break
-        budget -= sum(map(len, page.lines))
-        cursor = page.cursor
+    try:
+        while budget > 0:
+            page = scheduler.log_read(app_id, role, replica, Stream.COMBINED, cursor)
+            kept.extend(page.lines)
+            if page.complete or not page.lines:
+                break
+            budget -= sum(map(len, page.lines))
+            cursor = page.cursor
+    except TransloadError:
+        pass
     return list(kept)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING, Any
+
+from transload._forks import fork_lock
 
 if TYPE_CHECKING:
     from transload.runner import Runner
 
 _runners: dict[tuple[object, ...], Runner] = {}
-_runners_lock = threading.Lock()
+_runners_lock = fork_lock()
 
 
 def host_runner(host: str, *, inherit_env: bool = False, **scheduler_params: Any) -> Runner:

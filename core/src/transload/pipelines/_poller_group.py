@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
+from transload.schedulers.optional import tend
 from transload.specs import AppState, AppStatus
 
 if TYPE_CHECKING:
@@ -185,6 +186,8 @@ class Group:
             logging.getLogger("transload.poller").exception("scheduler %s failed to answer", self.scheduler.name)
             message = f"{type(exc).__name__}: {exc}"
             return [(app_id, AppStatus(AppState.UNKNOWN, msg=message)) for app_id in app_ids]
+        for description in found.values():
+            tend(self.scheduler, description)
         return [(app_id, _status(found, app_id)) for app_id in app_ids]
 
     def _hand_on(self, app_id: str, status: AppStatus | None) -> bool:

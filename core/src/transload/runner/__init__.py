@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from transload._lazy import lazy_names
 from transload.runner._runner import Runner, get_runner
 
 if TYPE_CHECKING:
@@ -12,18 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AppResults", "NoSuchResult", "Runner", "Setting", "Settings", "get_runner", "load_settings"]
 
-_LAZY = {
-    "AppResults": "transload.runner._results",
-    "NoSuchResult": "transload.runner._results",
-    "Setting": "transload.runner.config",
-    "Settings": "transload.runner.config",
-    "load_settings": "transload.runner.config",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        import importlib
-
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__, {"_results": ("AppResults", "NoSuchResult"), "config": ("Setting", "Settings", "load_settings")}
+)

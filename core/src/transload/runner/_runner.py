@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transload._forks import fork_lock
 from transload.errors import AppNotFound, ConfigError
 from transload.runner._schedulers import Schedulers
 from transload.specs import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from transload.runner._results import AppResults
-    from transload.runner.config import Settings
+    from transload.runner.config import Defaults, Settings
     from transload.schedulers.api import AppDescription, ListAppResponse, Scheduler, SchedulerFactory, Stream
 
 DEFAULT_SESSION = "transload"
@@ -43,7 +43,8 @@ class Runner:
         name: name of the session; part of the handles that it makes.
         scheduler_factories: name → factory; default: all schedulers that are built in or installed as plugins.
         component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments for each factory.
+        scheduler_params: keyword arguments; each factory gets those that it declares. One that none declares is
+            refused.
         inherit_env: jobs get the whole environment of this process; False: only an allow-list of it.
         settings: the settings in force; default: read from files and the environment when first needed.
     """
@@ -64,7 +65,8 @@ class Runner:
         self._loaded_settings = settings
         self._environ: Mapping[str, str] = os.environ
         self._schedulers = Schedulers(name, scheduler_factories, scheduler_params or {})
-        self._lock = threading.Lock()
+        self._schedulers.check_params()
+        self._lock = fork_lock()
 
     def __enter__(self) -> Runner:
         return self
@@ -151,7 +153,8 @@ class Runner:
             scheduler: where to run it; default: the configured one, else ``local``.
             cfg: run options of the scheduler.
             workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
-            parent_run_id: run that this one derives from; default: ``TRANSLOAD_PARENT_RUN_ID``.
+            parent_run_id: run that this one derives from; default: the job that this process is part of, else
+                ``TRANSLOAD_PARENT_RUN_ID``.
             app_id: the caller's own id; default: a fresh one.
             tracker_base: where the app reports results; default: from ``cfg``, else a folder of the app's own.
 
@@ -426,9 +429,12 @@ class Runner:
             raise ConfigError(f"run option tracker_base={base!r}: must be a str")
         return backend.run_opts().resolve(merged), base
 
-    def _defaults_of(self, component: str) -> dict[str, Any]:
+    def _defaults_of(self, component: str) -> Defaults:
         """Return the argument defaults that settings and session set for a component."""
-        return {**self.settings.component_defaults(component), **self._component_defaults.get(component, {})}
+        found = self.settings.component_defaults(component)
+        for name, value in self._component_defaults.get(component, {}).items():
+            found[name], found.sources[name] = value, "component_defaults"
+        return found
 
     def _emit(self, app_handle: AppHandle, status: AppStatus) -> None:
         import time
@@ -448,7 +454,11 @@ def get_runner(
     Args:
         name: name of the session; default ``transload``.
         component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments for the scheduler factories; ``inherit_env`` is the runner's own.
+        scheduler_params: keyword arguments for the scheduler factories, each of which gets those that it declares;
+            ``inherit_env`` is the runner's own.
+
+    Raises:
+        ConfigError: for an argument that no scheduler here takes.
 
     Example:
         >>> with get_runner() as runner:  # doctest: +SKIP

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from transload.specs import UnknownSchedulerException
+from transload._forks import fork_lock
+from transload.errors import ConfigError, PluginError
+from transload.specs import UnknownSchedulerException, nearest
 
 if TYPE_CHECKING:
     from transload.schedulers.api import Scheduler, SchedulerFactory
+
+
+def declared(factory: SchedulerFactory) -> list[str]:
+    """Return the names of the parameters that a factory declares after the session; ``**params`` declares none."""
+    from inspect import Parameter, signature
+
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named]
 
 
 class Schedulers:
@@ -18,7 +28,7 @@ class Schedulers:
     Args:
         session: name of the session, given to each factory.
         factories: name → factory; None: all that are built in or installed as plugins.
-        params: keyword arguments for each factory.
+        params: keyword arguments; each factory gets those that it declares.
     """
 
     def __init__(
@@ -28,7 +38,7 @@ class Schedulers:
         self._factories = factories
         self._params = dict(params)
         self._made: dict[str, Scheduler] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
 
     def names(self) -> list[str]:
         """Return the names that can be asked for."""
@@ -48,8 +58,27 @@ class Schedulers:
         with self._lock:
             found = self._made.get(name)
             if found is None:
-                found = self._made[name] = self._factory(name)(self._session, **self._params)
+                factory = self._factory(name)
+                names = declared(factory) if self._params else ()
+                params = {key: self._params[key] for key in names if key in self._params}
+                found = self._made[name] = factory(self._session, **params)
             return found
+
+    def check_params(self) -> None:
+        """Refuse parameters that no scheduler takes.
+
+        Raises:
+            ConfigError: naming the parameter, and the nearest one that some scheduler takes.
+        """
+        if not self._params:
+            return
+        known: set[str] = set()
+        for name in self.names():
+            with contextlib.suppress(PluginError):  # told when that scheduler is asked for
+                known.update(declared(self._factory(name)))
+        for param in self._params:
+            if param not in known:
+                raise ConfigError(f"{param}: no scheduler here takes this parameter: {nearest(param, sorted(known))}")
 
     def close(self) -> None:
         """Close all that were made; running apps go on."""

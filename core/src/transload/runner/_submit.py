@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transload.errors import ConfigError, SpecError
 from transload.runner._ids import check_app_id, unique_app_id
 from transload.runner._inject import (
+    ENV_JOB_ID,
     ENV_PARENT_RUN_ID,
     resolve_secrets,
     run_environment,
@@ -66,7 +67,8 @@ def build(
     app_id = qualify(app_id, options) if callable(qualify) else app_id
     base = tracker_base_of(backend, app_id, options, tracker_base or configured_base)
     handle = make_app_handle(name, runner._name, app_id)
-    parent = parent_run_id or os.environ.get(ENV_PARENT_RUN_ID)
+    # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer
+    parent = parent_run_id or os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID)
     converted = with_identity(app, app_id, run_environment(handle, base, parent, runner.settings))
     info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
     if any(role.workspace for role in app.roles):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SchedulerUnavailable, TransloadTimeout
+from transload.schedulers.optional import tend
 from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
@@ -51,10 +52,18 @@ def pauses() -> Iterator[float]:
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
-def query(scheduler: Scheduler, app_id: str) -> AppStatus | None:
-    """Return the status of an app; UNKNOWN when the scheduler cannot be asked now; None if there is no such app."""
+def query(scheduler: Scheduler, app_id: str, *, owner: bool = False) -> AppStatus | None:
+    """Return the status of an app; UNKNOWN when the scheduler cannot be asked now; None if there is no such app.
+
+    Args:
+        scheduler: its scheduler.
+        app_id: the app.
+        owner: the caller waits for it as its owner: what is due is done.
+    """
     try:
         description = scheduler.describe(app_id)
+        if owner:
+            tend(scheduler, description)
     except SchedulerUnavailable as exc:
         return AppStatus(AppState.UNKNOWN, msg=str(exc))
     return None if description is None else description.status
@@ -106,7 +115,7 @@ def wait(
         pause = pauses()
         last: tuple[AppState, int] | None = None
         while True:
-            status = query(scheduler, app_id)
+            status = query(scheduler, app_id, owner=True)
             if status is None:
                 return None
             if (status.state, status.num_restarts) != last:
@@ -149,9 +158,9 @@ async def wait_async(
         while True:
             changed.clear()
             if scheduler.capabilities.reachable_from == "network":
-                status = await asyncio.to_thread(query, scheduler, app_id)
+                status = await asyncio.to_thread(query, scheduler, app_id, owner=True)
             else:
-                status = query(scheduler, app_id)
+                status = query(scheduler, app_id, owner=True)
             if status is None:
                 return None
             if (status.state, status.num_restarts) != last:

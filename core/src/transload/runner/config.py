@@ -13,8 +13,7 @@ own, and weaker. The keys are those of `KEYS`::
     msg = "hello"
     [tracker.team]                      # TRANSLOAD_TRACKERS, TRANSLOAD_TRACKER_TEAM_CONFIG
     config = "file:///runs"
-    [report]                            # read by the plugin transload-report
-    auto = true
+    [plugins.NAME]                      # handed to the plugin of that name, which says what may stand there
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from transload.errors import ConfigError
@@ -35,12 +35,9 @@ KEYS: Final[dict[str, type]] = {
     "schedulers": dict,
     "component": dict,
     "tracker": dict,
-    "report": dict,
+    "plugins": dict,
 }
 """The keys of a configuration and their types."""
-
-_FLAT: Final = frozenset({"report"})
-"""Tables of values; the others are tables of tables, by name."""
 
 DEFAULT_SCHEDULER: Final = "local"
 _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKSPACE"}
@@ -62,6 +59,14 @@ class Setting:
     key: str
     value: Any
     source: str
+
+
+class Defaults(dict[str, Any]):
+    """Argument → default; ``sources`` says for each which file set it."""
+
+    def __init__(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(values)
+        self.sources: dict[str, str] = dict(getattr(values, "sources", {}))
 
 
 class Settings:
@@ -139,10 +144,42 @@ class Settings:
         longer = tuple(_prefix(other) for other in others if len(_prefix(other)) > len(own))
         return [name for name in self._environ if name.startswith(own) and not (longer and name.startswith(longer))]
 
-    def component_defaults(self, component: str) -> dict[str, Any]:
-        """Return the argument defaults set for a component."""
-        prefix = f"component.{component}."
-        return {key.removeprefix(prefix): item.value for key, item in self._values.items() if key.startswith(prefix)}
+    def component_defaults(self, component: str) -> Defaults:
+        """Return the argument defaults set for a component.
+
+        Args:
+            component: as it is named to run it. A file is the same however its path is spelled, from the working
+                directory or from that of the settings file, and with or without the function.
+        """
+        found = Defaults()
+        for key, item in self._values.items():
+            name, _, argument = key.removeprefix("component.").rpartition(".")
+            if key.startswith("component.") and _is_same_component(name, component, item.source):
+                found[argument], found.sources[argument] = item.value, item.source
+        return found
+
+    def plugin(self, name: str, known: Mapping[str, type]) -> dict[str, Any]:
+        """Return what ``[plugins.NAME]`` sets, checked.
+
+        Args:
+            name: the plugin, by the name of its entry point.
+            known: the keys that it understands, and the type of each.
+
+        Raises:
+            ConfigError: for another key or type, saying where it was set.
+        """
+        prefix = f"plugins.{name}."
+        found: dict[str, Any] = {}
+        for key, item in self._values.items():
+            if not key.startswith(prefix):
+                continue
+            option = key.removeprefix(prefix)
+            if option not in known:
+                raise ConfigError(f"{item.source}: {key}: unknown key: {nearest(option, list(known))}")
+            if not isinstance(item.value, known[option]):
+                raise ConfigError(f"{item.source}: {key}={shorten(item.value)}: must be a {known[option].__name__}")
+            found[option] = item.value
+        return found
 
     def trackers(self) -> dict[str, str | None]:
         """Return the configured trackers: name → configuration text, or None.
@@ -241,9 +278,6 @@ def _flatten(path: str, table: Any) -> list[Setting]:
         if KEYS[key] is not dict:
             found.append(Setting(key, value, path))
             continue
-        if key in _FLAT:
-            found += [Setting(f"{key}.{name}", entry, path) for name, entry in table[key].items()]
-            continue
         for name, entries in table[key].items():
             if not isinstance(entries, dict):
                 raise ConfigError(f"{path}: {key}.{name}={shorten(entries)}: must be a table")
@@ -267,6 +301,23 @@ def _check_tracker(path: str, name: str, entries: dict[str, Any]) -> None:
             raise ConfigError(f"{where}: unknown key; a tracker has one, config (a text; of several settings: JSON)")
         if not isinstance(entry, str):
             raise ConfigError(f"{where}={shorten(entry)}: must be a str; several settings are JSON in it")
+
+
+def _is_same_component(name: str, component: str, source: str) -> bool:
+    """Tell whether a name in a settings file means a component; of files the paths and the functions are compared."""
+    if name == component:
+        return True
+    (file, function), (wanted, wanted_function) = _file_and_function(name), _file_and_function(component)
+    if not file or not wanted or (function and wanted_function and function != wanted_function):
+        return False
+    return os.path.realpath(wanted) in (os.path.realpath(file), os.path.realpath(os.path.join(source, "..", file)))
+
+
+def _file_and_function(name: str) -> tuple[str, str]:
+    """Return file and function of a component in a file; two empty texts for one that has another kind of name."""
+    target, colon, function = name.rpartition(":")
+    file = target if colon else name
+    return (file, function if colon else "") if file.endswith(".py") or "/" in file else ("", "")
 
 
 def _variable(name: str) -> str:

@@ -65,6 +65,7 @@ class AppDescription:
         tracker_base: where it reports results.
         created: when it was submitted, seconds since the epoch.
         log_url: folder or page of its logs.
+        due: something is left to do that only the process which waits for the app as its owner does: see ``tend``.
     """
 
     app_id: str
@@ -76,6 +77,7 @@ class AppDescription:
     tracker_base: str | None = None
     created: float | None = None
     log_url: str | None = None
+    due: bool = False
 
 
 @dataclass(slots=True)

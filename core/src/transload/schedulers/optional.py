@@ -7,13 +7,16 @@ name (Kubernetes: ``namespace:name``).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from transload.schedulers.api import Stream
+from transload.errors import SchedulerUnavailable
 
-__all__ = ["Diagnoses", "LogWatch", "Prunes", "TailsLogs", "WatchesLogs"]
+if TYPE_CHECKING:
+    from transload.schedulers.api import AppDescription
+
+__all__ = ["Diagnoses", "LogWatch", "Prunes", "Tends", "WatchesLogs", "tend"]
 
 
 @runtime_checkable
@@ -39,14 +42,6 @@ class WatchesLogs(Protocol):
 
 
 @runtime_checkable
-class TailsLogs(Protocol):
-    """A scheduler that can read the end of a log without reading it through."""
-
-    def log_tail(self, app_id: str, role: str, replica: int, stream: Stream, lines: int) -> Collection[str]:
-        """Return the last lines of one stream of a replica."""
-
-
-@runtime_checkable
 class Prunes(Protocol):
     """A scheduler that keeps ended apps until they are removed."""
 
@@ -63,6 +58,21 @@ class Prunes(Protocol):
         Returns:
             The ids of the deleted apps, oldest first; those that would be deleted, if ``dry_run``.
         """
+
+
+@runtime_checkable
+class Tends(Protocol):
+    """A scheduler that leaves something to the process that waits for an app as its owner; reading never does it."""
+
+    def tend(self, app_id: str) -> None:
+        """Do what is left to do for an app whose description says that something is due. Safe to repeat by anybody."""
+
+
+def tend(scheduler: object, description: AppDescription | None) -> None:
+    """Do what is due for an app, as the process that waits for it; what cannot be done now is left for later."""
+    if description is not None and description.due and isinstance(scheduler, Tends):
+        with contextlib.suppress(SchedulerUnavailable):
+            scheduler.tend(description.app_id)
 
 
 @runtime_checkable

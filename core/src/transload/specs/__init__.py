@@ -1,60 +1,64 @@
-"""The spec of a job: `AppDef` and all that it is made of. Pure data; nothing here does I/O."""
+"""The spec of a job: `AppDef` and all that it is made of. Pure data; nothing here does I/O.
+
+A name is imported when it is first asked for: whoever only needs one part does not pay for the others.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from transload.errors import AppFailed as AppStatusError
-from transload.errors import SpecError, UnsupportedFeature
-from transload.specs._app import ALL, MISSING, NONE, AppDef, RetryPolicy, Role
-from transload.specs._check import nearest
-from transload.specs._dryrun import AppDryRunInfo
-from transload.specs._handle import (
-    AppHandle,
-    MalformedAppHandleException,
-    ParsedAppHandle,
-    UnknownAppException,
-    make_app_handle,
-    parse_app_handle,
-)
-from transload.specs._macros import macros
-from transload.specs._mounts import parse_mounts
-from transload.specs._named_resources import GiB, get_named_resources, named_resources, resource
-from transload.specs._resource import (
-    NULL_RESOURCE,
-    BindMount,
-    DeviceMount,
-    Mount,
-    MountType,
-    Resource,
-    Resources,
-    VolumeMount,
-)
-from transload.specs._runopts import (
-    CfgVal,
-    InvalidRunConfigException,
-    UnknownSchedulerException,
-    get_type_name,
-    runopt,
-    runopts,
-)
-from transload.specs._secrets import MASK, looks_secret, masked_env, masked_url, resolve_secret, split_source
-from transload.specs._status import (
-    AppState,
-    AppStatus,
-    ReplicaAttempt,
-    ReplicaState,
-    ReplicaStatus,
-    RoleStatus,
-    exit_text,
-    is_started,
-    is_terminal,
-)
-from transload.specs._text import parse_bool
-from transload.specs._workspace import Workspace
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload.components import materialize_appdef
+    from transload.errors import SpecError, UnsupportedFeature
+    from transload.specs._app import ALL, MISSING, NONE, AppDef, RetryPolicy, Role
+    from transload.specs._check import nearest
+    from transload.specs._dryrun import AppDryRunInfo
+    from transload.specs._handle import (
+        AppHandle,
+        MalformedAppHandleException,
+        ParsedAppHandle,
+        UnknownAppException,
+        make_app_handle,
+        parse_app_handle,
+    )
+    from transload.specs._macros import macros
+    from transload.specs._mounts import parse_mounts
+    from transload.specs._named_resources import GiB, get_named_resources, named_resources, resource
+    from transload.specs._resource import (
+        NULL_RESOURCE,
+        BindMount,
+        DeviceMount,
+        Mount,
+        MountType,
+        Resource,
+        Resources,
+        VolumeMount,
+    )
+    from transload.specs._runopts import (
+        CfgVal,
+        InvalidRunConfigException,
+        UnknownSchedulerException,
+        get_type_name,
+        runopt,
+        runopts,
+    )
+    from transload.specs._secrets import MASK, looks_secret, masked_env, masked_url, resolve_secret, split_source
+    from transload.specs._status import (
+        AppState,
+        AppStatus,
+        AppStatusError,
+        ReplicaAttempt,
+        ReplicaState,
+        ReplicaStatus,
+        RoleStatus,
+        exit_text,
+        is_started,
+        is_terminal,
+    )
+    from transload.specs._text import parse_bool
+    from transload.specs._workspace import Workspace
 
 __all__ = [
     "ALL",
@@ -114,11 +118,57 @@ __all__ = [
     "split_source",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # components stand on specs; the name is here for those who come from TorchX
-    if name == "materialize_appdef":
-        from transload.components import materialize_appdef
-
-        return materialize_appdef
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".errors": ("SpecError", "UnsupportedFeature"),
+        ".components": ("materialize_appdef",),  # which stand on specs; TorchX has this name here
+        "_app": ("ALL", "MISSING", "NONE", "AppDef", "RetryPolicy", "Role"),
+        "_check": ("nearest",),
+        "_dryrun": ("AppDryRunInfo",),
+        "_handle": (
+            "AppHandle",
+            "MalformedAppHandleException",
+            "ParsedAppHandle",
+            "UnknownAppException",
+            "make_app_handle",
+            "parse_app_handle",
+        ),
+        "_macros": ("macros",),
+        "_mounts": ("parse_mounts",),
+        "_named_resources": ("GiB", "get_named_resources", "named_resources", "resource"),
+        "_resource": (
+            "NULL_RESOURCE",
+            "BindMount",
+            "DeviceMount",
+            "Mount",
+            "MountType",
+            "Resource",
+            "Resources",
+            "VolumeMount",
+        ),
+        "_runopts": (
+            "CfgVal",
+            "InvalidRunConfigException",
+            "UnknownSchedulerException",
+            "get_type_name",
+            "runopt",
+            "runopts",
+        ),
+        "_secrets": ("MASK", "looks_secret", "masked_env", "masked_url", "resolve_secret", "split_source"),
+        "_status": (
+            "AppState",
+            "AppStatus",
+            "AppStatusError",
+            "ReplicaAttempt",
+            "ReplicaState",
+            "ReplicaStatus",
+            "RoleStatus",
+            "exit_text",
+            "is_started",
+            "is_terminal",
+        ),
+        "_text": ("parse_bool",),
+        "_workspace": ("Workspace",),
+    },
+)

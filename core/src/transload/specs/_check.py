@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from transload.errors import SpecError
 
 ROLE_NAME = re.compile(r"\w[\w.-]{0,127}\Z")
 _DEEPEST = 100
+_LONGEST_FILE_NAME = 255
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -27,6 +27,8 @@ def shorten(value: object, limit: int = 120) -> str:
 
 def nearest(word: str, words: list[str]) -> str:
     """Return a hint: the nearest valid word, or all of them."""
+    from difflib import get_close_matches
+
     close = get_close_matches(word, words, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
@@ -98,6 +100,8 @@ def check_role_name(value: object, path: str) -> None:
     check_str(value, path, empty=False)
     if not ROLE_NAME.match(str(value)):
         refuse(path, value, "must be 1 to 128 letters, digits, '_', '.' or '-', starting with a letter, a digit or '_'")
+    if len(str(value).encode()) > _LONGEST_FILE_NAME:
+        refuse(path, value, f"must be at most {_LONGEST_FILE_NAME} bytes in UTF-8")
 
 
 def check_json(value: object, path: str, depth: int = 0) -> None:

@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from transload.errors import AppFailed
 from transload.specs._app import NONE
+
+AppStatusError = AppFailed
+"""TorchX's name of `AppFailed`, kept for those who come from there."""
 
 
 class AppState(int, Enum):
@@ -206,16 +210,9 @@ class AppStatus:
 
 def exit_text(exit_code: int | None) -> str:
     """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known."""
-    if exit_code is None:
-        return "failed"
-    if exit_code >= 0:
-        return f"exit code {exit_code}"
-    import signal
+    from transload import attempts
 
-    try:
-        return f"killed by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"killed by signal {-exit_code}"
+    return attempts.exit_text(exit_code)
 
 
 def _replica_text(replica: ReplicaStatus) -> str:

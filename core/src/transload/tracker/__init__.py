@@ -6,7 +6,9 @@ for example ``FsspecTracker(None, "s3://bucket/runs")``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload.tracker.api import (
@@ -67,13 +69,7 @@ __all__ = [
     "trackers_in_environ",
 ]
 
-_LAZY = {"FsspecTracker": "transload.tracker.backend.fsspec"}
-
-
-def __getattr__(name: str) -> Any:
-    # the plugin that registers the built-in tracker lives here too: whoever only lists plugins needs none of this
-    if name in __all__:
-        import importlib
-
-        return getattr(importlib.import_module(_LAZY.get(name, "transload.tracker.api")), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# the plugin that registers the built-in tracker lives here too: whoever only lists plugins needs none of this
+__getattr__, __dir__ = lazy_names(
+    __name__, {"api": tuple(name for name in __all__ if name != "FsspecTracker"), "backend.fsspec": ("FsspecTracker",)}
+)

@@ -61,7 +61,11 @@ def run_opts() -> runopts:
     opts.add("network", str, "name of an existing network to use (or host) instead of one made for the app")
     opts.add("publish", str, "ports on this machine: auto (same number, for a single replica), random or none", "auto")
     opts.add("publish_address", str, "address of this machine that ports are published on", "127.0.0.1")
-    opts.add("gpu_ids", list[str], "ids of the GPUs to hand out, in order, no one twice; default: 0, 1, 2 …")
+    opts.add(
+        "gpu_ids",
+        list[str],
+        "ids of the GPUs to choose from; one that an app has is given to no other; default: all",
+    )
     opts.add("user", str, "user (and group) inside the containers, as UID[:GID] or NAME; default: the image's")
     opts.add("image_entrypoint", bool, "keep the image's own ENTRYPOINT and give it the role's as arguments", False)
     opts.add("privileged", bool, "containers with all rights on the machine", False)
@@ -98,6 +102,7 @@ class DockerRequest:
         pull: when images are pulled.
         grace: seconds between SIGTERM and SIGKILL.
         timeout: seconds for the whole app, or None.
+        gpus: ids of the GPUs to choose from at submit; empty: all of the machine.
         secrets: role → variable → source; the values come with the submission.
     """
 
@@ -109,6 +114,7 @@ class DockerRequest:
     pull: str = "never"
     grace: float = 10.0
     timeout: float | None = None
+    gpus: list[str] = field(default_factory=list)
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
@@ -141,6 +147,8 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
     context = _Context(cfg, app_id, own or str(network or ""), "localhost" if network == "host" else hosts[0][0], gpus)
     request = DockerRequest(app_id, own, [], [], pull=str(cfg["pull"]), grace=float(_number(cfg["grace_period"])))
     request.timeout = app.timeout
+    ids = cfg.get("gpu_ids")
+    request.gpus = [str(each) for each in ids] if isinstance(ids, list) else []
     for index, role in enumerate(app.roles):
         _check_role(role, f"roles[{index}]", cfg)
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
@@ -272,6 +280,8 @@ def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: s
         },
         "HostConfig": host_config(role, path, cfg, context.gpus, folder),
     }
+    for device in body["HostConfig"].get("DeviceRequests") or ():
+        body["Labels"][names.LABEL_GPUS] = ",".join(device["DeviceIDs"])
     if cfg.get("image_entrypoint"):
         body["Cmd"] = [role.entrypoint, *role.args]
     else:

@@ -161,9 +161,19 @@ class Engine:
             for each, containers in found.items():
                 after.setdefault(each, Facts()).containers = containers
             if not any(_mixed(before.get(each), facts) for each, facts in after.items()):
+                self._add_since([facts for facts in after.values() if facts.killed()])
                 return after
             before = after
         return before
+
+    def _add_since(self, found: list[Facts]) -> None:
+        """Add when the engine was started to what it knows of apps; it makes its default network anew each time."""
+        if not found:
+            return
+        with contextlib.suppress(EngineError):
+            since = seconds(self.query(lambda api: api.inspect_network("bridge")).get("Created"))
+            for facts in found:
+                facts.engine_since = since
 
     def notes(self, app_id: str | None = None) -> dict[str, Facts]:
         """Return what is noted of apps in the labels of volumes."""

@@ -94,21 +94,20 @@ class Home:
     # -------------------------------------------------------------------------------------------------------- locks
 
     @contextlib.contextmanager
-    def lock(self, app_id: str, patience: float = _PATIENCE_S) -> Iterator[bool]:
+    def lock(self, app_id: str, patience: float = _PATIENCE_S, name: str = "") -> Iterator[bool]:
         """Hold the lock of an app: whoever makes or starts its containers does. It is free again when its holder dies.
 
         Args:
             app_id: the app.
+            name: of another lock, one for all apps, in place of the app's.
             patience: seconds to wait; 0: do not wait, yield False instead.
 
         Raises:
             SchedulerUnavailable: if it was not free in time.
         """
         self.ensure()
-        slot = int(names.short_hash(app_id), 16) % _SLOTS
-        descriptor = os.open(
-            os.path.join(self.folder, f"lock-{slot:02d}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        name = name or f"lock-{int(names.short_hash(app_id), 16) % _SLOTS:02d}"
+        descriptor = os.open(os.path.join(self.folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             got = _take(descriptor, patience)
             if not got and patience:

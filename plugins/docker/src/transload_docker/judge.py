@@ -172,7 +172,7 @@ class _Look:
         return states.replica_state(container.status, container.exit_code, container.error) is AppState.FAILED
 
     def _judge_one(self, container: Container, role: RolePlan) -> None:
-        reason = f"role {role.name!r}, replica {container.replica} failed ({_why(container)})"
+        reason = f"role {role.name!r}, replica {container.replica} failed ({_why(container, self.facts.engine_since)})"
         key = (container.role, container.replica)
         if container.restarts.used(role.policy) >= role.max_retries:
             self._final(key, reason)
@@ -303,7 +303,7 @@ class _Look:
         return stop is not None and (container.finished or 0.0) >= float(stop.get("time", 0.0))
 
 
-def _why(container: Container) -> str:
+def _why(container: Container, engine_since: float | None) -> str:
     """Return why a container ended badly."""
     if container.error:
         return f"could not be started: {container.error}"
@@ -311,4 +311,8 @@ def _why(container: Container) -> str:
         return "out of memory: killed at its memory limit"
     text = exit_text(states.exit_code(container.exit_code))
     hint = _HINTS.get(container.exit_code or 0)
+    if engine_since is not None and (container.exit_code or 0) > 128:
+        # what an engine finds running when it is started it ends within a moment
+        before = (container.started or engine_since) < engine_since > (container.finished or 0.0) - 1.0
+        hint = "the engine went away, and was started again since" if before else None
     return f"{text}: {hint}" if hint else text

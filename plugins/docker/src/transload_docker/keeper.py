@@ -243,7 +243,7 @@ def stop_note(reason: str, msg: str, owner: str) -> str:
 
 def cancel_note(owner: str) -> str:
     """Return the text of the note that somebody asked for an app's end."""
-    return stop_note(CANCEL, "", owner)
+    return stop_note(CANCEL, "cancelled on request", owner)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -16,6 +16,8 @@ STOP: Final = "stop"
 ENDED: Final = "ended"
 DELETED: Final = "deleted"
 
+_FIRST_SIGNAL: Final = 129
+
 
 @dataclass(frozen=True, slots=True)
 class RolePlan:
@@ -175,6 +177,7 @@ class Facts:
         stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …}``; None: it is not.
         ended: its final status as `AppStatus` JSON text, once it was noted.
         deleted: the record that outlived it: ``{"digest": …}``.
+        engine_since: when the engine was started last, seconds since the epoch; None: not looked up, or it cannot say.
     """
 
     plan: Plan | None = None
@@ -182,3 +185,8 @@ class Facts:
     stop: dict[str, Any] | None = None
     ended: str | None = None
     deleted: dict[str, Any] | None = None
+    engine_since: float | None = None
+
+    def killed(self) -> bool:
+        """Tell whether the app has not been noted as ended, and a container of it ended by a signal."""
+        return self.ended is None and any((each.exit_code or 0) >= _FIRST_SIGNAL for each in self.containers)

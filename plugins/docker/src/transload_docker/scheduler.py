@@ -348,11 +348,11 @@ def _read_app(text: str) -> AppDef | None:
         return None  # of a newer schema
 
 
-def create_docker(session_name: str, docker_host: str | None = None, **_: object) -> DockerScheduler:
+def create_docker(session_name: str, docker_host: str | None = None) -> DockerScheduler:
     """Make the scheduler ``docker``."""
     return DockerScheduler(session_name, "docker", docker_host)
 
 
-def create_local_docker(session_name: str, docker_host: str | None = None, **_: object) -> DockerScheduler:
+def create_local_docker(session_name: str, docker_host: str | None = None) -> DockerScheduler:
     """Make the scheduler under TorchX's other name for it, ``local_docker``."""
     return DockerScheduler(session_name, "local_docker", docker_host)

@@ -14,9 +14,10 @@ from typing import Any, Final
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError, TransloadError
 from transload.schedulers.api import Submission
 from transload.specs import MASK, looks_secret, masked_env
-from transload_docker import images, names
+from transload_docker import images, names, networks
 from transload_docker.convert import ContainerRequest, DockerRequest, bind
 from transload_docker.engine import CONFLICT, NOT_FOUND, SERVER_ERROR, Engine, EngineError, in_parallel
+from transload_docker.gpus import assigned
 from transload_docker.home import Home
 from transload_docker.plan import RECORD, Container, Facts, Plan
 
@@ -82,6 +83,10 @@ def _age(created: str) -> float:
     return time.time() - (seconds(created) or 0.0)
 
 
+_NO_POOL: Final = "non-overlapping"
+"""What an engine says, in each of its versions, when it has no addresses left for a network."""
+
+
 class _Submit:
     """One submit."""
 
@@ -98,7 +103,8 @@ class _Submit:
     def run(self) -> bool:
         try:
             self._prepare()
-            self._make()
+            with assigned(self.engine, self.home, self.request):
+                self._make()
             if not self._record():
                 self._undo()
                 return self._adopt()
@@ -126,7 +132,7 @@ class _Submit:
             labels = {names.LABEL_APP: self.app_id, names.LABEL_UID: self.uid}
             # ours by its name, so what is there is what an earlier, dead submit has left
             self.engine.remove_network(name)
-            self.engine.call(lambda api: api.create_network(name, check_duplicate=True, labels=labels))
+            networks.create(self.engine, self.home, name, labels, len(self.request.containers))
             self.network = True
 
     def _make(self) -> None:
@@ -220,6 +226,9 @@ class _Submit:
         text = str(exc)
         if exc.code == CONFLICT and "name" in text:
             text += " It is not this app's: remove or rename it, or choose another app id"
+        if _NO_POOL in text:
+            text += " Each app of several replicas has a network: remove those that nobody uses (docker network prune)"
+            return SubmitError(f"app {self.app_id} was not started: {text}", transient=True)
         if exc.code == NOT_FOUND and "network" in text:
             text += " (run option network)"
         if "device driver" in text:

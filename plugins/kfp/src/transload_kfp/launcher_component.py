@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
@@ -70,7 +71,7 @@ def launcher_from_app(
         inherit_env: give the job the launcher's whole environment.
         form: ``container`` (the image needs transload, this adapter and the scheduler's) or ``python``, a lightweight
             Python component (the image needs KFP as well, and KFP's local subprocess runner can run it).
-        image: of the launcher.
+        image: of the launcher; None: the one that ``TRANSLOAD_IMAGE`` names.
         packages: installed when the Python form starts.
         dry_run: print what would be submitted, submit nothing; such a component has no output parameters.
         settings: of the launcher's own tasks; see `TaskSettings`.
@@ -85,7 +86,27 @@ def launcher_from_app(
     known |= {"scheduler": scheduler, "cfg": cfg, "tracker_base": tracker_base, "workspace": workspace}
     launch, spec = _planned(source, options=options, inherit_env=inherit_env, dry_run=dry_run, **known)
     made = TaskSettings(retries=0).updated(**settings)
-    return _assembled(spec, name or launch.name, form, image or transload.IMAGE, packages, made)
+    where = launcher_image(image, packages if form == "python" else ())
+    return _assembled(spec, name or launch.name, form, where, packages, made)
+
+
+def launcher_image(image: str | None, packages: Sequence[str] = ()) -> str:
+    """Return the image for tasks that launch apps: the given one, else the one that ``TRANSLOAD_IMAGE`` names.
+
+    Args:
+        image: what the user gave.
+        packages: what is installed when the task starts: any image with Python will do then.
+
+    Raises:
+        SpecError: if there is none: no image that everybody has holds transload.
+    """
+    found = image or os.environ.get("TRANSLOAD_IMAGE") or (transload.IMAGE if packages else "")
+    if not found:
+        raise SpecError(
+            "image: must be given (or TRANSLOAD_IMAGE be set): an image that holds transload, this adapter and the "
+            "scheduler's plugin; plugins/kfp/Dockerfile makes one"
+        )
+    return found
 
 
 def _assembled(

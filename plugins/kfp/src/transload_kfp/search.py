@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import transload
 from transload_kfp.generated import python_component
+from transload_kfp.launcher_component import launcher_image
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
 from transload_kfp.settings import TaskSettings
@@ -94,7 +94,7 @@ def search_pipeline(
 
     text = encode_search(search, options or {}, inherit_env=inherit_env)
     TaskSettings(retries=retries).check()
-    where = image or transload.IMAGE
+    where = launcher_image(image, packages)
     steps = [
         python_component(source, function, where, packages)
         for source, function in ((_SUGGEST, "suggest_trials"), (_TRIAL, "run_trial"), (_OBSERVE, "observe_trials"))
@@ -172,7 +172,7 @@ def search_component(
 
     text = encode_search(search, options or {}, inherit_env=inherit_env)
     made = TaskSettings().updated(**settings)
-    loaded = python_component(_ALL, "run_search", image or transload.IMAGE, packages)
+    loaded = python_component(_ALL, "run_search", launcher_image(image, packages), packages)
     return SearchComponent(loaded, {"search": text, "tracker_base": tracker_base, "own": own}, made)
 
 

@@ -1,29 +1,29 @@
-"""Apps on a cluster: looking at them, and doing what a verdict asks for. Every step is safe to repeat by anybody."""
+"""Apps on a cluster: looking at them, which changes nothing, and doing what is left to do, which is safe to repeat."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import json
+import logging
 import time
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, AppStatus, masked_env
-from transload_kubernetes import convert, jobset, names, plan, states
+from transload_kubernetes import convert, names, plan, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.judge import Verdict, judge
-from transload_kubernetes.ownership import is_of, owned, owned_by_same, taken
 from transload_kubernetes.plan import Facts, Plan, Stop
 
+_log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _FEW: Final = 40
 _MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
-_FORBIDDEN: Final = (401, 403)
 
 
 class Apps:
@@ -49,7 +49,7 @@ class Apps:
             # from the outside in: of a JobSet that has ended all Jobs are final, of a Job all pods
             if facts.as_jobset():
                 found = self._ask(lambda: self._cluster.get("JobSet", namespace, base))
-                facts.jobset = found if found and is_of(found, base) else None
+                facts.jobset = found if found and _label(found) == base else None
             facts.jobs = self._items("Job", namespace, selector)
             facts.pods = self._items("Pod", namespace, selector)
         return facts
@@ -72,15 +72,42 @@ class Apps:
         for kind in kinds:
             for item in self._items(kind, namespace, selector):
                 metadata = item["metadata"]
-                facts = found.get((metadata["namespace"], metadata["labels"].get(names.LABEL_APP, "")))
+                facts = found.get((metadata["namespace"], _label(item)))
                 if facts is not None and kind == "JobSet":
                     facts.jobset = item
                 elif facts is not None:
                     (facts.jobs if kind == "Job" else facts.pods).append(item)
         return found
 
+    def all(self, named: Collection[str]) -> dict[tuple[str, str], Facts]:
+        """Return what the cluster tells of the apps of all namespaces; of those named, if only they may be listed.
+
+        Raises:
+            SchedulerUnavailable: if none of them may be.
+        """
+        try:
+            return self.many(None)
+        except SchedulerUnavailable as refused:
+            if not isinstance(refused.__cause__, ClusterError) or refused.__cause__.status != 403:
+                raise
+            found, missed = {}, []
+            for namespace in named:
+                try:
+                    found.update(self.many(namespace))
+                except SchedulerUnavailable:
+                    missed.append(namespace)
+            if len(missed) == len(named):
+                raise
+            more = f", nor {', '.join(missed)}" if missed else ""
+            _log.warning(
+                "this user may not list the apps of all namespaces%s: only those of %s",
+                more,
+                ", ".join({*named} - {*missed}),
+            )
+            return found
+
     def _items(self, kind: str, namespace: str | None, selector: str) -> list[dict[str, Any]]:
-        found = self._ask(lambda: self._cluster.list(kind, namespace, label_selector=selector))
+        found = self._ask(lambda: self._cluster.list(kind, namespace, selector))
         return list(found.get("items") or ())
 
     def _ask(self, question: Any) -> Any:
@@ -89,47 +116,56 @@ class Apps:
         except ClusterError as exc:
             raise SchedulerUnavailable(f"kubernetes at {self._cluster.url}: {exc}") from exc
 
-    # -- concluding
+    # -- judging, and doing what a verdict asks for
 
-    def status(self, app_id: str, facts: Facts, *, explain: bool = False) -> AppStatus:
-        """Return the status of an app that has a record, after doing what it asks for.
+    def verdict(self, app_id: str, facts: Facts, *, explain: bool = False) -> Verdict:
+        """Return the verdict on an app that has a record. Nothing is changed.
 
         Args:
             app_id: the app.
             facts: what is known of it.
-            explain: ask for the events of what is stuck.
+            explain: ask for the events of what is stuck, or never ran.
+        """
+        try:
+            found = judge(facts, time.time())
+            if explain and not facts.notes and _unexplained(found.status):
+                facts.notes = self._events(names.parse_app_id(app_id)[0], facts)
+                found = judge(facts, time.time()) if facts.notes else found
+        except (KeyError, ValueError, TypeError) as exc:
+            return Verdict(AppStatus(AppState.UNKNOWN, msg=f"its record on the cluster cannot be read: {exc}"))
+        return found
+
+    def tend(self, app_id: str) -> None:
+        """Do what is left to do for an app: called by who waits for it as its owner, or has just cancelled it.
+
+        Raises:
+            ClusterError: if the user may not do it.
+            SchedulerUnavailable: if the cluster cannot be asked.
         """
         namespace, _ = names.parse_app_id(app_id)
-        for round_ in range(_ROUNDS):
-            try:
-                verdict = judge(facts, time.time())
-            except (KeyError, ValueError, TypeError) as exc:
-                return AppStatus(AppState.UNKNOWN, msg=f"its record on the cluster cannot be read: {exc}")
-            if verdict.to_do():
-                with contextlib.suppress(ClusterError, SchedulerUnavailable):  # may only look; somebody else will act
-                    self._conclude(namespace, facts, verdict)
-            if verdict.status.is_terminal() or not verdict.to_do() or round_ == _ROUNDS - 1:
-                if explain and not facts.notes and _unexplained(verdict.status):
-                    facts.notes = self._events(namespace, facts)
-                    if facts.notes:
-                        continue
-                return verdict.status
+        for _ in range(_ROUNDS):
             facts = self.facts(app_id)
             if facts.kind != plan.APP:
-                return verdict.status
-        raise AssertionError("the last round returns")
+                return
+            verdict = self.verdict(app_id, facts, explain=True)
+            if not verdict.due:
+                return
+            self._conclude(namespace, facts, verdict)
+            if verdict.note:
+                return
 
     def _conclude(self, namespace: str, facts: Facts, verdict: Verdict) -> None:
         if verdict.stop is not None:
             self.note_stop(namespace, facts, verdict.stop)
-        for name in verdict.end:
-            self._cluster.delete("Job", namespace, name, "Foreground")
-        if verdict.end_set and facts.jobset is not None:
-            self._cluster.delete("JobSet", namespace, facts.jobset["metadata"]["name"], "Foreground")
+        for kind, name in verdict.end:
+            if (found := facts.plan()) and found.queued:  # which would let it run again
+                self._cluster.delete(kind, namespace, name, "Foreground")
+            else:  # that ends what runs, and leaves what has ended, with its log
+                self._cluster.patch(kind, namespace, name, {"spec": {"suspend": True}})
         for role, attempt in verdict.restart:
             try:
                 self._make_job(namespace, facts, role, attempt)
-            except SubmitError as exc:  # its name is another app's: it will never be there
+            except SubmitError as exc:  # its name is taken by somebody's: it will never be there
                 self.note_stop(namespace, facts, Stop("failed", f"role {role} could not be started again: {exc}"))
                 return
             self._note(namespace, facts, f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}", "yes")
@@ -137,7 +173,10 @@ class Apps:
             self._note(namespace, facts, "ended", verdict.status.to_json())
 
     def note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
-        """Note why an app is ended; the first reason stays."""
+        """Note why an app is ended; the first reason stays. What is about to be deleted is noted too."""
+        made = facts.plan()
+        if made is not None and made.queued:
+            stop = replace(stop, seen=judge(facts, time.time()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
 
     def _note(self, namespace: str, facts: Facts, key: str, value: str) -> None:
@@ -153,8 +192,8 @@ class Apps:
                 if exc.status != 409 or found is None:
                     raise
                 record = found
-                continue
-            return
+            else:
+                return
 
     def _make_job(self, namespace: str, facts: Facts, role: str, attempt: names.Attempt) -> None:
         made = facts.plan()
@@ -176,8 +215,11 @@ class Apps:
             found = self._cluster.get(item["kind"], namespace, item["metadata"]["name"]) if exc.status == 409 else None
             if found is None:
                 raise
-            if not owned_by_same(found, item):  # else made by another observer of the same app: names follow from it
-                raise taken(found, item["kind"]) from exc
+            if not _is_of_same(found, item):  # else made by another owner of the same app: names follow from it
+                raise SubmitError(
+                    f"{item['kind']} {item['metadata']['name']} of namespace {namespace} is somebody else's, and this "
+                    "app needs that name: choose another app id or role name"
+                ) from exc
 
     def _try(self, item: dict[str, Any], namespace: str) -> None:
         """Raise what making an object would raise, as far as the cluster says so beforehand; nothing is made."""
@@ -187,23 +229,20 @@ class Apps:
             if exc.status != 400 or "support dry run" not in str(exc):  # some webhook of the cluster cannot say
                 raise
 
-    def _check_free(self, request: KubernetesRequest) -> None:
-        """Refuse a JobSet whose controller could not make its Jobs or Service: it would wait without a word."""
-        if request.jobset is None:
-            return
-        for kind, name in jobset.children(request.jobset):
-            found = self._cluster.get(kind, request.namespace, name)
-            if found is not None and not jobset.made_by(found, request.base):
-                raise taken(found, kind)
-
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
-        stuck = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or facts.jobs
-        for item in stuck[:1]:
-            field = f"involvedObject.name={item['metadata']['name']}"
+        things = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or facts.jobs
+        things = things or ([facts.jobset] if facts.jobset else [])
+        made = facts.plan()
+        for item in things[:1]:
+            name = item["metadata"]["name"]
+            field, about = f"involvedObject.name={name}", name
+            if made is not None and made.queued and states.condition(item, "Suspended"):
+                # the queue's word on a Job or JobSet stands with an object of its own, named after it
+                field, about = "involvedObject.kind=Workload", f"{'jobset' if item is facts.jobset else 'job'}-{name}-"
             with contextlib.suppress(ClusterError, SchedulerUnavailable):
-                events = self._cluster.list("Event", namespace, field_selector=field).get("items") or ()
-                warnings = [event for event in events if event.get("type") == "Warning"]
+                events = self._cluster.list("Event", namespace, fieldSelector=field).get("items") or ()
+                warnings = [e for e in events if e.get("type") == "Warning" and _about(e).startswith(about)]
                 warnings.sort(key=states.event_time)  # the cluster lists them by name
                 return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in warnings[-1:]]
         return []
@@ -216,7 +255,7 @@ class Apps:
         made = Plan(
             app_id, submission.app.name, submission.digest, submission.session, time.time(), request.roles,
             request.jobs, submission.id_given, dict(submission.cfg), submission.tracker_base,
-            request.timeout, request.startup_timeout, request.grace, request.jobset is not None,
+            request.timeout, request.grace, request.jobset is not None, request.others(),
         )  # fmt: skip
         record = plan.record(base, namespace, made, _shown(submission.app).to_json(), {})
         try:
@@ -229,7 +268,7 @@ class Apps:
             self._make_all(request, record, submission)
         except BaseException as exc:  # a Ctrl-C too: nobody would know of the app
             with contextlib.suppress(ClusterError, SchedulerUnavailable):
-                self._remove(namespace, base, request.jobset is not None)
+                self._cluster.delete("ConfigMap", namespace, base)  # all that was made goes with it
             if isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
                 raise _refused(app_id, exc) from exc
             raise
@@ -244,7 +283,7 @@ class Apps:
         digest = (facts.record["metadata"].get("annotations") or {}).get(names.ANNOTATION_DIGEST)
         if facts.kind == plan.DELETED or digest != submission.digest:
             why = "was used by an app that has been deleted" if facts.kind == plan.DELETED else "is another app"
-            raise AppExists(f"app {app_id}: this id {why}; choose another")
+            raise AppExists(app_id, f"app {app_id}: this id {why}; choose another")
         if not facts.submitted() and facts.stop() is None and facts.ended() is None:
             try:  # its submitter may have died in the middle
                 self._make_all(request, facts.record, submission)
@@ -254,7 +293,6 @@ class Apps:
 
     def _make_all(self, request: KubernetesRequest, record: dict[str, Any], submission: Submission) -> None:
         namespace = request.namespace
-        self._check_free(request)
         for job in request.jobs[1:]:  # the first runs at once: it is not made for a submit that another Job would end
             self._try(owned(job, record), namespace)
         values = dict(request.hidden)
@@ -264,54 +302,74 @@ class Apps:
             self._create(owned(convert.secret(request, values), record), namespace)
         for item in request.objects():
             self._create(owned(item, record), namespace)
-        self._cluster.patch("ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}})
-        facts = self.facts(request.app_id)
+        facts = Facts(self._cluster.patch("ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}}))
         if facts.stop() is not None or facts.ended() is not None:  # cancelled while it was being made
-            self.status(request.app_id, facts)
+            self.tend(request.app_id)
 
     # -- ending
 
     def cancel(self, app_id: str) -> None:
-        """Note that an app is to end, and delete its Jobs."""
+        """Note that an app is to end, and suspend its Jobs, which ends their pods."""
         facts = self.facts(app_id)
-        if facts.kind != plan.APP or self.status(app_id, facts).is_terminal():
+        if facts.kind != plan.APP or self.verdict(app_id, facts).status.is_terminal():
             return
         namespace, _ = names.parse_app_id(app_id)
         try:
             self.note_stop(namespace, facts, Stop("cancel", "cancelled on request"))
-            self.status(app_id, self.facts(app_id))
+            self.tend(app_id)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
 
     def forget(self, app_id: str, facts: Facts) -> None:
         """Remove all that an app has on the cluster; the record of a caller-given id stays, without its contents."""
-        namespace, _ = names.parse_app_id(app_id)
-        record, made = facts.record, facts.plan()
-        assert record is not None
+        namespace, base = names.parse_app_id(app_id)[0], names.base_name(app_id)
+        made = facts.plan()
+        assert made is not None and facts.record is not None
         try:
-            if made is not None and made.id_given:
-                self._cluster.replace(plan.gravestone(record))
-            keep = made is not None and made.id_given
-            self._remove(namespace, record["metadata"]["name"], made is not None and made.jobset, keep_record=keep)
+            if not made.id_given:
+                # first the set, which would make its Jobs again; the rest is the record's, and goes with it
+                gone = [("JobSet", base)] if made.jobset else []
+                gone.append(("ConfigMap", base))
+            else:
+                self._cluster.replace(plan.gravestone(facts.record))
+                jobs = [] if made.jobset else [("Job", job["metadata"]["name"]) for job in facts.jobs]
+                gone = [*jobs, *((kind, name) for kind, name in made.others)]
+            for kind, name in gone:
+                self._cluster.delete(kind, namespace, name)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
 
-    def _remove(self, namespace: str, base: str, as_jobset: bool, *, keep_record: bool = False) -> None:
-        if as_jobset:  # before its Jobs, which it would make again; one of that name may be somebody else's
-            found = self._cluster.get("JobSet", namespace, base)
-            if found is not None and is_of(found, base):
-                self._cluster.delete("JobSet", namespace, base)
-        for job in self._items("Job", namespace, f"{names.LABEL_APP}={base}"):
-            self._cluster.delete("Job", namespace, job["metadata"]["name"])
-        for kind in ("Secret", "Service"):
-            for item in self._items(kind, namespace, f"{names.LABEL_APP}={base}"):
-                self._cluster.delete(kind, namespace, item["metadata"]["name"])
-        if not keep_record:
-            self._cluster.delete("ConfigMap", namespace, base)
+
+def owned(item: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """Return an object that goes when the record of its app goes."""
+    item = copy.deepcopy(item)
+    metadata = record["metadata"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
+    item["metadata"]["ownerReferences"] = [owner]
+    item["metadata"]["namespace"] = metadata["namespace"]
+    return item
+
+
+def _is_of_same(found: dict[str, Any], item: dict[str, Any]) -> bool:
+    """Tell whether an object that was found goes with the same record as the one that was to be made."""
+    record = item["metadata"]["ownerReferences"][0]["uid"]
+    return any(owner.get("uid") == record for owner in found["metadata"].get("ownerReferences") or ())
+
+
+def _label(item: dict[str, Any]) -> str:
+    """Return the app that an object says it is of."""
+    return str((item["metadata"].get("labels") or {}).get(names.LABEL_APP, ""))
+
+
+def _about(event: dict[str, Any]) -> str:
+    return str((event.get("involvedObject") or {}).get("name") or "")
 
 
 def _unexplained(status: AppStatus) -> bool:
-    return status.state in (AppState.PENDING, AppState.SUBMITTED) and not status.msg
+    """Tell whether an app waits, or failed before it ever ran, and nobody has said why."""
+    if status.state is AppState.FAILED:
+        return not any(replica.start_time for role in status.roles for replica in role.replicas)
+    return status.state in (AppState.PENDING, AppState.SUBMITTED) and (not status.msg or "suspended" in status.msg)
 
 
 def _shown(app: AppDef) -> AppDef:
@@ -325,9 +383,12 @@ def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:
     if isinstance(exc, SchedulerUnavailable):
         return exc
     status = exc.status if isinstance(exc, ClusterError) else 0
-    hint = "; the user may not do it" if status in _FORBIDDEN else ""
-    if status == 404 and "requested resource" in str(exc):
+    text = str(exc)
+    hint = "; ask for the rights that the docs list" if status == 403 and " cannot " in text else ""
+    if status == 404 and "requested resource" in text:
         hint = "; run option jobset needs JobSet installed on the cluster (jobset.x-k8s.io/v1alpha2)"
+    if "PodSecurity" in text or "violates PodSecurity" in text:
+        hint = "; run option pod_security=restricted sets what such a namespace asks for"
     # a conflict that is not about the name, such as that of a quota's count, passes
     transient = status == 429 or status >= 500 or (isinstance(exc, ClusterError) and exc.reason == "Conflict")
-    return SubmitError(f"app {app_id} was not started: {exc}{hint}", transient=transient)
+    return SubmitError(f"app {app_id} was not started: {text}{hint}", transient=transient)

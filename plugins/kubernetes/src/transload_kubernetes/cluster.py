@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
@@ -13,17 +13,18 @@ from transload_kubernetes import names
 
 _CONNECT_S: Final = 5
 _READ_S: Final = 30
-_MERGE: Final = "application/merge-patch+json"
+_CORE: Final = "/api/v1"
+_JOBSETS: Final = f"/apis/{'/'.join(names.JOBSET_API)}"
 KINDS: Final = {
-    "ConfigMap": ("core", "config_map"),
-    "Secret": ("core", "secret"),
-    "Service": ("core", "service"),
-    "Pod": ("core", "pod"),
-    "Event": ("core", "event"),
-    "Job": ("batch", "job"),
-    "JobSet": ("custom", "jobsets"),
+    "ConfigMap": (_CORE, "configmaps"),
+    "Secret": (_CORE, "secrets"),
+    "Service": (_CORE, "services"),
+    "Pod": (_CORE, "pods"),
+    "Event": (_CORE, "events"),
+    "Job": ("/apis/batch/v1", "jobs"),
+    "JobSet": (_JOBSETS, "jobsets"),
 }
-"""Kinds of objects → API group of the client and its word for it."""
+"""Kinds of objects → path of their API group, and their word in it."""
 
 
 class ClusterError(Exception):
@@ -52,11 +53,10 @@ class Cluster:
         self._context, self._kubeconfig = context, kubeconfig
         self._lock = threading.Lock()
         self._client: Any = None
-        self._apis: dict[str, Any] = {}
-        self._no_jobsets = False
+        self._jobsets: dict[str, bool] = {}
 
-    def api(self, group: str) -> Any:
-        """Return a part of the client's API; connects nowhere yet.
+    def client(self) -> Any:
+        """Return the official client; connects nowhere yet.
 
         Raises:
             ConfigError: if there is no usable configuration.
@@ -70,18 +70,10 @@ class Cluster:
             ) from exc
         with self._lock:
             if self._client is None:
-                self._client = client.ApiClient(self._configuration())
-            if group not in self._apis:
-                classes = {
-                    "core": client.CoreV1Api,
-                    "batch": client.BatchV1Api,
-                    "version": client.VersionApi,
-                    "auth": client.AuthorizationV1Api,
-                    "self": client.AuthenticationV1Api,
-                    "custom": client.CustomObjectsApi,
-                }
-                self._apis[group] = classes[group](self._client)
-            return self._apis[group]
+                made = client.ApiClient(self._configuration())
+                made.default_headers.update(self._impersonation())
+                self._client = made
+            return self._client
 
     def _configuration(self) -> Any:
         from kubernetes import client, config
@@ -104,18 +96,54 @@ class Cluster:
             raise ConfigError(f"the Kubernetes configuration {where} cannot be read: {text}") from exc
         return made
 
+    def _impersonation(self) -> dict[str, str]:
+        """Return the headers for ``as`` of a user in the configuration, which the official client passes over.
+
+        Raises:
+            ConfigError: for what could not be sent.
+        """
+        from kubernetes.config import ConfigException, kube_config
+
+        path = self._kubeconfig or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+        try:
+            found = kube_config.KubeConfigMerger(path).config.value
+        except (ConfigException, OSError, AttributeError):
+            return {}  # there is no such file inside of a cluster
+        current = self._context or found.get("current-context")
+        name = next((each.value["context"].get("user") for each in found["contexts"] if each["name"] == current), None)
+        user: Mapping[str, Any] = (
+            next((each.value["user"] for each in found["users"] if each["name"] == name), {}) or {}
+        )
+        groups = user.get("as-groups") or []
+        if len(groups) > 1 or user.get("as-user-extra"):
+            raise ConfigError(f"{path}: user {name}: several as-groups, and as-user-extra, cannot be sent from here")
+        values = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": "".join(groups)}
+        return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
+
     @property
     def url(self) -> str:
         """Address of the API server."""
-        return str(self.api("core").api_client.configuration.host)
+        return str(self.client().configuration.host)
 
-    def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def _call(
+        self, verb: str, path: str, body: Any = None, *, seconds: float = _READ_S, merge: bool = False, **query: Any
+    ) -> Any:
+        """Send a request; return the open response."""
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
-        options.setdefault("_request_timeout", (_CONNECT_S, _READ_S))
+        kind = "application/merge-patch+json" if merge else "application/json"
         try:
-            return function(*args, _preload_content=False, **options)
+            return self.client().call_api(
+                path,
+                verb,
+                query_params=[(name, value) for name, value in query.items() if value is not None],
+                header_params={"Accept": "application/json", "Content-Type": kind},
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _request_timeout=(_CONNECT_S, seconds),
+            )
         except ApiException as exc:
             if exc.status:
                 raise _error(exc) from exc
@@ -123,10 +151,10 @@ class Cluster:
         except (HTTPError, OSError) as exc:
             raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {_root(exc)}") from exc
 
-    def _json(self, function: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any]:
+    def _json(self, verb: str, path: str, body: Any = None, **options: Any) -> dict[str, Any]:
         from urllib3.exceptions import HTTPError
 
-        response = self._call(function, *args, **options)
+        response = self._call(verb, path, body, **options)
         try:
             found: dict[str, Any] = json.loads(response.data)
         except (HTTPError, OSError, ValueError) as exc:
@@ -135,44 +163,25 @@ class Cluster:
             response.release_conn()
         return found
 
-    def _method(self, verb: str, kind: str) -> Callable[..., Any]:
-        group, word = KINDS[kind]
-        if group == "custom":
-            return self._custom_method(verb, word)
-        method: Callable[..., Any] = getattr(self.api(group), f"{verb}_namespaced_{word}")
-        return method
-
-    def _custom_method(self, verb: str, plural: str) -> Callable[..., Any]:
-        """Return a method for objects that the client has no own ones for, with the arguments that those would take."""
-        word = "get" if verb == "read" else verb
-        method = getattr(self.api("custom"), f"{word}_namespaced_custom_object")
-        if verb in ("read", "delete"):
-            return lambda name, namespace, **options: method(*names.JOBSET_API, namespace, plural, name, **options)
-        return lambda namespace, *body, **options: method(*names.JOBSET_API, namespace, plural, *body, **options)
-
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Return an object, or None if there is none of that name."""
         try:
-            return self._json(self._method("read", kind), name, namespace)
+            return self._json("GET", _path(kind, namespace, name))
         except ClusterError as exc:
             if exc.status == 404:
                 return None
             raise
 
-    def list(self, kind: str, namespace: str | None, **selectors: str | int) -> dict[str, Any]:
+    def list(self, kind: str, namespace: str | None, labels: str | None = None, **more: str | int) -> dict[str, Any]:
         """Return the list of a kind as the API gives it.
 
         Args:
             kind: kind of object.
             namespace: its namespace; None: all namespaces.
-            selectors: ``label_selector``, ``field_selector``, ``limit``.
+            labels: selector of labels.
+            more: ``fieldSelector``, ``limit``.
         """
-        if namespace is None:
-            group, word = KINDS[kind]
-            if group == "custom":
-                return self._json(self.api("custom").list_cluster_custom_object, *names.JOBSET_API, word, **selectors)
-            return self._json(getattr(self.api(group), f"list_{word}_for_all_namespaces"), **selectors)
-        return self._json(self._method("list", kind), namespace, **selectors)
+        return self._json("GET", _path(kind, namespace), labelSelector=labels, **more)
 
     def create(self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False) -> dict[str, Any]:
         """Make an object.
@@ -182,17 +191,16 @@ class Cluster:
             namespace: where it goes.
             only_try: let the cluster say whether it would take it, and make nothing.
         """
-        options = {"dry_run": "All"} if only_try else {}
-        return self._json(self._method("create", item["kind"]), namespace, item, **options)
+        return self._json("POST", _path(item["kind"], namespace), item, dryRun="All" if only_try else None)
 
     def patch(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Merge a change into an object (RFC 7386)."""
-        return self._json(self._method("patch", kind), name, namespace, change, _content_type=_MERGE)
+        return self._json("PATCH", _path(kind, namespace, name), change, merge=True)
 
     def replace(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Replace an object."""
         metadata = item["metadata"]
-        return self._json(self._method("replace", item["kind"]), metadata["name"], metadata["namespace"], item)
+        return self._json("PUT", _path(item["kind"], metadata["namespace"], metadata["name"]), item)
 
     def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
         """Delete an object and what it owns; nothing happens if it is gone.
@@ -204,48 +212,41 @@ class Cluster:
             policy: ``Foreground``: it stays until all that it owns is gone.
         """
         try:
-            self._json(self._method("delete", kind), name, namespace, propagation_policy=policy)
+            self._json("DELETE", _path(kind, namespace, name), propagationPolicy=policy)
         except ClusterError as exc:
             if exc.status != 404:
                 raise
 
     def has_jobsets(self, namespace: str) -> bool:
-        """Tell whether JobSets are installed and this user may see those of a namespace; that they are not is kept."""
-        if self._no_jobsets:
-            return False
-        try:
-            self.list("JobSet", namespace, limit=1)
-        except ClusterError as exc:
-            if exc.status not in (403, 404):
-                raise
-            self._no_jobsets = exc.status == 404
-            return False
-        return True
+        """Tell whether JobSets are installed and this user may see those of a namespace; asked once."""
+        if namespace not in self._jobsets:
+            try:
+                self.list("JobSet", namespace, limit=1)
+                self._jobsets[namespace] = True
+            except ClusterError as exc:
+                if exc.status not in (403, 404):
+                    raise
+                self._jobsets[namespace] = False
+        return self._jobsets[namespace]
 
     def watch(self, kind: str, namespace: str, version: str, seconds: int) -> Any:
         """Open a watch on the objects of ours of a kind; return the response, whose lines are events."""
         return self._call(
-            self._method("list", kind),
-            namespace,
-            label_selector=f"{names.LABEL_MANAGED}={names.MANAGED}",
-            watch=True,
-            resource_version=version,
-            allow_watch_bookmarks=True,
-            timeout_seconds=seconds,
-            _request_timeout=(_CONNECT_S, seconds + _READ_S),
+            "GET",
+            _path(kind, namespace),
+            seconds=seconds + _READ_S,
+            labelSelector=f"{names.LABEL_MANAGED}={names.MANAGED}",
+            watch="true",
+            resourceVersion=version,
+            allowWatchBookmarks="true",
+            timeoutSeconds=seconds,
         )
 
-    def log(self, namespace: str, pod: str, container: str, **options: Any) -> Any:
+    def log(self, namespace: str, pod: str, container: str, **query: Any) -> Any:
         """Open the log of a pod, with times; return the response, or None if there is no log (yet, or any more)."""
         try:
-            return self._call(
-                self.api("core").read_namespaced_pod_log,
-                pod,
-                namespace,
-                container=container,
-                timestamps=True,
-                **options,
-            )
+            path = f"{_path('Pod', namespace, pod)}/log"
+            return self._call("GET", path, container=container, timestamps="true", **query)
         except ClusterError as exc:
             if exc.status in (400, 404):  # 400: its container has not started
                 return None
@@ -253,31 +254,37 @@ class Cluster:
 
     def version(self) -> dict[str, Any]:
         """Return the server's version."""
-        return self._json(self.api("version").get_code)
+        return self._json("GET", "/version/")
 
     def user(self) -> str:
         """Return as whom the cluster sees this client; ``""`` if it does not say."""
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        found = self._json(self.api("self").create_self_subject_review, body)
-        return str(((found.get("status") or {}).get("userInfo") or {}).get("username") or "")
+        found = self._review("authentication.k8s.io", "SelfSubjectReview")
+        return str((found.get("userInfo") or {}).get("username") or "")
 
     def may(self, namespace: str, verb: str, group: str, resource: str) -> bool:
         """Ask whether the user may do something."""
-        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        found = self._json(self.api("auth").create_self_subject_access_review, body)
-        return bool((found.get("status") or {}).get("allowed"))
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+        found = self._review("authorization.k8s.io", "SelfSubjectAccessReview", {"resourceAttributes": asked})
+        return bool(found.get("allowed"))
+
+    def _review(self, group: str, kind: str, spec: Any = None) -> dict[str, Any]:
+        body = {"apiVersion": f"{group}/v1", "kind": kind, **({"spec": spec} if spec else {})}
+        found = self._json("POST", f"/apis/{group}/v1/{kind.lower()}s", body)
+        status: dict[str, Any] = found.get("status") or {}
+        return status
 
     def close(self) -> None:
         """Close connections."""
         with self._lock:
-            made, self._client, self._apis = self._client, None, {}
+            made, self._client = self._client, None
         if made is not None:
             made.rest_client.pool_manager.clear()
+
+
+def _path(kind: str, namespace: str | None, name: str = "") -> str:
+    """Return the path of an object, or of all of a kind in a namespace, or (None) in all namespaces."""
+    group, word = KINDS[kind]
+    return "/".join([group, *(["namespaces", namespace] if namespace else []), word, *([name] if name else [])])
 
 
 def _error(exc: Any) -> ClusterError:

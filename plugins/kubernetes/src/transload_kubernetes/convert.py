@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.errors import SpecError
+from transload.errors import SpecError, UnsupportedFeature
 from transload.schedulers.api import Capabilities, refuse_unsupported
 from transload.specs import AppDef, CfgVal, MountType, RetryPolicy, Role, parse_app_handle
 from transload_kubernetes import jobset as _jobset
@@ -48,7 +48,6 @@ class KubernetesRequest:
         hidden: key in the app's Secret → value, for variables whose name looks secret; never shown.
         references: role and variable → key in the app's Secret, for ``Role.secrets`` resolved at submit.
         timeout: seconds for the whole app, or None.
-        startup_timeout: seconds that a pod may be pending; 0: any time.
         grace: seconds that an ended pod may take.
         source: the app that it was made of.
     """
@@ -62,7 +61,6 @@ class KubernetesRequest:
     hidden: dict[str, str] = field(default_factory=dict, repr=False)
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     timeout: float | None = None
-    startup_timeout: float = 0.0
     grace: int = 30
     jobset: dict[str, Any] | None = None
     source: AppDef | None = field(default=None, repr=False, compare=False)
@@ -70,6 +68,11 @@ class KubernetesRequest:
     def objects(self) -> list[dict[str, Any]]:
         """Return what is to be made, beside the app's record and Secret."""
         return [*self.services, *self.jobs, *([self.jobset] if self.jobset else [])]
+
+    def others(self) -> list[tuple[str, str]]:
+        """Return kind and name of what is made besides Jobs and the record."""
+        found = [(item["kind"], item["metadata"]["name"]) for item in self.objects() if item["kind"] != "Job"]
+        return [*found, *([("Secret", names.secret_name(self.base))] if self.hidden or self.references else [])]
 
 
 def app_id_of(app: AppDef) -> str:
@@ -101,10 +104,12 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
     single = sum(role.num_replicas for role in app.roles) == 1
     if options.jobset:
         _jobset.refuse(app)
+    elif options.text("queue") and len(app.roles) > 1 and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app)):
+        raise queue_of_roles(app)
     context = Context(app_id, base, options, "localhost" if single else _rank0(app, base, options))
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
     request = KubernetesRequest(app_id, options.namespace, base, [], [], [], timeout=app.timeout, source=app)
-    request.startup_timeout, request.grace = options.startup_timeout, options.grace_period
+    request.grace = options.grace_period
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
         _check_role(role, f"roles[{index}]")
@@ -118,10 +123,16 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
                 request.references[role.name, name] = names.secret_key(role.name, name)
     if options.jobset:
         jobs, request.jobs = request.jobs, []
-        request.jobset = _jobset.jobset(app_id, base, roles, jobs, labels, options.text("queue"))
+        request.jobset = _jobset.jobset(app_id, base, roles, jobs, labels, options)
     elif not single:
         request.services = _services(app, base, labels)
     return request
+
+
+def queue_of_roles(app: AppDef) -> UnsupportedFeature:
+    """Return the refusal of several Jobs in a queue: one may hold its GPUs while the other waits for its own."""
+    reason = "several roles wait in a queue as one only as a JobSet, which the cluster must have installed"
+    return UnsupportedFeature(f"roles: not possible with run option queue: {len(app.roles)} roles: {reason}", "roles")
 
 
 def _rank0(app: AppDef, base: str, options: Options) -> str:
@@ -134,10 +145,13 @@ def _check_role(role: Role, path: str) -> None:
 
 
 def _with_native_policy(role: Role, app: AppDef) -> Role:
-    """Return the role with policy REPLICA where that is the same: what a Job does itself needs nobody to watch."""
+    """Return the role with a policy that means the same here, and that the cluster follows by itself."""
     alone = role.num_replicas == 1
-    whole = alone and len(app.roles) == 1
-    if (whole and role.retry_policy is RetryPolicy.APPLICATION) or (alone and role.retry_policy is RetryPolicy.ROLE):
+    single = len(app.roles) == 1
+    if single and role.retry_policy is RetryPolicy.ROLE:
+        role = copy.copy(role)
+        role.retry_policy = RetryPolicy.APPLICATION
+    if alone and (single or role.retry_policy is RetryPolicy.ROLE):
         role = copy.copy(role)
         role.retry_policy = RetryPolicy.REPLICA
     return role
@@ -183,9 +197,11 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
     }
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
+    if options.ttl is not None and not options.jobset:
+        spec["ttlSecondsAfterFinished"] = options.ttl
     job_labels = dict(own)
     if options.text("queue") and not options.jobset:  # else it is the JobSet that waits
-        job_labels["kueue.x-k8s.io/queue-name"] = options.text("queue")
+        job_labels[names.QUEUE] = options.text("queue")
         spec["suspend"] = True
     job = {
         "apiVersion": "batch/v1",
@@ -197,9 +213,8 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
         },
         "spec": spec,
     }
-    overlay = role.metadata.get(OVERLAY)
-    if overlay is None:
-        return job
+    job = merge(job, options.overlay, "run option overlay")
+    overlay = role.metadata.get(OVERLAY, {})
     if not isinstance(overlay, dict):
         raise SpecError(f"{path}.metadata[{OVERLAY!r}]: must be a mapping, a strategic-merge overlay of the Job")
     merged: dict[str, Any] = merge(job, overlay, f"{path}.metadata[{OVERLAY!r}]")

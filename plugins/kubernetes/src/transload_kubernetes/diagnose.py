@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.names import JOBSET_API
 
 Check = tuple[str, bool, str]
-RIGHTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("batch", "jobs"): ("create", "get", "list", "watch", "delete"),
-    ("", "configmaps"): ("create", "get", "list", "patch", "update", "delete"),
-    ("", "services"): ("create", "get", "list", "delete"),
-    ("", "secrets"): ("create", "get", "list", "delete"),
+Rights = Mapping[tuple[str, str], tuple[str, ...]]
+OBSERVE: Final[Rights] = {
+    ("batch", "jobs"): ("list", "watch"),
+    ("", "configmaps"): ("get", "list"),
     ("", "pods"): ("list",),
     ("", "pods/log"): ("get",),
     ("", "events"): ("list",),
+    (JOBSET_API[0], "jobsets"): ("get", "list", "watch"),
 }
-"""What a user needs in the app's namespace: API group and resource → verbs. The tests' cluster grants nothing else."""
-JOBSET_RIGHTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    (JOBSET_API[0], "jobsets"): ("create", "get", "list", "watch", "delete"),
+"""What it takes to see apps and to read their logs: API group and resource → verbs."""
+SUBMIT: Final[Rights] = {
+    ("batch", "jobs"): ("create", "get", "patch", "delete"),
+    ("", "configmaps"): ("create", "patch", "update", "delete"),
+    ("", "services"): ("create", "get", "delete"),
+    ("", "secrets"): ("create", "get", "delete"),
+    (JOBSET_API[0], "jobsets"): ("create", "patch", "delete"),
 }
-"""What run option ``jobset`` needs besides."""
+"""What it takes besides to submit, cancel, delete, and look after apps while waiting for them."""
 _OLDEST = (1, 29)
 
 
@@ -47,17 +51,37 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
         return [*checks, ("cluster", False, f"{exc}; check KUBECONFIG and the current context")]
     checks += [_version(cluster, version), ("user", True, _user(cluster))]
     try:
-        missing = _missing(cluster, namespace, RIGHTS)
+        installed = cluster.has_jobsets(namespace)
+        for what, rights in (("observe", OBSERVE), ("submit", SUBMIT)):
+            missing = _missing(cluster, namespace, rights, installed)
+            details = f"in namespace {namespace} this user may {f'not: {missing}' if missing else 'do what that needs'}"
+            checks.append((what, not missing, details))
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("rights", False, f"the cluster does not tell what this user may do: {exc}")]
-    details = f"in namespace {namespace} this user may {f'not: {missing}' if missing else 'do all that is needed'}"
-    return [*checks, ("rights", not missing, details), ("jobset", True, _jobset(cluster, namespace))]
+    return [*checks, ("jobset", True, "installed" if installed else "not installed, or not to be seen by this user")]
 
 
-def _missing(cluster: Cluster, namespace: str, rights: Mapping[tuple[str, str], tuple[str, ...]]) -> str:
-    """Return what of these rights the user has not, as text."""
+def role(name: str, *parts: Rights) -> dict[str, Any]:
+    """Return a Role with these rights, ready to be applied."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        for what, verbs in part.items():
+            found.setdefault(what, []).extend(verb for verb in verbs if verb not in found.get(what, ()))
+    rules = [{"apiGroups": [group], "resources": [kind], "verbs": verbs} for (group, kind), verbs in found.items()]
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": name},
+        "rules": rules,
+    }
+
+
+def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:
+    """Return what of these rights the user has not, as text; those on JobSets only count where there are some."""
     found = []
     for (group, resource), verbs in rights.items():
+        if group == JOBSET_API[0] and not jobsets:
+            continue
         missing = [verb for verb in verbs if not cluster.may(namespace, verb, group, resource)]
         if missing:
             found.append(f"{', '.join(missing)} {resource}")
@@ -69,16 +93,6 @@ def _user(cluster: Cluster) -> str:
         return f"as {cluster.user() or 'nobody in particular'}"
     except (SchedulerUnavailable, ClusterError) as exc:
         return f"not told: {exc}"
-
-
-def _jobset(cluster: Cluster, namespace: str) -> str:
-    try:
-        if not cluster.has_jobsets(namespace):
-            return "not installed, or not to be seen by this user: run option jobset will not work"
-        missing = _missing(cluster, namespace, JOBSET_RIGHTS)
-    except (SchedulerUnavailable, ClusterError) as exc:
-        return f"not known: {exc}"
-    return f"installed, but run option jobset will not work: this user may not: {missing}" if missing else "installed"
 
 
 def _version(cluster: Cluster, version: dict[str, str]) -> Check:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from transload.errors import UnsupportedFeature
 from transload.specs import AppDef, RetryPolicy, Role
 from transload_kubernetes import names
+from transload_kubernetes.options import Options
 
 _OPTION: Final = "not possible with run option jobset"
 
@@ -15,6 +16,19 @@ _OPTION: Final = "not possible with run option jobset"
 def rank0_host(base: str, role: str) -> str:
     """Return the host name of replica 0 of a role; it stays the same when the JobSet is started again."""
     return f"{base}-{names.role_label(role)}-0-0.{base}"
+
+
+def is_wanted(app: AppDef) -> bool:
+    """Tell whether things of an app belong together that a Job for each role leaves alone, and a JobSet can say so."""
+    together = len(app.roles) > 1 or any(
+        role.max_retries and role.num_replicas > 1 and role.retry_policy is not RetryPolicy.REPLICA
+        for role in app.roles
+    )
+    try:
+        refuse(app)
+    except UnsupportedFeature:
+        return False
+    return together
 
 
 def refuse(app: AppDef) -> None:
@@ -34,7 +48,7 @@ def refuse(app: AppDef) -> None:
             )
         if not role.max_retries or role.num_replicas == len(app.roles) == 1:
             continue
-        if role.retry_policy is RetryPolicy.ROLE and role.num_replicas > 1:
+        if role.retry_policy is RetryPolicy.ROLE and role.num_replicas > 1 and len(app.roles) > 1:
             _refuse(f"{path}.retry_policy", "=ROLE", "a JobSet starts all roles again, or single replicas")
         if role.retry_policy is RetryPolicy.APPLICATION:
             limits.add(role.max_retries)
@@ -48,7 +62,7 @@ def _refuse(path: str, value: str, reason: str) -> None:
 
 
 def jobset(
-    app_id: str, base: str, roles: list[Role], jobs: list[dict[str, Any]], labels: Mapping[str, str], queue: str
+    app_id: str, base: str, roles: list[Role], jobs: list[dict[str, Any]], labels: Mapping[str, str], options: Options
 ) -> dict[str, Any]:
     """Return the JobSet of an app.
 
@@ -58,7 +72,7 @@ def jobset(
         roles: the roles, with the policies that their Jobs really follow.
         jobs: the Job of each role.
         labels: for the JobSet.
-        queue: name of a Kueue local queue, or ``""``.
+        options: the run options.
     """
     single = sum(role.num_replicas for role in roles) == 1
     spec: dict[str, Any] = {
@@ -71,24 +85,13 @@ def jobset(
         ],
     }
     labels = dict(labels)
-    if queue:
-        labels["kueue.x-k8s.io/queue-name"] = queue
+    if options.ttl is not None:
+        spec["ttlSecondsAfterFinished"] = options.ttl
+    if options.text("queue"):
+        labels[names.QUEUE] = options.text("queue")
         spec["suspend"] = True
     metadata = {"name": base, "labels": labels, "annotations": {names.ANNOTATION_APP_ID: app_id}}
     return {"apiVersion": "/".join(names.JOBSET_API), "kind": "JobSet", "metadata": metadata, "spec": spec}
-
-
-def children(made: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return kind and name of what the controller makes of a JobSet."""
-    name, spec = made["metadata"]["name"], made["spec"]
-    found = [("Service", spec["network"]["subdomain"])] if spec["network"]["enableDNSHostnames"] else []
-    return found + [("Job", f"{name}-{each['name']}-0") for each in spec["replicatedJobs"]]
-
-
-def made_by(item: Mapping[str, Any], base: str) -> bool:
-    """Tell whether an object was made by the controller for the JobSet of an app."""
-    owners = item["metadata"].get("ownerReferences") or ()
-    return any(owner.get("kind") == "JobSet" and owner.get("name") == base for owner in owners)
 
 
 def _template(job: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload.specs import AppState, AppStatus, RoleStatus, exit_text, is_terminal
-from transload_kubernetes import states
+from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, Stop
 from transload_kubernetes.views import RoleView, count_restarts, running_state, view_role
@@ -17,27 +17,26 @@ HALF_SUBMITTED_S: Final = 120.0
 
 @dataclass(slots=True)
 class Verdict:
-    """What an app is doing, and what whoever looks at it is to do.
+    """What an app is doing, and what is left to do for the process that waits for it as its owner.
 
     Args:
         status: its status.
         stop: note this in its record.
         restart: Jobs to make: name of the role and attempt.
-        end: names of Jobs to delete, with their pods.
-        end_set: delete the JobSet, with its Jobs and pods.
+        end: kind and name of Jobs, or of a JobSet, whose pods are to be ended.
         note: note the status as final.
     """
 
     status: AppStatus
     stop: Stop | None = None
     restart: list[tuple[str, Attempt]] = field(default_factory=list)
-    end: list[str] = field(default_factory=list)
-    end_set: bool = False
+    end: list[tuple[str, str]] = field(default_factory=list)
     note: bool = False
 
-    def to_do(self) -> bool:
-        """Tell whether anything is to be done."""
-        return bool(self.stop or self.restart or self.end or self.end_set or self.note)
+    @property
+    def due(self) -> bool:
+        """Whether anything is to be done."""
+        return bool(self.stop or self.restart or self.end or self.note)
 
 
 def judge(facts: Facts, now: float) -> Verdict:
@@ -54,35 +53,38 @@ def judge(facts: Facts, now: float) -> Verdict:
     assert plan is not None
     ended, stop = facts.ended(), facts.stop()
     if ended is not None:  # a JobSet may have yet to say that it has ended: it is left alone
-        return Verdict(ended, end=[] if plan.jobset else _unfinished(facts))
+        return Verdict(ended, end=[] if plan.jobset else _to_end(facts))
     views = [view_role(role, facts, bool(stop)) for role in plan.roles]
     status = AppStatus(running_state(views), roles=[RoleStatus(v.plan.name, v.replicas) for v in views])
     status.num_restarts = count_restarts(views)
     if stop is not None:
         return _stopped(status, stop, facts)
-    missing = [] if plan.jobset else _half_restarted(views)
+    whole = max(view.attempt[0] for view in views)
+    # somebody began to start the app again, and made some of the Jobs
+    missing = [(v.plan.name, (whole, 0)) for v in views if not plan.jobset and v.attempt[0] < whole]
     if not missing and all(view.good for view in views):
         status.state = AppState.SUCCEEDED
         return Verdict(status, note=True)
-    status.msg = "; ".join(dict.fromkeys(reason for view in views for reason in view.reasons)) or "; ".join(facts.notes)
+    status.msg = "; ".join(dict.fromkeys([*(why for view in views for why in view.reasons), *facts.notes]))
     if missing:
         status.state = AppState.PENDING
         return Verdict(status, restart=missing)
     if not facts.submitted():
         failure = _never_submitted(plan, now)
     elif plan.jobset:
-        return _judged_set(status, _set_failure(plan, views, facts, now), facts)
+        failure = _set_failure(plan, views, facts, now)
     else:
-        failure = _failure(plan, views, facts, now)
+        failure = _failure(views)
     if failure is None:
-        return Verdict(status)
+        return _as_set(status, facts) if plan.jobset else Verdict(status)
     restart = _restart(plan, views) if failure.retry else []
-    return _restarted(status, restart, views) if restart else _failed(status, failure, facts)
-
-
-def _failed(status: AppStatus, failure: _Failure, facts: Facts) -> Verdict:
-    verdict = _stopped(status, Stop("failed", failure.msg), facts)
-    verdict.stop = Stop("failed", failure.msg)
+    if restart:
+        return _restarted(status, restart, views, facts)
+    why = failure.msg
+    if facts.notes and not any(replica.start_time for role in status.roles for replica in role.replicas):
+        why = "; ".join([why, *facts.notes])  # why it never ran
+    verdict = _stopped(status, Stop("failed", why), facts)
+    verdict.stop = Stop("failed", why)
     return verdict
 
 
@@ -98,22 +100,14 @@ def _never_submitted(plan: Plan, now: float) -> _Failure | None:
     return _Failure("it was never wholly submitted: the submitting process ended in the middle of it")
 
 
-def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
-    """Return why the app cannot go on as it is, or None."""
+def _failure(views: list[RoleView]) -> _Failure | None:
+    """Return why an app that is Jobs cannot go on as it is, or None; time limits are the Jobs' own."""
     for view in views:
         if view.failed:
             return _Failure(_failure_text(view), retry=not view.late)
     for view in views:
-        if view.job is None or view.gone:  # not made again: nobody knows why it was taken away
+        if view.job is None:  # not made again: nobody knows why it was taken away
             return _Failure(f"lost: the Job of role {view.plan.name} was deleted by somebody")
-    starts = [states.seconds((job.get("status") or {}).get("startTime")) for job in facts.jobs]
-    first = min((start for start in starts if start is not None), default=None)
-    return _took_too_long(plan, first, now) or _stuck_too_long(plan, views, facts, now)
-
-
-def _took_too_long(plan: Plan, began: float | None, now: float) -> _Failure | None:
-    if plan.timeout is not None and began is not None and now - began > plan.timeout + 1:
-        return _Failure(f"timeout: took longer than {plan.timeout:g} seconds")
     return None
 
 
@@ -125,46 +119,22 @@ def _set_failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) ->
     if failed is not None:
         texts = [_failure_text(view) for view in views if view.failed]
         return _Failure("; ".join(texts) or f"{failed.get('reason', 'failed')}: {failed.get('message', '')}")
-    if states.condition(facts.jobset, "Suspended"):
-        return None
     began = states.resumed(facts.jobset)
-    failure = _took_too_long(plan, began, now) or _stuck_too_long(plan, views, facts, now)
-    if failure is None and plan.startup_timeout and not facts.jobs and began and now - began > plan.startup_timeout:
-        why = "; ".join(facts.notes) or "nobody made its Jobs: does the JobSet controller run?"
-        return _Failure(f"startup_timeout: {why}")
-    return failure
+    # the limit of each attempt is its Jobs' own, that of all of them nobody's on the cluster
+    if plan.timeout is None or began is None or not views[0].attempt[0] or now - began <= plan.timeout + 1:
+        return None
+    return _Failure(f"timeout: all attempts together took longer than {plan.timeout:g} seconds")
 
 
-def _judged_set(status: AppStatus, failure: _Failure | None, facts: Facts) -> Verdict:
-    if failure is not None:
-        return _failed(status, failure, facts)
+def _as_set(status: AppStatus, facts: Facts) -> Verdict:
     the_set = facts.jobset or {}
     if states.condition(the_set, "Suspended"):
-        status.state, status.msg = AppState.PENDING, status.msg or "its JobSet is suspended: it waits for its queue"
+        status.state, status.msg = AppState.PENDING, status.msg or "its JobSet is suspended"
     elif status.num_restarts and status.state is AppState.SUBMITTED:
         status.state = AppState.PENDING  # between two attempts
+    elif not facts.jobs and not status.msg:
+        status.msg = "no Job of it was made yet: does the JobSet controller run?"
     return Verdict(status)
-
-
-def _stuck_too_long(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
-    if not plan.startup_timeout:
-        return None
-    names_now = {view.job["metadata"]["name"] for view in views if view.job is not None and not view.finished}
-    for pod in facts.pods:
-        if (pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-name") not in names_now:
-            continue
-        since = states.seconds(pod["metadata"].get("creationTimestamp"))
-        if states.pod_state(pod) is AppState.PENDING and since is not None and now - since > plan.startup_timeout:
-            why = states.stuck(pod) or "; ".join(facts.notes) or "no reason given"
-            return _Failure(f"startup_timeout: pending for more than {plan.startup_timeout:g} seconds: {why}")
-    for view in views:
-        job = view.job or {}
-        since = states.seconds((job.get("status") or {}).get("startTime"))
-        without = not view.finished and all(replica.state is AppState.SUBMITTED for replica in view.replicas)
-        if since is not None and without and now - since > plan.startup_timeout:
-            why = "; ".join(facts.notes) or "no pod could be made"
-            return _Failure(f"startup_timeout: role {view.plan.name}: {why}")
-    return None
 
 
 def _failure_text(view: RoleView) -> str:
@@ -179,9 +149,9 @@ def _failure_text(view: RoleView) -> str:
 
 
 def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
-    """Return the Jobs that answer the failures; none if a role has used up its retries."""
+    """Return the Jobs that answer the failures; none if a role has used up its retries, or a JobSet has."""
     wanted: dict[str, Attempt] = {}
-    whole = _whole(views)
+    whole = max(view.attempt[0] for view in views)
     for view in (view for view in views if view.failed):
         role = view.plan
         if role.policy == "APPLICATION" and whole < role.retries:
@@ -192,39 +162,25 @@ def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
     return list(wanted.items())
 
 
-def _half_restarted(views: list[RoleView]) -> list[tuple[str, Attempt]]:
-    """Return the Jobs that are missing from an attempt of the app that somebody began to make."""
-    whole = _whole(views)
-    return [(view.plan.name, (whole, 0)) for view in views if max(view.attempt, view.made)[0] < whole]
-
-
-def _whole(views: list[RoleView]) -> int:
-    """Return how often the whole app was started again."""
-    return max(max(view.attempt, view.made)[0] for view in views)
-
-
-def _restarted(status: AppStatus, restart: list[tuple[str, Attempt]], views: list[RoleView]) -> Verdict:
-    """Return the verdict on an app of which something is to be started again: only when nothing of it runs any more."""
+def _restarted(status: AppStatus, restart: list[tuple[str, Attempt]], views: list[RoleView], facts: Facts) -> Verdict:
+    """Return the verdict on an app that is to start again: first nothing of it may run any more."""
     status.state = AppState.PENDING
     wanted = {name for name, _ in restart}
-    left = [view.job for view in views if view.plan.name in wanted and view.job and not view.finished]
-    if left:
-        return Verdict(status, end=[job["metadata"]["name"] for job in left if _is_open(job)])
-    return Verdict(status, restart=restart)
+    left = [view.job for view in views if view.plan.name in wanted and view.job and not _is_over(view.job, facts)]
+    return Verdict(status, end=_open("Job", left)) if left else Verdict(status, restart=restart)
 
 
 def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
     """Return the verdict on an app that is being ended: final once nothing is left that may run something."""
     status.msg, status.cancel_requested = stop.msg, stop.kind == "cancel"
-    if facts.jobset is not None and not states.is_finished(facts.jobset):
-        left = True
-    else:
-        left = any(not states.is_finished(job) for job in facts.jobs)
-    if left:
+    things = [facts.jobset] if facts.jobset is not None else facts.jobs
+    if not all(_is_over(thing, facts) for thing in things):
         if status.state is not AppState.RUNNING:
             status.state = AppState.PENDING
-        return _ending(Verdict(status), facts)
+        return Verdict(status, end=_to_end(facts))
     status.state = AppState.CANCELLED if stop.kind == "cancel" else AppState.FAILED
+    if stop.seen:
+        _remember(status, AppStatus.from_json(stop.seen))
     for role in status.roles:
         for replica in role.replicas:
             if not is_terminal(replica.state):
@@ -232,18 +188,40 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
     return Verdict(status, note=True)
 
 
-def _ending(verdict: Verdict, facts: Facts) -> Verdict:
-    """Add what is to be deleted so that nothing runs any more; of a JobSet that has ended the controller sees to it."""
-    if facts.jobset is None:
-        verdict.end = _unfinished(facts)
-    else:
-        verdict.end_set = _is_open(facts.jobset)
-    return verdict
+def _remember(status: AppStatus, seen: AppStatus) -> None:
+    """Take over what replicas had come to before all that tells of them was deleted."""
+    for role, before in zip(status.roles, seen.roles, strict=True):
+        pairs = zip(role.replicas, before.replicas, strict=True)
+        role.replicas = [old if is_terminal(old.state) and new.exit_code is None else new for new, old in pairs]
 
 
-def _is_open(job: dict[str, Any]) -> bool:
-    return not states.is_finished(job) and not job["metadata"].get("deletionTimestamp")
+def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
+    """Tell whether nothing of a Job, or of the app's JobSet, runs or will run."""
+    if states.is_finished(thing):
+        return True
+    name = thing["metadata"]["name"]
+    mine = [pod for pod in facts.pods if thing is facts.jobset or pod["metadata"]["labels"].get(names.JOB) == name]
+    return states.is_held(thing) and not any(map(states.is_active, mine))
 
 
-def _unfinished(facts: Facts) -> list[str]:
-    return [job["metadata"]["name"] for job in facts.jobs if _is_open(job)]
+def _to_end(facts: Facts) -> list[tuple[str, str]]:
+    """Return what is to be ended so that nothing of an app runs any more."""
+    if facts.jobset is not None:
+        return _open("JobSet", [facts.jobset])
+    return _open("Job", facts.jobs)
+
+
+def _open(kind: str, things: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return those that have not ended, and are not being ended yet."""
+    return [
+        (kind, thing["metadata"]["name"])
+        for thing in things
+        if not states.is_finished(thing)
+        and not thing["metadata"].get("deletionTimestamp")
+        and not (thing["spec"].get("suspend") and not _queued(thing))
+    ]
+
+
+def _queued(thing: dict[str, Any]) -> bool:
+    """Tell whether a queue may let a suspended thing run again, so that it must be deleted instead."""
+    return names.QUEUE in (thing["metadata"].get("labels") or {})

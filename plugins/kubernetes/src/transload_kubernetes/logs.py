@@ -201,11 +201,11 @@ class LogView:
         self, pod: dict[str, Any], place: Cursor, *, follow: bool = False, since: int = 0
     ) -> Iterator[tuple[str, int]]:
         """Yield lines of one pod behind a place, moving it; an unfinished last line only if the pod is over."""
-        options: dict[str, Any] = {"follow": follow}
+        options: dict[str, Any] = {"follow": "true"} if follow else {}
         start = max(place.time, since)
         if start:
             # whole seconds, counted back from now by the node's clock: what comes too early is left out below
-            options["since_seconds"] = max(1, int(datetime.now(UTC).timestamp() - start / _NS) + _SKEW_S)
+            options["sinceSeconds"] = max(1, int(datetime.now(UTC).timestamp() - start / _NS) + _SKEW_S)
         response = self._cluster.log(self._namespace, pod["metadata"]["name"], MAIN, **options)
         if response is None:
             return
@@ -242,7 +242,7 @@ def _broken(exc: Exception) -> bool:
 
 
 def _over(pod: dict[str, Any]) -> bool:
-    return (pod.get("status") or {}).get("phase") in _GONE or bool(states.terminated(pod))
+    return (pod.get("status") or {}).get("phase") in _GONE or bool(states.program(pod, "terminated"))
 
 
 def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:

@@ -22,13 +22,18 @@ JOBSET_API: Final = ("jobset.x-k8s.io", "v1alpha2")
 """API group and version of JobSets, which a cluster has only where somebody has installed them."""
 JOBSET_RESTARTS: Final = "jobset.sigs.k8s.io/restart-attempt"
 """Label and annotation of what a JobSet has made: how often it was started again by then."""
+JOB: Final = "batch.kubernetes.io/job-name"
+"""Label of a pod: the Job that made it."""
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 INDEX_IGNORED: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
 
 _BASE: Final = 36
-_ROLE: Final = 12
+_RANK0: Final = "-rank0"
 _PLAIN: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?\Z")
+_DASHLESS: Final = re.compile(r"[a-z][a-z0-9]{0,11}\Z")
+_ATTEMPT: Final = re.compile(r"a(\d+)r(\d+)\Z")
 _KEY: Final = re.compile(r"[A-Za-z0-9_]{1,200}\Z")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
@@ -62,21 +67,31 @@ def label(text: str, limit: int) -> str:
     """Return ``text`` if it is a DNS label of at most ``limit`` characters, else one that ends in a digest."""
     if len(text) <= limit and _PLAIN.match(text):
         return text
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: limit - 9].strip("-")
+    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: limit - 8].strip("-")
     if not readable or not readable[0].isalpha():
-        readable = f"a{readable}"[: limit - 9]
-    return f"{readable}-{digest}"
+        readable = f"a{readable}"[: limit - 8]
+    return f"{readable}-{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:7]
 
 
 def base_name(app_id: str) -> str:
     """Return the name that all objects of an app start with; it is that of its record and its Service."""
-    return label(parse_app_id(app_id)[1], _BASE)
+    name = parse_app_id(app_id)[1]
+    return label(name, _BASE) if not name.endswith(_RANK0) else label(f"{name}.", _BASE)
 
 
 def role_label(role: str) -> str:
-    """Return the name of a role within names and labels."""
-    return label(role, _ROLE)
+    """Return the name of a role within names and labels.
+
+    It has no dash and is no attempt: what stands behind the last dash of a Job's name says what it is, and no two
+    apps need the same name.
+    """
+    if _DASHLESS.match(role) and not _ATTEMPT.match(role):
+        return role
+    return re.sub(r"[^a-z0-9]", "", role.lower()).lstrip("0123456789")[:4] + "x" + _digest(role)
 
 
 def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:
@@ -96,7 +111,7 @@ def attempt_text(attempt: Attempt) -> str:
 
 def read_attempt(text: str) -> Attempt:
     """Read what `attempt_text` gave; anything else is the first attempt."""
-    match = re.fullmatch(r"a(\d+)r(\d+)", text)
+    match = _ATTEMPT.match(text)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
@@ -109,7 +124,7 @@ def attempt_of(item: Mapping[str, Any]) -> Attempt:
 
 def rank0_name(base: str) -> str:
     """Return the name of the Service that leads to replica 0 of the first role, in whatever attempt."""
-    return f"{base}-rank0"
+    return f"{base}{_RANK0}"
 
 
 def secret_name(base: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +9,16 @@ from typing import Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import CfgVal, runopts
+from transload_kubernetes import names
 from transload_kubernetes.images import is_repository
-from transload_kubernetes.names import DEFAULT_NAMESPACE, check_namespace
+from transload_kubernetes.names import check_namespace
 
-PULL: Final = ("Always", "IfNotPresent", "Never")
+CHOICES: Final = {
+    "image_pull_policy": ("Always", "IfNotPresent", "Never"),
+    "jobset": ("auto", "always", "never"),
+    "pod_security": ("restricted",),
+}
+"""Options with a set of values."""
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effect>\w+))?\Z")
 
@@ -21,12 +26,15 @@ _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effec
 def run_opts() -> runopts:
     """Return the options of this scheduler."""
     opts = runopts()
-    opts.add("namespace", str, "namespace of the app", DEFAULT_NAMESPACE)
+    opts.add("namespace", str, "namespace of the app", names.DEFAULT_NAMESPACE)
     opts.add("service_account", str, "service account of the pods; default: the namespace's")
     opts.add("priority_class", str, "priority class of the pods")
     opts.add("queue", str, "name of a Kueue local queue: the Jobs are suspended until it admits them")
     opts.add(
-        "jobset", bool, "one JobSet instead of Jobs: its controller, which the cluster must have, starts again", False
+        "jobset",
+        str,
+        "one JobSet instead of Jobs: always, never, or auto: where it is installed, and several things belong together",
+        "auto",
     )
     opts.add("node_selector", dict[str, str], "labels that a node must have")
     opts.add("tolerations", list[str], "taints that are tolerated: KEY[=VALUE][:EFFECT]")
@@ -36,7 +44,11 @@ def run_opts() -> runopts:
     opts.add("image_pull_secrets", list[str], "names of Secrets with the registry's credentials")
     opts.add("gpu_resource", str, "resource that a role's gpu asks for", "nvidia.com/gpu")
     opts.add("grace_period", int, "seconds between SIGTERM and SIGKILL when a pod is ended", 30)
-    opts.add("startup_timeout", float, "seconds that a pod may be pending before the app fails; 0: any time", 1800.0)
+    opts.add("ttl", int, "seconds after its end when the cluster deletes an app's Jobs and logs; default: never")
+    opts.add("share_process_namespace", bool, "the program is not process 1, so that signals end it as elsewhere", True)
+    opts.add("pod_security", str, "restricted: set what namespaces of that Pod Security level ask for")
+    opts.add("privileged", bool, "containers may do what root of the node may; device mounts need it", False)
+    opts.add("overlay", str, "YAML or JSON that is merged into every Job, before a role's own overlay")
     opts.add("workspace_url", str, "fsspec URL of a folder that workspaces are uploaded to and fetched from")
     opts.add("workspace_image", str, "image with Python (and fsspec) that fetches workspaces; default: the role's own")
     opts.add(
@@ -47,17 +59,20 @@ def run_opts() -> runopts:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options as the conversion uses them. Names are those of `run_opts`."""
+    """The options as the conversion uses them. Names are those of `run_opts`; ``jobset``: for certain."""
 
     namespace: str
     gpu_resource: str
     grace_period: int
-    startup_timeout: float
     tolerations: list[dict[str, Any]]
     texts: Mapping[str, str] = field(default_factory=dict)
     maps: Mapping[str, dict[str, str]] = field(default_factory=dict)
     image_pull_secrets: list[str] = field(default_factory=list)
     jobset: bool = False
+    ttl: int | None = None
+    share_process_namespace: bool = True
+    privileged: bool = False
+    overlay: dict[str, Any] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
         """Return an option of type str, ``""`` if it is not set."""
@@ -74,14 +89,14 @@ class Options:
         Raises:
             ConfigError: for a value that is not allowed.
         """
-        policy = cfg.get("image_pull_policy")
-        if policy and policy not in PULL:
-            raise ConfigError(f"run option image_pull_policy={policy!r}: must be one of {', '.join(PULL)}")
-        for name in ("grace_period", "startup_timeout"):
+        for name, allowed in CHOICES.items():
+            if cfg.get(name) and cfg[name] not in allowed:
+                raise ConfigError(f"run option {name}={cfg[name]!r}: must be one of {', '.join(allowed)}")
+        for name in ("grace_period", "ttl"):
             value = cfg.get(name)
-            if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            if value is not None and (not isinstance(value, int) or value < 0):
                 raise ConfigError(f"run option {name}={value!r}: must be 0 or more seconds")
-        namespace = str(cfg.get("namespace") or DEFAULT_NAMESPACE)
+        namespace = str(cfg.get("namespace") or names.DEFAULT_NAMESPACE)
         try:
             check_namespace(namespace, f"run option namespace={namespace!r}")
         except SpecError as exc:
@@ -96,13 +111,30 @@ class Options:
             namespace,
             str(cfg.get("gpu_resource") or "nvidia.com/gpu"),
             int(str(cfg["grace_period"])),
-            float(str(cfg["startup_timeout"])),
             [toleration(text) for text in (tolerations if isinstance(tolerations, list) else [])],
             {name: value for name, value in cfg.items() if isinstance(value, str)},
             {name: dict(value) for name, value in cfg.items() if isinstance(value, dict)},
             list(pull_secrets) if isinstance(pull_secrets, list) else [],
-            bool(cfg.get("jobset")),
+            cfg.get("jobset") == "always",
+            None if cfg.get("ttl") is None else int(str(cfg["ttl"])),
+            cfg.get("share_process_namespace") is not False,
+            cfg.get("privileged") is True,
+            _overlay(str(cfg.get("overlay") or "")),
         )
+
+
+def _overlay(text: str) -> dict[str, Any]:
+    if not text:
+        return {}
+    import yaml  # type: ignore[import-untyped,unused-ignore]
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as exc:
+        raise ConfigError(f"run option overlay: is no YAML: {' '.join(str(exc).split())}") from exc
+    if not isinstance(found, dict):
+        raise ConfigError(f"run option overlay={text!r}: must be a mapping, a strategic-merge overlay of a Job")
+    return found
 
 
 def toleration(text: str) -> dict[str, Any]:

@@ -43,10 +43,12 @@ class Stop:
     Args:
         kind: ``cancel`` or ``failed``.
         msg: for a person.
+        seen: the status as JSON, where what tells of its replicas is deleted to end it.
     """
 
     kind: str
     msg: str = ""
+    seen: str = ""
 
 
 @dataclass(slots=True)
@@ -62,11 +64,11 @@ class Plan:
         roles: how its roles are run.
         jobs: the Job of each role in its first attempt; no secret is in them. Empty for a JobSet.
         jobset: it is run as a JobSet.
+        others: kind and name of what was made for it besides Jobs.
         id_given: the id is the caller's.
         cfg: its run options.
         tracker_base: where it reports.
         timeout: seconds for all of it.
-        startup_timeout: seconds that a pod may be pending; 0: any time.
         grace: seconds that an ended pod may take.
     """
 
@@ -81,9 +83,14 @@ class Plan:
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     tracker_base: str | None = None
     timeout: float | None = None
-    startup_timeout: float = 0.0
     grace: int = 30
     jobset: bool = False
+    others: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def queued(self) -> bool:
+        """Whether a queue decides when its Jobs are suspended."""
+        return bool(self.cfg.get("queue"))
 
 
 @dataclass(slots=True)
@@ -133,11 +140,10 @@ class Facts:
         except (KeyError, TypeError) as exc:
             raise ValueError(f"it is not one of this version ({exc})") from exc
 
-    def made(self, role: str) -> names.Attempt:
-        """Return the last attempt of a role whose Job was made, as far as that was noted."""
+    def made(self, role: str) -> set[names.Attempt]:
+        """Return the later attempts of a role whose Job was made, as far as that was noted."""
         start = f"{MADE}{names.role_label(role)}."
-        texts = [key.removeprefix(start) for key in self._data if key.startswith(start)]
-        return max(map(names.read_attempt, texts), default=(0, 0))
+        return {names.read_attempt(key.removeprefix(start)) for key in self._data if key.startswith(start)}
 
     def as_jobset(self) -> bool:
         """Tell whether the app is run as a JobSet; False where its record cannot be read."""

@@ -179,7 +179,7 @@ def resources(role: Role, gpu: str) -> dict[str, Any]:
     return {"requests": dict(asked), "limits": dict(asked)} if asked else {}
 
 
-def mounts(role: Role, path: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def mounts(role: Role, path: str, privileged: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return ``(volumes, volume mounts)`` of a role.
 
     A `VolumeMount` names a claim (``NAME`` or ``pvc:NAME``), ``secret:NAME``, ``configmap:NAME`` or
@@ -187,11 +187,15 @@ def mounts(role: Role, path: str) -> tuple[list[dict[str, Any]], list[dict[str, 
 
     Raises:
         SpecError: for a target that is not absolute, or a volume that says nothing.
+        UnsupportedFeature: for a device without ``privileged``.
     """
     volumes: dict[str, dict[str, Any]] = {}
     used: list[dict[str, Any]] = []
     for number, mount in enumerate(role.mounts):
         where = f"{path}.mounts[{number}]"
+        if isinstance(mount, DeviceMount) and not privileged:
+            reason = "the kernel refuses devices to a container without run option privileged"
+            raise UnsupportedFeature(f"{where}={mount.src_path!r}: not possible: {reason}", where)
         if not mount.dst_path.startswith("/"):
             raise SpecError(f"{where}.dst_path={mount.dst_path!r}: must be an absolute path")
         name, source = _volume(mount, where)
@@ -243,7 +247,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     """
     options = context.options
     values = macro_values(context)
-    volumes, used = mounts(role, path)
+    volumes, used = mounts(role, path, options.privileged)
     container: dict[str, Any] = {
         "name": MAIN,
         "image": role.image,
@@ -262,8 +266,10 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         ]
     if options.text("image_pull_policy"):
         container["imagePullPolicy"] = options.text("image_pull_policy")
-    if any(isinstance(mount, DeviceMount) for mount in role.mounts):
-        container["securityContext"] = {"privileged": True}  # the kernel refuses devices to others
+    if options.privileged:
+        container["securityContext"] = {"privileged": True}
+    elif options.text("pod_security"):
+        container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     spec = _pod_spec(role, container, volumes, context)
     if role.workspace and options.text("image_repo"):
         container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
@@ -284,9 +290,12 @@ def _pod_spec(role: Role, container: dict[str, Any], volumes: list[dict[str, Any
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": options.grace_period,
         "subdomain": context.base,
+        "shareProcessNamespace": options.share_process_namespace,
         "containers": [container],
         "volumes": volumes,
     }
+    if options.text("pod_security"):
+        spec["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     for name, key in (("service_account", "serviceAccountName"), ("priority_class", "priorityClassName")):
         if options.text(name):
             spec[key] = options.text(name)
@@ -318,6 +327,7 @@ def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Optio
         "command": ["python3", "-c", _FETCH.replace("$", "$$"), url.replace("$", "$$"), WORKSPACE],
         "env": main["env"],
         "volumeMounts": [*main["volumeMounts"], {"name": "workspace", "mountPath": WORKSPACE}],
+        **({"securityContext": main["securityContext"]} if "securityContext" in main else {}),
     }
     spec["volumes"] = [*spec["volumes"], {"name": "workspace", "emptyDir": {}}]
     spec["initContainers"] = [fetch]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-from transload.errors import ConfigError, SchedulerUnavailable, SpecError
+from transload.errors import ConfigError, SchedulerUnavailable, SpecError, UnsupportedFeature
 from transload.schedulers.api import AppDescription, Capabilities, ListAppResponse, LogPage, Stream, Submission, Watch
 from transload.specs import AppDef, AppStatus, CfgVal, runopts
 from transload_kubernetes import convert as _convert
 from transload_kubernetes import names, plan
 from transload_kubernetes.apps import Apps
-from transload_kubernetes.cluster import Cluster
+from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.images import with_images
+from transload_kubernetes.jobset import is_wanted
+from transload_kubernetes.judge import Verdict
 from transload_kubernetes.logs import LogView, to_nanoseconds
 from transload_kubernetes.options import run_opts
-from transload_kubernetes.plan import Facts
+from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_uploads
 
@@ -97,12 +100,19 @@ class KubernetesScheduler:
             raise SpecError(
                 f"app_id={app_id!r}: is of namespace {namespace!r}, but run option namespace={request.namespace!r}"
             )
-        if request.app_id == app_id:
+        cfg, app = dict(submission.cfg), request.source or submission.app
+        as_set = cfg.get("jobset") == "auto" and request.jobset is None and is_wanted(app)
+        if as_set and not self._cluster.has_jobsets(namespace):
+            as_set = False
+            if cfg.get("queue") and len(app.roles) > 1:
+                raise _convert.queue_of_roles(app)
+        if request.app_id == app_id and not as_set:
             return request
-        cfg, app = submission.cfg, request.source or submission.app
         if request != _convert.convert(app, cfg, self.name, request.app_id):
+            if request.app_id == app_id:
+                return request  # it was changed: it is submitted as it is
             raise ConfigError(f"the request was made for {request.app_id!r} and changed: submit it under that id")
-        return _convert.convert(app, cfg, self.name, app_id)
+        return _convert.convert(app, {**cfg, **({"jobset": "always"} if as_set else {})}, self.name, app_id)
 
     # -- afterwards
 
@@ -131,23 +141,33 @@ class KubernetesScheduler:
     def _description(self, app_id: str, facts: Facts, *, explain: bool = False) -> AppDescription | None:
         if facts.kind != plan.APP:
             return None
-        status = self._apps.status(app_id, facts, explain=explain)
+        verdict = self._apps.verdict(app_id, facts, explain=explain)
         try:
             made = facts.plan()
         except ValueError:
             made = None
         if made is None:
-            return AppDescription(app_id, status)
+            return AppDescription(app_id, verdict.status)
         return AppDescription(
             app_id,
-            status,
+            verdict.status,
             app=_read_app(facts.app()),
             session=made.session,
             cfg=dict(made.cfg),
             digest=made.digest,
             tracker_base=made.tracker_base,
             created=made.created,
+            due=verdict.due,
         )
+
+    def tend(self, app_id: str) -> None:
+        """Do what the cluster's controllers cannot: note the end, end other roles, start again, all safe to repeat.
+
+        Raises:
+            SchedulerUnavailable: if the cluster cannot be asked.
+        """
+        with contextlib.suppress(ClusterError):  # may only look; another owner will act
+            self._apps.tend(app_id)
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
@@ -158,21 +178,54 @@ class KubernetesScheduler:
         return ClusterWatch(self._cluster)
 
     def list(self) -> list[ListAppResponse]:
-        """Return the apps of all namespaces (of ``default`` where only that may be read), newest first."""
-        try:
-            found = self._apps.many(None)
-        except SchedulerUnavailable:
-            found = self._apps.many(names.DEFAULT_NAMESPACE)
-        rows = []
-        for facts in found.values():
-            try:
-                made = facts.plan()
-            except ValueError:
-                continue
-            if made is not None:
-                state = self._apps.status(made.app_id, facts).state
-                rows.append(ListAppResponse(made.app_id, state, name=made.name, created=made.created))
-        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
+        """Return the apps of all namespaces, newest first; where those may not be listed, of those that settings name.
+
+        Raises:
+            SchedulerUnavailable: if none may be listed.
+        """
+        return [
+            ListAppResponse(made.app_id, verdict.status.state, name=made.name, created=made.created)
+            for made, verdict in sorted(self._known(), key=lambda each: each[0].created, reverse=True)
+        ]
+
+    def _known(self) -> Iterator[tuple[Plan, Verdict]]:
+        """Yield what can be listed and read."""
+        for facts in self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values():
+            with contextlib.suppress(ValueError):
+                if (made := facts.plan()) is not None:
+                    yield made, self._apps.verdict(made.app_id, facts)
+
+    def _namespace(self) -> str:
+        """Return the namespace that the settings name for apps."""
+        from transload.runner import load_settings
+
+        return str(load_settings().cfg(self.name, self.run_opts()).get("namespace") or names.DEFAULT_NAMESPACE)
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that ended so many seconds ago; what they take of the cluster's disks is not known.
+
+        Raises:
+            UnsupportedFeature: for a limit of size.
+        """
+        if max_size is not None:
+            raise UnsupportedFeature("max_size: a cluster does not tell how much an app takes", "max_size")
+        moment = time.time() if now is None else now
+        ended = sorted(
+            (_end(verdict.status) or made.created, made.app_id)
+            for made, verdict in self._known()
+            if verdict.status.is_terminal()
+        )
+        old = [app_id for end, app_id in ended if older_than is not None and moment - end >= older_than]
+        for app_id in old if not dry_run else ():
+            self.delete(app_id)
+        return old
 
     def cancel(self, app_id: str) -> None:
         """Ask for the end of an app; return at once. Nothing happens if it has ended or does not exist."""
@@ -187,7 +240,7 @@ class KubernetesScheduler:
         facts = self._apps.facts(app_id)
         if facts.kind != plan.APP:
             return
-        if not self._apps.status(app_id, facts).is_terminal():
+        if not self._apps.verdict(app_id, facts).status.is_terminal():
             self.cancel(app_id)
             self._await_end(app_id, facts)
             facts = self._apps.facts(app_id)
@@ -204,7 +257,7 @@ class KubernetesScheduler:
             while time.monotonic() < deadline:
                 watch.wait(1.0)
                 found = self._apps.facts(app_id)
-                if found.kind != plan.APP or self._apps.status(app_id, found).is_terminal():
+                if found.kind != plan.APP or self._apps.verdict(app_id, found).status.is_terminal():
                     return
         finally:
             watch.close()
@@ -215,7 +268,7 @@ class KubernetesScheduler:
     def _view(self, app_id: str, role_name: str, k: int) -> LogView:
         def look() -> tuple[Facts, AppStatus]:
             facts = self._apps.facts(app_id)
-            return facts, self._apps.status(app_id, facts) if facts.kind == plan.APP else _NOTHING
+            return facts, self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else _NOTHING
 
         return LogView(self._cluster, names.parse_app_id(app_id)[0], look, app_id, role_name, k)
 
@@ -260,10 +313,7 @@ class KubernetesScheduler:
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""
-        from transload.runner import load_settings
-
-        cfg = load_settings().cfg(self.name, self.run_opts())
-        return diagnose(self._cluster, str(cfg.get("namespace") or names.DEFAULT_NAMESPACE))
+        return diagnose(self._cluster, self._namespace())
 
     def close(self) -> None:
         """Close connections; apps go on. May be called more than once."""
@@ -279,6 +329,10 @@ def _nothing() -> AppStatus:
 _NOTHING: Final = _nothing()
 
 
+def _end(status: AppStatus) -> float | None:
+    return max((each.end_time or 0.0 for role in status.roles for each in role.replicas), default=0.0) or None
+
+
 def _read_app(text: str) -> AppDef | None:
     try:
         return AppDef.from_json(text)
@@ -287,7 +341,7 @@ def _read_app(text: str) -> AppDef | None:
 
 
 def create_scheduler(
-    session_name: str, context: str | None = None, kubeconfig: str | None = None, **_: object
+    session_name: str, context: str | None = None, kubeconfig: str | None = None
 ) -> KubernetesScheduler:
     """Make the scheduler ``kubernetes``."""
     return KubernetesScheduler(session_name, context, kubeconfig)

@@ -41,6 +41,16 @@ def is_finished(job: dict[str, Any]) -> bool:
     return condition(job, "Complete", "Completed", "Failed") is not None
 
 
+def is_active(pod: dict[str, Any]) -> bool:
+    """Tell whether something of a pod may still run."""
+    return (pod.get("status") or {}).get("phase", "Pending") not in ("Succeeded", "Failed")
+
+
+def is_held(thing: dict[str, Any]) -> bool:
+    """Tell whether a Job or JobSet was suspended, and its controller has seen it: it starts no pod any more."""
+    return bool(thing["spec"].get("suspend")) and condition(thing, "Suspended") is not None
+
+
 def resumed(jobset: dict[str, Any]) -> float | None:
     """Return since when a JobSet may run: since it was let out of its queue, else since it was made."""
     for each in (jobset.get("status") or {}).get("conditions") or ():
@@ -59,13 +69,34 @@ def exit_code(code: int | None) -> int | None:
     return code
 
 
-def terminated(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return how the program of a pod ended; empty while it has not."""
-    status = pod.get("status") or {}
-    for each in status.get("containerStatuses") or ():
+def program(pod: dict[str, Any], state: str) -> dict[str, Any]:
+    """Return what a pod tells of its program in a state (``running``, ``terminated``); empty if it is in another."""
+    for each in (pod.get("status") or {}).get("containerStatuses") or ():
         if each.get("name") == MAIN:
-            return (each.get("state") or {}).get("terminated") or {}
+            return (each.get("state") or {}).get(state) or {}
     return {}
+
+
+def is_disrupted(pod: dict[str, Any]) -> bool:
+    """Tell whether the cluster has ended a pod (pre-emption, eviction, a lost node), which is no failure."""
+    return condition(pod, "DisruptionTarget") is not None
+
+
+def lost_node(pod: dict[str, Any]) -> str:
+    """Return why a pod that is said to run may not do so; ``""`` if nothing is wrong.
+
+    A node that does not answer leaves its pods' phases as they were: the cluster only says that they are not ready.
+    """
+    if not program(pod, "running") or not condition(pod, "ContainersReady"):
+        return ""
+    ready = next((each for each in pod["status"]["conditions"] if each["type"] == "Ready"), {"status": "True"})
+    if ready["status"] == "True" or ready.get("reason"):  # a kubelet says why
+        return ""
+    node = (pod.get("spec") or {}).get("nodeName") or "?"
+    disrupted = condition(pod, "DisruptionTarget")
+    more = f"; {_text(disrupted)}" if disrupted else ""
+    more += "; to be ended there" if pod["metadata"].get("deletionTimestamp") else ""
+    return f"its node {node} does not answer{more}"
 
 
 def index_of(pod: dict[str, Any]) -> int:
@@ -86,11 +117,9 @@ def indexes(text: str | None) -> set[int]:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return a time of the API (RFC 3339) as seconds since the epoch."""
-    if not text:
-        return None
+    """Return a time of the API (RFC 3339) as seconds since the epoch; its zero (1970) is no time."""
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp() or None
     except ValueError:
         return None
 
@@ -127,12 +156,12 @@ def _text(thing: dict[str, Any]) -> str:
 def why_failed(pod: dict[str, Any]) -> str:
     """Return what is known of a pod's failure beyond its exit code: memory, eviction, pre-emption."""
     disrupted = condition(pod, "DisruptionTarget")
-    reason = terminated(pod).get("reason", "")
+    reason = program(pod, "terminated").get("reason", "")
     if reason == "OOMKilled":
         return "killed at its memory limit (OOMKilled)"
     if disrupted is not None:
         return _text(disrupted)
     if reason not in ("Error", "Completed", ""):
-        return _text(terminated(pod))
+        return _text(program(pod, "terminated"))
     status = pod.get("status") or {}
     return _text(status) if status.get("reason") else ""

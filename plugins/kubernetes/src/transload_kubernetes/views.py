@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from transload.specs import AppState, ReplicaStatus, is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, RolePlan
+
+_MADE_AGAIN_S: Final = 30.0
+"""Seconds after its JobSet within which a first Job is made by the controller; what is made later replaces one."""
 
 
 @dataclass(slots=True)
@@ -22,7 +25,8 @@ class RoleView:
         replicas: what is known of each replica.
         reasons: why it waits or has failed.
         earlier: how often it was started again by itself.
-        made: the last attempt whose Job is known to have been made.
+        gone: the Job of that attempt was made, and is not there any more.
+        set_made: when its JobSet was made, seconds since the epoch.
     """
 
     plan: RolePlan
@@ -31,12 +35,8 @@ class RoleView:
     replicas: list[ReplicaStatus] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     earlier: int = 0
-    made: Attempt = (0, 0)
-
-    @property
-    def gone(self) -> bool:
-        """Whether the Job that was made last is not there any more."""
-        return self.made > self.attempt
+    gone: bool = False
+    set_made: float | None = None
 
     @property
     def finished(self) -> bool:
@@ -46,16 +46,12 @@ class RoleView:
     @property
     def good(self) -> bool:
         """Whether enough of its replicas ended well."""
-        return (
-            self.finished
-            and not self.gone
-            and sum(r.state is AppState.SUCCEEDED for r in self.replicas) >= self.plan.needed
-        )
+        return self.finished and sum(r.state is AppState.SUCCEEDED for r in self.replicas) >= self.plan.needed
 
     @property
     def failed(self) -> bool:
         """Whether its Job has ended, and not enough replicas did well."""
-        return self.finished and not self.good and not self.gone
+        return self.finished and not self.good
 
     @property
     def late(self) -> bool:
@@ -101,21 +97,23 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
         facts: what the cluster tells.
         stopping: the app is being ended.
     """
-    attempts = role_attempts(facts, role.name)
-    view = RoleView(role, made=facts.made(role.name))
+    jobs = role_attempts(facts, role.name)
+    attempts = {*jobs, *facts.made(role.name)}
+    view = RoleView(role, earlier=sum(attempt[1] > 0 for attempt in attempts))
     if facts.jobset is not None:  # it tells what counts; Jobs of an earlier attempt are being removed
         view.attempt = (int((facts.jobset.get("status") or {}).get("restarts") or 0), 0)
-        view.job = attempts.get(view.attempt)
+        view.set_made = states.seconds(facts.jobset["metadata"].get("creationTimestamp"))
     elif attempts:
-        view.attempt, view.job = next(reversed(attempts.items()))
-    view.earlier = sum(attempt[1] > 0 for attempt in attempts)
+        view.attempt = max(attempts)
+    view.job = jobs.get(view.attempt)
+    view.gone = view.job is None and view.attempt in facts.made(role.name)
     status = (view.job or {}).get("status") or {}
     done, failed = states.indexes(status.get("completedIndexes")), states.indexes(status.get("failedIndexes"))
     for k in range(role.replicas):
         pods = [pod for pod in replica_pods(facts, role.name, k) if names.attempt_of(pod) == view.attempt]
         view.replicas.append(_replica(view, k, pods, k in done, k in failed, stopping))
     if states.condition(view.job or {}, "Suspended") and not view.finished:
-        view.reasons.append(f"the Job of role {role.name} is suspended: it waits for its queue")
+        view.reasons.append(f"the Job of role {role.name} is suspended")
     return view
 
 
@@ -124,35 +122,60 @@ def _replica(
 ) -> ReplicaStatus:
     pod = pods[-1] if pods else None
     state = states.pod_state(pod) if pod is not None else AppState.SUBMITTED
+    held = bool(states.condition(view.job or {}, "Suspended"))
     if done:
         state = AppState.SUCCEEDED
-    elif failed or (view.finished and state is AppState.FAILED):
+    elif failed or (state is AppState.FAILED and (view.finished or _is_final(view, pod))):
         state = AppState.FAILED
-    elif view.finished or (view.job is None and stopping):
+    elif view.finished or (stopping and (view.job is None or (held and pod is None))):
         state = AppState.CANCELLED
-    elif state is AppState.FAILED:
-        state = AppState.PENDING  # its Job will replace it, or give up on the replica
-    elif state is AppState.SUBMITTED and states.condition(view.job or {}, "Suspended"):
-        state = AppState.PENDING
+    elif state is AppState.FAILED or (state is AppState.SUBMITTED and held):
+        state = AppState.PENDING  # its Job will replace it, or let it start
     replica = ReplicaStatus(k, state, view.plan.name, "")
-    replica.restarts = sum(view.attempt) + max(0, len(pods) - 1)
-    if pod is None:
-        return replica
-    annotations = pod["metadata"].get("annotations") or {}
-    counted = [int(annotations.get(key) or 0) for key in (names.INDEX_FAILURES, names.INDEX_IGNORED)]
-    replica.restarts = sum(view.attempt) + max(sum(counted), len(pods) - 1)
-    replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
-    _times(replica, pod)
-    if state is AppState.PENDING and states.stuck(pod):
-        view.reasons.append(f"{view.plan.name}/{k}: {states.stuck(pod)}")
-    if state is AppState.FAILED and states.why_failed(pod):
-        view.reasons.append(f"{view.plan.name}/{k}: {states.why_failed(pod)}")
+    again = max(len(pods) - 1, sum(_counts(pod or {})), 0)
+    replica.restarts = sum(view.attempt) + again + _made_again(view)
+    if pod is not None:
+        _tell(replica, view, pod)
+    elif done:
+        replica.exit_code = 0  # what else counts as done; its pod has been removed
     return replica
 
 
+def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
+    """Tell whether the Job will give up a replica for this failure of it, which it counts a second later."""
+    limit = ((view.job or {}).get("spec") or {}).get("backoffLimitPerIndex")
+    return limit is not None and not states.is_disrupted(pod or {}) and _counts(pod or {})[0] >= limit
+
+
+def _counts(pod: dict[str, Any]) -> list[int]:
+    """Return how often a replica had failed, and been disrupted, before this pod was made."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    return [int(annotations.get(key) or 0) for key in (names.INDEX_FAILURES, names.INDEX_IGNORED)]
+
+
+def _made_again(view: RoleView) -> int:
+    """Return 1 for a Job of a JobSet's first attempt that somebody deleted: the controller made it again, silently."""
+    made = states.seconds(((view.job or {}).get("metadata") or {}).get("creationTimestamp"))
+    return int(bool(view.set_made and made and view.attempt == (0, 0) and made - view.set_made > _MADE_AGAIN_S))
+
+
+def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
+    """Fill in what a pod tells of a replica, and why it waits or has failed."""
+    replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
+    _times(replica, pod)
+    if replica.state is AppState.PENDING:
+        why = states.stuck(pod)
+    elif replica.state is AppState.FAILED:
+        why = states.why_failed(pod)
+    else:
+        why = states.lost_node(pod) if replica.state is AppState.RUNNING else ""
+    if why:
+        view.reasons.append(f"{view.plan.name}/{replica.id}: {why}")
+
+
 def _times(replica: ReplicaStatus, pod: dict[str, Any]) -> None:
-    end = states.terminated(pod)
-    replica.start_time = states.seconds(end.get("startedAt") or (pod.get("status") or {}).get("startTime"))
+    end = states.program(pod, "terminated")
+    replica.start_time = states.seconds((end or states.program(pod, "running")).get("startedAt"))
     if is_terminal(replica.state) and end:
         replica.exit_code = states.exit_code(end.get("exitCode"))
         replica.end_time = states.seconds(end.get("finishedAt"))
@@ -161,14 +184,8 @@ def _times(replica: ReplicaStatus, pod: dict[str, Any]) -> None:
 def count_restarts(views: list[RoleView]) -> int:
     """Return how often anything of an app was started again."""
     whole = max(view.attempt[0] for view in views)
-    return (
-        whole
-        + sum(view.attempt[1] for view in views)
-        + sum(
-            sum(replica.restarts for replica in view.replicas) - sum(view.attempt) * len(view.replicas)
-            for view in views
-        )
-    )
+    own = sum(replica.restarts - sum(view.attempt) for view in views for replica in view.replicas)
+    return whole + sum(view.attempt[1] for view in views) + own
 
 
 def running_state(views: list[RoleView]) -> AppState:

@@ -88,7 +88,7 @@ class _Source:
             if not self._version:
                 if self._kind == "JobSet" and not self._cluster.has_jobsets(self._namespace):
                     return feeder.finish()
-                found = self._cluster.list(self._kind, self._namespace, label_selector=_MANAGED, limit=1)
+                found = self._cluster.list(self._kind, self._namespace, _MANAGED, limit=1)
                 self._version = str(found["metadata"]["resourceVersion"])
                 self._seen(self._namespace, None)
             self._follow(feeder)

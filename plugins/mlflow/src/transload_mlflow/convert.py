@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from transload.tracker import TrackingError
 
-__all__ = ["PARENT", "RUN_ID", "RUN_KEY", "digest", "read", "record_tag", "shown_metric", "shown_tag"]
+__all__ = ["PARENT", "RUN_ID", "RUN_KEY", "digest", "metric_points", "read", "record_tag", "shown_metric", "shown_tag"]
 
 PREFIX: Final = "transload."
 RUN_ID: Final = "transload.run_id"
@@ -26,6 +26,7 @@ MAX_VALUE: Final = 8000
 """Most characters of a tag's value (``MAX_TAG_VAL_LENGTH`` of MLflow 3)."""
 
 _MAX_SHOWN: Final = 500
+_LONGEST_STEP: Final = 19  # digits of a 64-bit number, which a step is
 _SHOWN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]{0,99}")
 
 
@@ -77,6 +78,22 @@ def shown_tag(name: str, value: object) -> tuple[str, str] | None:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return name, printable if len(printable) <= _MAX_SHOWN else printable[: _MAX_SHOWN - 1] + "…"
+
+
+def metric_points(results: Mapping[str, Mapping[str, object]]) -> list[tuple[str, float, int]]:
+    """Return results as points of metrics: name, value, step.
+
+    A key that is a number is the step. Any other one but ``final`` is part of the metric's name.
+    """
+    points = []
+    for key, values in results.items():
+        step = int(key) if key.isdecimal() and len(key) < _LONGEST_STEP else None
+        for name, value in values.items():
+            full = name if step is not None or key == "final" else f"{key}.{name}"
+            number = shown_metric(full, value)
+            if number is not None:
+                points.append((full, number, step or 0))
+    return points
 
 
 def shown_metric(name: str, value: object) -> float | None:

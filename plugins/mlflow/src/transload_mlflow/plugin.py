@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from transload.hookspecs import Register
 from transload.plugins import hookimpl
 
-__all__ = ["transload_trackers"]
+if TYPE_CHECKING:
+    from transload.plugins import AppEvent
+
+__all__ = ["transload_app_event", "transload_trackers"]
 
 
 @hookimpl
 def transload_trackers(register: Register) -> None:
     """Register the tracker ``mlflow``."""
     register("mlflow", "transload_mlflow.tracker:create")
+
+
+@hookimpl
+def transload_app_event(event: AppEvent) -> None:
+    """Finish the MLflow run of an app that has ended."""
+    from transload.specs import is_terminal
+
+    if is_terminal(event.state):
+        from transload_mlflow.ending import note_end
+
+        note_end(event)

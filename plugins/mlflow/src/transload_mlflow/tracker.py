@@ -8,11 +8,12 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from transload.errors import ConfigError
 from transload.tracker import (
+    ENV_TRANSLOAD_PARENT_RUN_ID,
     Lineage,
     TrackerArtifact,
     TrackerBase,
@@ -23,7 +24,17 @@ from transload.tracker import (
     check_values,
     trace_lineage,
 )
-from transload_mlflow.convert import PARENT, RUN_ID, RUN_KEY, digest, read, record_tag, shown_metric, shown_tag
+from transload_mlflow.convert import (
+    PARENT,
+    RUN_ID,
+    RUN_KEY,
+    digest,
+    metric_points,
+    read,
+    record_tag,
+    shown_metric,
+    shown_tag,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -33,8 +44,14 @@ __all__ = ["MlflowTracker", "create"]
 
 DEFAULT_EXPERIMENT: Final = "transload"
 _TAGS_A_CALL: Final = 100
+_METRICS_A_CALL: Final = 1000
+_PARENT_TAG: Final = "mlflow.parentRunId"
 _RUNS_A_PAGE: Final = 1000
 _SCHEMES: Final = ("sqlite:", "mysql", "postgresql", "mssql", "http:", "https:", "file:", "databricks", "uc:")
+
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+"""How MLflow says that a run has ended."""
 
 
 class MlflowTracker(TrackerBase):
@@ -171,15 +188,18 @@ class MlflowTracker(TrackerBase):
         return {r["name"]: TrackerArtifact(r["name"], r["path"], r["metadata"]) for r in records}
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Record that a run came from another one."""
+        """Record that a run came from another one; below its parent run it is shown nested."""
         check_run_id(run_id)
         check_run_id(source_id, "source_id")
         name = None if not artifact_name else check_text(artifact_name, "artifact_name")
         record = {"t": self._next_time(), "run_id": source_id, "artifact_name": name}
         mark = digest(source_id, name or "")
-        tags = dict([record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1")])
+        tags: dict[str, str] = dict([record_tag("source", mark, record), (f"{PARENT}{digest(source_id)}", "1")])
         shown = shown_tag(f"source.{mark[:6]}", source_id if name is None else f"{source_id} ({name})")
-        self._write(run_id, tags | dict([shown] if shown else []))
+        tags |= dict([shown] if shown else [])
+        if name is None and source_id == os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID):
+            tags[_PARENT_TAG] = self._run_to_write(source_id)
+        self._write(run_id, tags)
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
         """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
@@ -204,10 +224,31 @@ class MlflowTracker(TrackerBase):
             condition = f"tags.`{PARENT}{digest(check_run_id(parent_run_id, 'parent_run_id'))}` = '1'"
         return sorted({json.loads(run.data.tags[RUN_ID]) for run in self._search(condition) if RUN_ID in run.data.tags})
 
-    def finish(self, run_id: str, status: Literal["FINISHED", "FAILED", "KILLED"] = "FINISHED") -> None:
-        """Set the state that MLflow shows for a run; a run that is not known stays so."""
+    def finish(
+        self, run_id: str, status: Status = "FINISHED", results: Mapping[str, Mapping[str, object]] | None = None
+    ) -> None:
+        """Set the state that MLflow shows for a run; one that has ended already stays as it is.
+
+        Args:
+            run_id: the run; one that is not known stays so, unless it has results.
+            status: the state.
+            results: what the app reported, by key; numbers become metrics, and a key that is a number is their step.
+        """
+        points = metric_points(results or {})
+        if points:
+            self._run_to_write(run_id)
         for run in self._runs_of(run_id):
-            self.client.set_terminated(run.info.run_id, status=status)
+            if run.info.status == "RUNNING":
+                self._log_points(run.info.run_id, points)
+                self.client.set_terminated(run.info.run_id, status=status)
+
+    def _log_points(self, uuid: str, points: Sequence[tuple[str, float, int]]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, step) for name, value, step in points]
+        for start in range(0, len(metrics), _METRICS_A_CALL):
+            self.client.log_batch(uuid, metrics=metrics[start : start + _METRICS_A_CALL])
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tracking_uri, self.experiment_name)

@@ -20,7 +20,6 @@ from prefect.utilities.processutils import get_sys_executable
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 from pydantic import Field
 
-from transload import IMAGE
 from transload.errors import AppNotFound, ConfigError, PluginError, SchedulerUnavailable, SpecError, TransloadError
 from transload.pipelines import (
     AttachPolicy,
@@ -90,13 +89,13 @@ class AppJobConfiguration(BaseJobConfiguration):
             SpecError: if a variable of the work pool is wrong.
         """
         words = _words(self.command or self._base_flow_run_command())
-        if words[:1] == ["prefect"] and self.image is None:
+        if words[:1] == ["prefect"] and not self.image:
             # on this machine: the worker's own Prefect, wherever PATH leads
             words = [*shlex.split(get_sys_executable()), "-m", *words]
         env = {name: value for name, value in self.env.items() if value is not None and name not in SECRET}
         role = Role(
             name="flow",
-            image=self.image or IMAGE,
+            image=self.image or "",
             entrypoint=words[0],
             args=words[1:],
             env=env,
@@ -363,7 +362,12 @@ def _start(
     options = ExecutionOptions(attach=AttachPolicy(next_after=next_after))
     # what is one flow run's is in no other's reach: flow runs are submitted side by side
     submitter = runner.with_environ({**os.environ, **configuration.secret_values()})
-    return Execution(submitter, launch, identity, options, log=log).start().handle
+    try:
+        return Execution(submitter, launch, identity, options, log=log).start().handle
+    except SpecError as exc:
+        if not configuration.image and ".image" in str(exc):
+            raise SpecError(f"{exc} (set the variable image of the work pool; it needs Prefect)") from exc
+        raise
 
 
 def _exit_status(status: AppStatus) -> int:

@@ -17,11 +17,8 @@ __all__ = ["link", "note"]
 def _settings_of(folder: str, home: str) -> Settings:
     """Return the settings in force in a folder: they are asked for at every event."""
     from transload.runner import load_settings
-    from transload_report.place import check_settings
 
-    settings = load_settings(folder)
-    check_settings(settings)
-    return settings
+    return load_settings(folder)
 
 
 def _settings() -> Settings:
@@ -36,13 +33,15 @@ def link(handle: str) -> str | None:
 
 
 def note(event: AppEvent) -> None:
-    """Write the page of an app that was submitted or has ended, if ``report.auto`` is set."""
+    """Write the page of an app that was submitted or has ended, if ``auto`` of ``[plugins.report]`` is set."""
     from transload.specs import AppState, is_terminal
 
     if event.state is not AppState.SUBMITTED and not is_terminal(event.state):
         return
     settings = _settings()
-    if not settings.get("report.auto"):
+    from transload_report.place import own_settings
+
+    if not own_settings(settings).get("auto"):
         return
     from transload.runner import get_runner
     from transload_report.app_page import app_report

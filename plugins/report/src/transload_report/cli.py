@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Write one self-contained page: timeline, states, exit codes, results, last log lines, lineage."""
     from transload.cli._session import open_runner
-    from transload_report.place import check_settings, write_page
+    from transload_report.place import own_settings, write_page
 
     if sum([bool(handles), search is not None, lineage is not None, everything]) != 1:
         raise click.UsageError("give one or more handles, or one of --search, --lineage, --all", ctx)
@@ -62,7 +62,7 @@ def command(
     if lines is not None and (several or not handles):
         raise click.UsageError("--lines goes with one handle", ctx)
     with open_runner() as runner:
-        check_settings(runner.settings)
+        own_settings(runner.settings)  # a mistake there is told before anything is read
         target = _target(runner, handles, output)
         if search is not None:
             page = _search_page(search)

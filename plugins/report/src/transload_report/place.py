@@ -6,15 +6,15 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from transload.errors import ConfigError, SpecError
+from transload.errors import SpecError
 
 if TYPE_CHECKING:
     from transload.runner import Settings
 
-__all__ = ["ENV_REPORTS", "ENV_REPORTS_URL", "check_settings", "page_link", "page_path", "reports_folder", "write_page"]
+__all__ = ["ENV_REPORTS", "ENV_REPORTS_URL", "own_settings", "page_link", "page_path", "reports_folder", "write_page"]
 
 ENV_REPORTS: Final = "TRANSLOAD_REPORTS"
 """Environment variable: the folder that pages are kept in."""
@@ -27,29 +27,20 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_NAME: Final = 120
 
 
-def check_settings(settings: Settings) -> None:
-    """Check the table ``[report]`` of a configuration.
+def own_settings(settings: Settings) -> dict[str, Any]:
+    """Return the table ``[plugins.report]`` of the settings in force.
 
     Raises:
         ConfigError: for an unknown key or a wrong type.
     """
-    from transload.specs import nearest
-
-    for item in settings.all():
-        table, _, key = item.key.partition(".")
-        if table != "report":
-            continue
-        if key not in _KEYS:
-            raise ConfigError(f"{item.source}: report: unknown key {key!r}: {nearest(key, list(_KEYS))}")
-        if not isinstance(item.value, _KEYS[key]):
-            raise ConfigError(f"{item.source}: report.{key}={item.value!r}: must be a {_KEYS[key].__name__}")
+    return settings.plugin("report", _KEYS)
 
 
 def reports_folder(settings: Settings) -> Path:
-    """Return the folder of the pages: ``TRANSLOAD_REPORTS``, else ``report.dir``, else in the state folder."""
+    """Return the folder of pages: ``TRANSLOAD_REPORTS``, else ``dir`` of the settings, else in the state folder."""
     from transload.schedulers.local.home import state_home
 
-    given = os.environ.get(ENV_REPORTS) or settings.get("report.dir")
+    given = os.environ.get(ENV_REPORTS) or own_settings(settings).get("dir")
     return Path(given).expanduser().absolute() if given else Path(state_home()) / "reports"
 
 
@@ -74,7 +65,7 @@ def page_link(handle: str, settings: Settings) -> str | None:
     path = page_path(handle, settings)
     if not path.is_file():
         return None
-    url = os.environ.get(ENV_REPORTS_URL) or settings.get("report.url")
+    url = os.environ.get(ENV_REPORTS_URL) or own_settings(settings).get("url")
     return f"{str(url).rstrip('/')}/{quote(path.name)}" if url else str(path)
 
 

@@ -60,7 +60,8 @@ def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
     grouped: dict[str, dict[str, tuple[str, ...]]] = {}
     for job_id, *rest in rows:
         base, _, part = job_id.replace("+", "_").partition("_")
-        grouped.setdefault(base, {})[part] = (*rest, job_id)  # the last row counts
+        for each in _parts(part):
+            grouped.setdefault(base, {})[each] = (*rest, job_id)  # the last row counts
     jobs = {}
     for base, parts in grouped.items():
         words = {part: row[1] for part, row in parts.items()}
@@ -71,6 +72,19 @@ def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
         known = words if set(words) != {""} else {}
         jobs[base] = Job(base, row[0], state, known, row[2], nodes, source, row[4], waiting)
     return jobs
+
+
+def _parts(part: str) -> list[str]:
+    """Return the elements that a row stands for: ``4``, or those of ``[1,5-7%2]``, which wait."""
+    if not part.startswith("["):
+        return [part]
+    found = []
+    for piece in part.strip("[]").partition("%")[0].split(","):
+        first, _, last = piece.partition("-")
+        if not (first.isdigit() and (last or first).isdigit()):
+            return [part]
+        found += [str(number) for number in range(int(first), int(last or first) + 1)]
+    return found
 
 
 def squeue(*selection: str) -> dict[str, Job]:

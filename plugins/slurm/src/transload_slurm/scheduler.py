@@ -389,6 +389,6 @@ class SlurmScheduler:
         """Nothing is held; jobs go on."""
 
 
-def create_slurm(session_name: str, **_: object) -> SlurmScheduler:
+def create_slurm(session_name: str) -> SlurmScheduler:
     """Make the scheduler ``slurm``."""
     return SlurmScheduler(session_name)

@@ -19,12 +19,14 @@
                     workspace/, results/
     <root>/.gone/<app_id>         kept by delete for ids that the caller chose
 
-With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into that folder.
+With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``, where a mark, the file
+``.transload``, says whose folder that is: without it nothing there is removed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -32,11 +34,13 @@ from typing import Any, Final
 
 from transload.errors import ConfigError
 from transload.schedulers.local.store import safe_id
+from transload_slurm.elements import gather
 
 ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
 """Folder of the apps, on a file system that login and compute nodes share."""
 
 BULKY: Final = ("logs", "workspace", "results")
+_MARK: Final = ".transload"
 
 
 def root_folder() -> str:
@@ -87,6 +91,51 @@ def last_line(path: str) -> str:
     return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
 
 
+def make_marked(folder: str, mark: str, *, again: bool) -> None:
+    """Make a folder that is ours: whoever sees something in it sees the mark.
+
+    Args:
+        folder: its path; its parents are made too.
+        mark: what tells it from everybody else's.
+        again: an earlier try was interrupted: the folder may be there with the mark, or empty.
+
+    Raises:
+        FileExistsError: if something is there already, which is never touched.
+    """
+    parent, _, name = folder.rpartition("/")
+    if again and read_text(f"{folder}/{_MARK}") == mark:
+        return
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError) if again else contextlib.nullcontext():
+        os.mkdir(folder, 0o700)
+    aside = f"{parent}/.{name[:100]}-{os.urandom(8).hex()}"
+    os.mkdir(aside, 0o700)
+    try:
+        write_file(f"{aside}/{_MARK}", mark)
+        os.rename(aside, folder)  # onto a folder that is not empty: refused by the file system
+    except OSError as exc:
+        shutil.rmtree(aside, ignore_errors=True)
+        if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder) from exc
+        raise
+
+
+def remove_marked(folder: str, mark: str) -> None:
+    """Remove a folder, if it is there and bears the mark."""
+    parent, _, _ = folder.rpartition("/")
+    if read_text(f"{folder}/{_MARK}") == mark:
+        _remove(folder, f"{parent}/.trash-{os.urandom(8).hex()}")
+
+
+def _remove(folder: str, trash: str) -> None:
+    """Take a folder away in one step, then remove it."""
+    try:
+        os.rename(folder, trash)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(trash, ignore_errors=True)
+
+
 class Store:
     """The folder of the apps.
 
@@ -130,7 +179,7 @@ class Store:
         known = self._records.get(app_id)
         if known is None or known[0] != inode:
             found = read_json(path)
-            if found is None:
+            if found is None or found.get("app_id") != app_id:  # nothing that we have made
                 return None
             known = self._records[app_id] = (inode, found)
         return known[1]
@@ -160,33 +209,8 @@ class Store:
         folder = self.folder(app_id)
         if record["gang"]:
             return read_json(f"{folder}/state.json")
-        return self._array_state(folder, record)
-
-    @staticmethod
-    def _array_state(folder: str, record: dict[str, Any]) -> dict[str, Any] | None:
         role = record["roles"][0]
-        states = [read_json(f"{folder}/elements/{k}/state.json") for k in range(role["num_replicas"])]
-        found = [state for state in states if state is not None]
-        if not found:
-            return None
-        replicas = []
-        for k, state in enumerate(states):
-            replicas.append(state["roles"][0]["replicas"][0] if state else {"id": k, "state": "PENDING"})
-        good = sum(1 for state in found if state["state"] == "SUCCEEDED")
-        over = sum(1 for state in found if state["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"))
-        bad = next((state for state in found if state["state"] == "FAILED"), None)
-        word = "RUNNING" if any(replica["state"] == "RUNNING" for replica in replicas) else "PENDING"
-        if over == len(states):
-            wanted = role["num_replicas"] if role["min_replicas"] is None else role["min_replicas"]
-            word = "SUCCEEDED" if good >= wanted else "FAILED"
-        return {
-            "schema": 1,
-            "state": word,
-            "msg": bad["msg"] if bad and word != "SUCCEEDED" else "",
-            "num_restarts": sum(item["num_restarts"] for item in found),
-            "signalled": any(item["signalled"] for item in found),
-            "roles": [{"role": role["name"], "replicas": replicas}],
-        }
+        return gather(role, [read_json(f"{folder}/elements/{k}/state.json") for k in range(role["num_replicas"])])
 
     def remove(self, app_id: str, record: dict[str, Any]) -> None:
         """Remove an app's folder; the record of a caller-given id stays."""
@@ -194,11 +218,6 @@ class Store:
             with open(f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"):
                 pass
         folder = self.folder(app_id)
-        if record.get("files") not in (None, folder):
-            shutil.rmtree(record["files"], ignore_errors=True)
-        trash = f"{self.root}/.trash-{os.urandom(8).hex()}"
-        try:
-            os.rename(folder, trash)
-        except FileNotFoundError:
-            return
-        shutil.rmtree(trash, ignore_errors=True)
+        if record["files"] != folder:
+            remove_marked(record["files"], record["mark"])
+        _remove(folder, f"{self.root}/.trash-{os.urandom(8).hex()}")

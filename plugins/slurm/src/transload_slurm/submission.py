@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitError
+from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import Submission
 from transload.schedulers.local.environment import inherited
 from transload.schedulers.local.store import safe_id
@@ -25,7 +25,7 @@ from transload.specs import masked_env
 from transload_slurm import commands
 from transload_slurm.convert import SlurmRequest, plan, script
 from transload_slurm.jobs import squeue
-from transload_slurm.store import BULKY, Store, read_json, read_text, write_file
+from transload_slurm.store import BULKY, Store, make_marked, read_json, read_text, write_file
 
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
@@ -38,6 +38,7 @@ def submit(store: Store, request: SlurmRequest, app_id: str, submission: Submiss
 
     Raises:
         AppExists: if the id is, or was, another app's.
+        ConfigError: if ``job_dir`` has something of that name.
         SpecError: if the id is no folder's name, a workspace is not there or a secret was not resolved.
         SubmitError: if Slurm did not take it; nothing runs, now or later.
     """
@@ -77,8 +78,15 @@ def _record(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         "gang": request.gang,
         "requeue": "--requeue" in request.sbatch,
         "roles": roles,
-        "files": f"{request.job_dir}/{app_id}" if request.job_dir else store.folder(app_id),
+        "files": f"{_elsewhere(store, request) or store.root}/{app_id}",
+        "mark": os.urandom(16).hex(),
     }
+
+
+def _elsewhere(store: Store, request: SlurmRequest) -> str | None:
+    """Return the folder below which the bulky things lie, if that is not the folder of the apps itself."""
+    same = request.job_dir is None or os.path.realpath(request.job_dir) == os.path.realpath(store.root)
+    return None if same else request.job_dir
 
 
 def _me() -> str:
@@ -103,6 +111,8 @@ def _started(pid: int) -> str:
 
 def _create(store: Store, app_id: str, record: dict[str, Any]) -> bool:
     """Make the app's folder in one step; False if it is there."""
+    if os.path.lexists(store.folder(app_id)):
+        return False  # an empty one too: the rename would take its place
     staged = f"{store.root}/.new-{os.urandom(8).hex()}"
     os.mkdir(staged, 0o700)
     try:
@@ -203,7 +213,7 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         if not fresh and _claimed(folder):
             _unlink(f"{folder}/submitting")
             return
-        _fill(folder, request, app_id, token)
+        _fill(folder, store.record(app_id) or {}, request, token, again=not fresh)
         job_id = _sbatch(folder, request, app_id, submission)
         write_file(f"{folder}/job.json", json.dumps({"id": job_id}))
     except BaseException as exc:
@@ -229,16 +239,23 @@ def _claimed(folder: str) -> bool:
     return True
 
 
-def _fill(folder: str, request: SlurmRequest, app_id: str, token: str) -> None:
+def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str, *, again: bool) -> None:
     from transload.workspace import copy_workspace
 
+    app_id, files = record["app_id"], record["files"]
+    if files != folder:
+        try:
+            make_marked(files, record["mark"], again=again)
+        except FileExistsError as exc:
+            raise ConfigError(
+                f"run option job_dir={request.job_dir}: {files} is there already, and not made by this app: "
+                "choose another folder, or another app id"
+            ) from exc
     for name in BULKY:
-        if request.job_dir:
-            os.makedirs(f"{request.job_dir}/{app_id}/{name}", mode=0o700, exist_ok=True)
+        os.makedirs(f"{files}/{name}", mode=0o700, exist_ok=True)
+        if files != folder:
             with contextlib.suppress(FileExistsError):
-                os.symlink(f"{request.job_dir}/{app_id}/{name}", f"{folder}/{name}")
-        else:
-            os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
+                os.symlink(f"{files}/{name}", f"{folder}/{name}")
     copies: dict[str, str] = {}
     folders: dict[int, str] = {}
     for index, role in enumerate(request.roles):

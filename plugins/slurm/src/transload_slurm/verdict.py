@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from transload.schedulers.local.states import to_status
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
+from transload_slurm.elements import settle
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, to_state
 
 NEVER: Final = "DependencyNeverSatisfied"
+_DEPENDENCY: Final = (NEVER, "Dependency")
 FORGOTTEN: Final = "Slurm knows nothing of its job any more, and the job left no word of its end"
 
 
@@ -53,6 +55,8 @@ def judge(
         return _forgotten(status, state, cancel_requested)
     word = clean(job.state)
     status.state = to_state(job.state)
+    if not record["gang"] and is_terminal(status.state) and job.reason not in _DEPENDENCY:
+        return _array(status, record, state, job)
     if word == "COMPLETED":
         _check_completed(status, record, state)
     elif status.state is AppState.CANCELLED:
@@ -74,6 +78,16 @@ def judge(
     return status
 
 
+def _array(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> AppStatus:
+    if not settle(status, record["roles"][0], state, job):
+        status.state, status.msg = AppState.UNKNOWN, FORGOTTEN
+    elif status.cancel_requested and status.state is AppState.FAILED:
+        status.state = AppState.CANCELLED
+    if status.cancel_requested and status.state is AppState.CANCELLED:
+        status.msg = ""
+    return status
+
+
 def _check_completed(status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
     """COMPLETED is the wrapper's exit code 0, which it gives for success alone; replicas that failed say otherwise."""
     for role, asked in zip(status.roles, record["roles"], strict=False):
@@ -91,7 +105,7 @@ def _check_completed(status: AppStatus, record: Mapping[str, Any], state: Mappin
 
 
 def _cancelled(status: AppStatus, job: Job) -> None:
-    if job.reason in (NEVER, "Dependency"):
+    if job.reason in _DEPENDENCY:
         status.state, status.msg = AppState.FAILED, f"Slurm job {job.id}: its dependency can never be satisfied"
     elif not status.cancel_requested:
         status.msg = f"Slurm job {job.id} was cancelled"

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import pytest
 
 from transload.schedulers.api import LogPage, Scheduler, Stream, Submission
+from transload.schedulers.optional import tend
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
 
 T = TypeVar("T")
@@ -113,8 +114,9 @@ class SchedulerStage:
         return self.scheduler.submit(request, app_id, self.submission(app, **more))
 
     def status(self, app_id: str) -> AppStatus:
-        """Return the status of an app that must be there."""
+        """Return the status of an app that must be there; what is due for it is done, as by any owner that waits."""
         found = self.scheduler.describe(app_id)
+        tend(self.scheduler, found)
         assert found is not None, f"{app_id} is not there"
         return found.status
 

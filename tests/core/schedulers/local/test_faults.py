@@ -503,12 +503,24 @@ def test_folder_removed_under_a_running_app(local, eventually) -> None:
     assert local.scheduler.describe(app_id) is None
 
 
-def test_keeper_sigterm_is_cancel(local) -> None:
-    """A polite end of the keeper (a shutdown) is a cancel: the true state is written."""
-    app_id = local.run(local.sh("sleep 300"))
+def test_keeper_sigterm_is_no_cancel(local) -> None:
+    """A polite end of the keeper (a reboot, a stopped service) is nobody's cancel: FAILED, with that reason."""
+    app_id = local.run(local.sh("sleep 300", max_retries=3))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     os.kill(local.keeper(app_id), signal.SIGTERM)
-    assert local.wait(app_id).state is AppState.CANCELLED
+    status = local.wait(app_id)
+    assert status.state is AppState.FAILED and not status.cancel_requested
+    assert "SIGTERM" in status.msg and status.roles[0].replicas[0].state is AppState.CANCELLED
+
+
+def test_cancel_before_the_keepers_sigterm(local) -> None:
+    """Who asked first is believed: a cancelled app that is caught by a shutdown stays CANCELLED."""
+    app_id = local.run(local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), cfg={"grace_period": 0.5})
+    local.line(app_id, "up")
+    local.scheduler.cancel(app_id)
+    os.kill(local.keeper(app_id), signal.SIGTERM)
+    status = local.wait(app_id)
+    assert status.state is AppState.CANCELLED and status.cancel_requested and status.msg == ""
 
 
 def test_fork_of_the_host_program(local) -> None:

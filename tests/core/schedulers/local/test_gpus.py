@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -89,3 +90,23 @@ def test_named_gpus(local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "many")
     with pytest.raises(SpecError, match="TRANSLOAD_LOCAL_GPUS"):
         local.run(holder(local, 1), cfg=CFG)
+
+
+def test_trouble_after_the_end_does_not_change_it(local) -> None:
+    """What goes wrong once the final state is written (here: GPUs cannot be given back) rewrites nothing."""
+    os.mkfifo(local.home / "go")
+    role = local.sh(f"read x < {local.home}/go", resource=Resource(1, 1, 100))
+    app_id = local.run(role, cfg=CFG)
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    keeper = local.keeper(app_id)
+    os.unlink(local.home / "local" / "gpus.lock")
+    os.mkdir(local.home / "local" / "gpus.lock")
+    (local.home / "go").write_text("x\n")
+    local.wait(app_id)
+    deadline = time.monotonic() + 30
+    while local.alive(keeper):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    status = local.status(app_id)
+    assert status.state is AppState.SUCCEEDED and status.msg == ""
+    assert "GPUs" in (local.folder(app_id) / "keeper.log").read_text()

@@ -453,15 +453,14 @@ def test_keeper_is_small(local) -> None:
 
 
 def test_supervisor_imports_nothing_of_ours() -> None:
-    """The spawner runs its folder as a package of its own; heavy modules stay out."""
-    import transload.schedulers.local as package
+    """The spawner runs its folder as a package of its own, with the rules of attempts; heavy modules stay out."""
+    from transload.schedulers.local.connection import import_spawner
 
-    parent = os.path.dirname(package.__file__)
-    code = f"import sys; sys.path.insert(0, {parent!r}); import supervisor.spawner; print(*sys.modules)"
+    code = f"{import_spawner()}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
+    assert {name for name in loaded if name.startswith("transload")} == {"transload", "transload.attempts"}
     assert not loaded & {
-        "transload",
         "dataclasses",
         "typing",
         "subprocess",

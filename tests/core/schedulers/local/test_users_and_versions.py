@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,59 @@ def test_another_user_sees_and_touches_nothing(local) -> None:
         f"{name} refused: 0" for name in ("status", "list", "cancel", "delete", "log", "run")
     ]
     assert local.status(app_id).state is AppState.RUNNING
+
+
+OUT_OF_REACH = """
+import os, sys
+for entry in reversed(sys.argv[2].split(os.pathsep)):
+    sys.path.insert(0, entry)
+from transload.runner import get_runner
+from transload.specs import AppDef, Role
+
+program = ["--reuid=0", "--clear-groups", "sh", "-c", "echo $$; exec sleep 300"]
+with get_runner() as runner:
+    app = AppDef("stuck", [Role("main", "", entrypoint=sys.argv[1], args=program)])
+    handle = runner.run(app, "local", {"grace_period": 0.0})
+    print(next(runner.log_lines(handle, "main", should_tail=True)), end="", flush=True)
+    runner.cancel(handle)
+    status = runner.wait(handle)
+    print(status.state.name, repr(status.msg))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become another user")
+def test_what_cannot_be_killed(local, eventually) -> None:
+    """A process out of our reach: the status names it, it is looked for ever more rarely, and its end is seen."""
+    program = _python_for_everybody()
+    home = local.home
+    become_root = home / "become-root"
+    shutil.copy(shutil.which("setpriv") or "", become_root)
+    os.chown(home, NOBODY, NOBODY)
+    become_root.chmod(0o4755)
+    arguments = [program, "-B", "-c", OUT_OF_REACH, str(become_root), os.pathsep.join(sys.path)]
+    env = {"PATH": os.environ["PATH"], "TRANSLOAD_HOME": str(home)}
+    with subprocess.Popen(
+        arguments, user=NOBODY, group=NOBODY, extra_groups=[], env=env, cwd="/", stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        pid = int(client.stdout.readline())
+        try:
+            (folder,) = eventually(lambda: list((home / "local" / "apps").glob("[!.]*")))
+            state = eventually(lambda: json.loads((folder / "state.json").read_text()).get("msg"))
+            assert state == f"cannot end the process {pid} (sleep)"
+            keeper = local.keeper(folder.name)
+
+            def wakings() -> int:
+                text = Path(f"/proc/{keeper}/status").read_text()
+                return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+            before = wakings()
+            time.sleep(2.0)  # the time over which the keeper's work is counted
+            assert wakings() - before < 10
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        assert client.stdout.readline() == "CANCELLED ''\n"
+    os.chown(home, os.geteuid(), os.getegid())
 
 
 RECORD = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,33 +53,36 @@ def _first_line(text: str) -> str:
 @click.pass_context
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show what the component NAME does, and its arguments: as `transload run NAME --help`."""
-    from transload.cli._output import emit, emit_json
-    from transload.components import component_help, get_component
+    from transload.cli._output import emit_json
+    from transload.cli.commands.run import show_component
+    from transload.components import get_component
 
-    component = get_component(name)
     if as_json or ctx.obj:
-        emit_json(_json(component))
+        emit_json(_json(get_component(name)))
     else:
-        emit(component_help(component).rstrip("\n"))
+        show_component(name)
 
 
 def _json(component: Component) -> dict[str, Any]:
+    from transload.runner import load_settings
+
+    defaults = load_settings().component_defaults(component.name)
     return {
         "name": component.name,
         "description": component.description,
-        "parameters": [parameter_json(parameter) for parameter in component.parameters],
+        "parameters": [_parameter(each, defaults) for each in component.parameters],
     }
 
 
-def parameter_json(parameter: Parameter) -> dict[str, Any]:
-    """Return one argument of a component as JSON values."""
-    default = None if parameter.required else parameter.default
+def _parameter(parameter: Parameter, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one argument of a component as JSON values, with the default that the settings give it."""
+    default = defaults.get(parameter.name, None if parameter.required else parameter.default)
     if not isinstance(default, (str, int, float, bool, type(None))):
         default = str(default)
     return {
         "name": parameter.name,
         "type": parameter.type_name,
-        "required": parameter.required,
+        "required": parameter.required and parameter.name not in defaults,
         "default": default,
         "help": parameter.help,
     }

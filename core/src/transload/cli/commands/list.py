@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
 import click
@@ -19,19 +21,32 @@ _STATES = ["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(_STATES, case_sensitive=False), help="Only apps in it."
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest.")
+@click.option("--name", metavar="PATTERN", help="Only apps of this name; * and ? stand for any text ('train*').")
+@click.option(
+    "--sort", type=click.Choice(["age", "name", "state"]), default="age", help="Newest first; or by name, state."
+)
+@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
 @json_option
-def command(scheduler: str | None, states: tuple[str, ...], limit: int | None, as_json: bool) -> None:
-    """List apps, newest first: handle, state, name, when it was submitted."""
+def command(
+    scheduler: str | None, states: tuple[str, ...], name: str | None, sort: str, limit: int | None, as_json: bool
+) -> None:
+    """List apps, newest first: handle, state, age, scheduler, name. The handle can be given to every other command."""
     from transload.cli._output import emit_json
     from transload.cli._session import open_runner
 
     with open_runner() as runner:
-        rows = [row for row in runner.list(scheduler) if not states or row.state.name in states][:limit]
-        if as_json:
-            emit_json({"apps": [_json(row) for row in rows]})
-        else:
-            _show(rows)
+        found = [
+            row
+            for row in runner.list(scheduler)
+            if (not states or row.state.name in states) and (name is None or fnmatch(row.name, name))
+        ]
+    if sort != "age":  # as the scheduler lists them: equal ones stay newest first
+        found.sort(key=lambda row: row.name if sort == "name" else row.state.name)
+    rows = found[:limit]
+    if as_json:
+        emit_json({"apps": [_json(row) for row in rows]})
+    else:
+        _show(rows)
 
 
 def _json(row: ListAppResponse) -> dict[str, object]:
@@ -46,9 +61,13 @@ def _json(row: ListAppResponse) -> dict[str, object]:
 
 def _show(rows: list[ListAppResponse]) -> None:
     from transload.cli._output import emit_table, state_text
-    from transload.cli._quantities import time_text
+    from transload.cli._quantities import duration_text
+    from transload.specs import parse_app_handle
 
-    emit_table(
-        ("HANDLE", "STATE", "NAME", "SUBMITTED"),
-        [(row.app_handle, state_text(row.state), row.name, time_text(row.created)) for row in rows],
-    )
+    now = time.time()
+    cells = []
+    for row in rows:
+        age = "" if row.created is None else duration_text(max(0.0, now - row.created))
+        scheduler = parse_app_handle(row.app_handle).scheduler_backend
+        cells.append((row.app_handle, state_text(row.state), age, scheduler, row.name))
+    emit_table(("HANDLE", "STATE", "AGE", "SCHEDULER", "NAME"), cells)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from transload.cli._exit import ExitCode
 from transload.cli._options import Duration, complete_components, json_option, scheduler_option
@@ -28,7 +29,39 @@ terminal goes away, the app goes on.
 """
 
 
+class _Run(click.Command):
+    """`run`: the words before COMPONENT are its own, those after it are the component's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read its own options; one that it does not have may be meant for the component."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as exc:
+            text = f"{exc.format_message()} (arguments of a component come after its name)"
+            raise click.UsageError(text, ctx) from exc
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete options: its own, and the component's once that is named."""
+        if ctx.params.get("component"):
+            return _complete_arguments(ctx, self.params[-1], incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
+def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from transload.components import get_component, spelling
+    from transload.errors import TransloadError
+
+    try:
+        parameters = get_component(ctx.params["component"]).parameters
+    except TransloadError:
+        return []
+    options = [(spelling(item), item.help) for item in parameters if item.kind != "varargs"]
+    found = [CompletionItem(text, help=about) for text, about in options if text.startswith(incomplete)]
+    return found if incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
+
+
 @click.command(
+    cls=_Run,
     epilog=_EPILOG,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
@@ -55,7 +88,13 @@ terminal goes away, the app goes on.
 @click.option("--no-prefix", is_flag=True, help="Show log lines without ROLE/REPLICA in front.")
 @json_option
 @click.argument("component", required=False, shell_complete=complete_components)
-@click.argument("component_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+@click.argument(
+    *("component_args",),
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[ARGUMENTS]...",
+    shell_complete=_complete_arguments,
+)
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
     """Run COMPONENT as an app and stay with it until it ends: its logs on stdout, states and the end on stderr.
@@ -67,8 +106,16 @@ def command(ctx: click.Context, /, **options: Any) -> int:
 
     if options["component"] and _showed_help(options["component"], options["component_args"]):
         return ExitCode.OK
+    from transload.components import ComponentArgumentError
+
     with open_runner() as runner:
-        info = _dry_run(runner, options)
+        try:
+            info = _dry_run(runner, options)
+        except ComponentArgumentError as exc:
+            if exc.unknown is None or not any(exc.unknown in param.opts for param in ctx.command.params):
+                raise
+            advice = f"put it before {options['component']}"
+            raise click.UsageError(f"{exc.unknown} is an option of `run`: {advice}", ctx) from exc
         if options["dry_run"]:
             return _show(info, options["as_json"])
         return _submit(runner, info, options)
@@ -99,14 +146,22 @@ def _showed_help(name: str, args: tuple[str, ...]) -> bool:
 
     try:
         arguments_of(name, list(args))
-    except ComponentHelpRequested as exc:
-        from transload.cli._output import emit
-
-        emit(str(exc).rstrip("\n"))
+    except ComponentHelpRequested:
+        show_component(name)
         return True
     except SpecError:
         pass
     return False
+
+
+def show_component(name: str) -> None:
+    """Write the help of a component, with the defaults that the settings give it."""
+    from transload.cli._output import emit
+    from transload.components import component_help, get_component
+    from transload.runner import load_settings
+
+    defaults = load_settings().component_defaults(name)
+    emit(component_help(get_component(name), defaults=defaults).rstrip("\n"))
 
 
 def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:

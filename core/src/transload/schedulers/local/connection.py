@@ -9,18 +9,20 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 from typing import Any, Final
 
-from transload import __version__
+import transload
+from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable, SubmitError
+from transload.schedulers.local import scope
 from transload.schedulers.local.supervisor import layout, protocol
 
 _ATTEMPTS: Final = 6
 _ANSWER_S: Final = 60.0
 _GOODBYE_S: Final = 5.0  # a busy machine takes its time to end processes; one that is stopped is not waited for long
-_PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH")
+_SCOPE_S: Final = 10.0  # a manager that hangs is not waited for
+_PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "DBUS_SESSION_BUS_ADDRESS")
 
 
 class Connection:
@@ -32,8 +34,8 @@ class Connection:
 
     def __init__(self, local: str) -> None:
         self._local = local
-        self._name = f"spawner-{__version__}-{protocol.VERSION}.sock"
-        self._lock = threading.Lock()
+        self._name = f"spawner-{transload.__version__}-{protocol.VERSION}.sock"
+        self._lock = fork_lock()
         self._sock: socket.socket | None = None
         self._pid = 0
 
@@ -99,7 +101,8 @@ class Connection:
             if sock is not None:
                 return sock
             for attempt in range(_ATTEMPTS):
-                self._start()  # returns when it listens
+                # returns when it listens
+                self._start(scope.command() if attempt == 0 else [])
                 sock = self._try()
                 if sock is not None:
                     return sock
@@ -122,21 +125,24 @@ class Connection:
             raise
         return sock
 
-    def _start(self) -> None:
-        """Start a spawner; returns when it listens. It inherits nothing of this process but its identity."""
-        parent = os.path.dirname(os.path.abspath(__file__))
-        code = (
-            f"import sys; sys.path.insert(0, {parent!r}); from supervisor.spawner import main; "
-            f"main({self._local!r}, {self._name!r})"
-        )
+    def _start(self, scoped: list[str]) -> None:
+        """Start a spawner; returns when it listens. It inherits nothing of this process but its identity.
+
+        Args:
+            scoped: the command that puts it into a scope of its own; empty: it stays where this process is.
+        """
+        code = f"{import_spawner()}.main({self._local!r}, {self._name!r})"
         program = sys.executable or getattr(sys, "_base_executable", "")
         env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {"LC_ALL": "C.UTF-8"}
+        if scoped:
+            env["XDG_RUNTIME_DIR"] = scope.runtime_folder()
+        argv = [*scoped, program, "-I", "-S", "-X", "utf8", "-c", code]
         log = f"{self._local}/spawner.log"
         numbers = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
         try:
             pid = os.posix_spawn(
-                program,
-                [program, "-I", "-S", "-X", "utf8", "-c", code],
+                argv[0],
+                argv,
                 env,
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -150,26 +156,57 @@ class Connection:
             raise SubmitError(
                 f"cannot start the spawner ({program!r}, log {log}): {exc.strerror}", transient=True
             ) from exc
+        if scoped:
+            process = _pidfd(pid)
+            if not _ends(process, _SCOPE_S):
+                os.kill(pid, signal.SIGKILL)
+            _close(process)
         with contextlib.suppress(ChildProcessError):  # a host that ignores SIGCHLD reaps for us
             os.waitpid(pid, 0)
 
 
+def import_spawner() -> str:
+    """Return code that imports the supervisor as a package of its own, and nothing else of transload's packages."""
+    parent = os.path.dirname(os.path.abspath(__file__))
+    package = os.path.dirname(os.path.abspath(transload.__file__))
+    return (
+        f"import sys; sys.path.insert(0, {parent!r}); "
+        f"transload = sys.modules['transload'] = type(sys)('transload'); transload.__path__ = [{package!r}]; "
+        "import supervisor.spawner; supervisor.spawner"
+    )
+
+
+def _pidfd(pid: int) -> int:
+    """Return a descriptor of a process, -1 if the system has none."""
+    with contextlib.suppress(OSError, AttributeError):
+        return os.pidfd_open(pid)
+    return -1
+
+
+def _ends(process: int, seconds: float) -> bool:
+    """Wait until a process has ended; False if it goes on. Without a descriptor (-1) nothing is waited for."""
+    if process < 0:
+        return True
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _close(process: int) -> None:
+    if process >= 0:
+        os.close(process)
+
+
 def _say_goodbye(sock: socket.socket) -> None:
     """Leave; return when the spawner has ended, or has said that it stays."""
-    process = -1
-    with contextlib.suppress(OSError, AttributeError):
-        process = os.pidfd_open(protocol.peer_pid(sock))
+    process = _pidfd(protocol.peer_pid(sock))
     try:
         sock.settimeout(_GOODBYE_S)
         sock.sendall(protocol.frame(protocol.BYE))
         protocol.receive(sock)
     except EOFError:
-        if process >= 0:  # a dying process closes its sockets a moment before it is gone
-            poll = select.poll()
-            poll.register(process, select.POLLIN)
-            poll.poll(_GOODBYE_S * 1000)
+        _ends(process, _GOODBYE_S)  # a dying process closes its sockets a moment before it is gone
     except OSError:
         pass
     finally:
-        if process >= 0:
-            os.close(process)
+        _close(process)

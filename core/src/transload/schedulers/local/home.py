@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from typing import Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from transload.errors import ConfigError
 from transload.schedulers.local.supervisor import kernel, layout
 
+if TYPE_CHECKING:
+    import logging
+
 ENV_HOME: Final = "TRANSLOAD_HOME"
 ENV_ALLOW_NETWORK: Final = "TRANSLOAD_ALLOW_NETWORK_HOME"
+FALLBACK: Final = "/var/tmp/transload-{}"  # noqa: S108 - checked before each use
+"""Where local apps are kept if the state folder lies on a network file system, by user."""
 
 
 def state_home() -> str:
@@ -23,21 +29,50 @@ def state_home() -> str:
 
 
 def local_home() -> str:
-    """Return the folder of the local scheduler, whether it exists or not."""
-    return f"{state_home()}/local"
+    """Return the folder of the local scheduler, whether it exists or not.
+
+    It is below the state folder, or below `FALLBACK` where that lies on a network file system by default: there locks
+    and notifications do not reach far enough.
+
+    Raises:
+        ConfigError: if the folder of this machine is not safe to use.
+    """
+    if not network_home() or os.environ.get(ENV_HOME):
+        return f"{state_home()}/local"
+    home = FALLBACK.format(os.geteuid())
+    if os.path.lexists(home):
+        _check_own(home)
+    return f"{home}/local"
+
+
+def network_home() -> str | None:
+    """Return the type of the network file system that the state folder lies on; None: it may be used as it is."""
+    if os.environ.get(ENV_ALLOW_NETWORK, "") not in ("", "0"):
+        return None
+    return kernel.network_file_system(state_home())
 
 
 def ensure(local: str) -> None:
     """Make the folders of the local scheduler, and check that they are safe to use.
 
     Raises:
-        ConfigError: if the state folder cannot be made, is somebody else's, is open to others, or lies on a network
-            file system.
+        ConfigError: if the state folder cannot be made, is somebody else's, is open to others, or was set to a folder
+            on a network file system.
     """
     home = os.path.dirname(local)
     try:
-        os.makedirs(home, mode=0o700, exist_ok=True)
-        _check(home)
+        fresh = not os.path.lexists(home)
+        if home == FALLBACK.format(os.geteuid()):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(home, 0o700)
+            _check_own(home)
+            if fresh:
+                _log().warning("%s", explain()[1])
+        else:
+            os.makedirs(home, mode=0o700, exist_ok=True)
+            _check(home, os.stat(home), 0o022)
+            if kind := network_home():
+                _refuse(home, f"is on a network file system ({kind}), where locks and notifications do not reach far")
         for folder in (local, *(f"{local}/{name}" for name in layout.FOLDERS)):
             if not os.path.isdir(folder):
                 try:
@@ -51,21 +86,37 @@ def ensure(local: str) -> None:
         raise ConfigError(f"state folder {exc.filename or home}: {exc.strerror} (set {ENV_HOME} to another)") from exc
 
 
-def _check(home: str) -> None:
-    found = os.stat(home)
+def explain() -> tuple[bool, str]:
+    """Return whether local apps can be kept, and in a line where, or why not."""
+    home, local, kind = state_home(), local_home(), network_home()
+    if not kind:
+        return True, f"kept in {local}"
+    if local == f"{home}/local":
+        return False, f"{ENV_HOME}={home} is on a network file system ({kind}); set it to a folder on a local disk"
+    machine = os.uname().nodename
+    return True, f"{home} is on a network file system ({kind}): local apps are kept in {local}, on {machine} alone"
+
+
+def _check_own(home: str) -> None:
+    """Check a folder that lies where anybody may write: no link is followed."""
+    _check(home, os.lstat(home), 0o077)
+
+
+def _check(home: str, found: os.stat_result, forbidden: int) -> None:
     if not stat.S_ISDIR(found.st_mode):
         _refuse(home, "is not a folder")
     if found.st_uid != os.geteuid():
         _refuse(home, f"belongs to user {found.st_uid}, not to {os.geteuid()}")
-    if found.st_mode & 0o022:
-        _refuse(home, f"is writable for others (mode {stat.S_IMODE(found.st_mode):o}; must be 700)")
-    if os.environ.get(ENV_ALLOW_NETWORK, "") in ("", "0"):
-        kind = kernel.network_file_system(home)
-        if kind is not None:
-            _refuse(
-                home, f"is on a network file system ({kind}), where locks and notifications do not reach far enough"
-            )
+    if found.st_mode & forbidden:
+        reason = "writable for" if forbidden == 0o022 else "open to"
+        _refuse(home, f"is {reason} others (mode {stat.S_IMODE(found.st_mode):o}; must be 700)")
 
 
-def _refuse(home: str, reason: str) -> None:
+def _refuse(home: str, reason: str) -> NoReturn:
     raise ConfigError(f"state folder {home}: {reason}; set {ENV_HOME} to a folder of your own on a local disk")
+
+
+def _log() -> logging.Logger:
+    import logging
+
+    return logging.getLogger("transload.local")

@@ -15,7 +15,7 @@ from typing import Any, Final
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission, Watch
 from transload.schedulers.local import convert as _convert
-from transload.schedulers.local import home
+from transload.schedulers.local import home, scope
 from transload.schedulers.local.connection import Connection
 from transload.schedulers.local.following import PAGE, blocks, lines
 from transload.schedulers.local.logs import Cursor, LogReader
@@ -291,6 +291,11 @@ class LocalScheduler:
             self._store.sweep(_STALE_S)
         return removed
 
+    def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
+        """Return what ``transload doctor`` shows: where apps are kept, and what their spawner shares."""
+        fit, kept = home.explain()
+        return [("apps", fit, f"{kept}; {len(self.list())} known"), ("spawner", True, scope.explain())]
+
     # -- logs
 
     def _replica(self, app_id: str, role_name: str, k: int) -> tuple[str, bool]:
@@ -372,11 +377,11 @@ def _seconds(moment: datetime | None) -> float | None:
     return None if moment is None else moment.timestamp()
 
 
-def create_local(session_name: str, **_: object) -> LocalScheduler:
+def create_local(session_name: str) -> LocalScheduler:
     """Make the scheduler ``local``: an image that is an existing folder is the working directory."""
     return LocalScheduler(session_name, "local")
 
 
-def create_local_cwd(session_name: str, **_: object) -> LocalScheduler:
+def create_local_cwd(session_name: str) -> LocalScheduler:
     """Make the scheduler ``local_cwd``: replicas run in the current directory."""
     return LocalScheduler(session_name, "local_cwd")

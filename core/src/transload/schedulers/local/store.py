@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import AppDescription, ListAppResponse
 from transload.schedulers.local.states import to_state, to_status
@@ -73,7 +73,7 @@ class Store:
         self._records: dict[str, tuple[int, dict[str, Any]]] = {}
         self._ended: dict[str, tuple[int, int]] = {}
         self._probed: dict[str, float] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
 
     def folder(self, app_id: str) -> str:
         """Return the folder of an app."""

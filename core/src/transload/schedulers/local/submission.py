@@ -74,6 +74,7 @@ def _role(role: RoleRequest, base: Mapping[str, str], values: Mapping[str, str])
         "retry_policy": role.retry_policy.value,
         "gpu": role.gpu,
         "secrets": dict(values),
+        "num_replicas": len(replicas),
         "replicas": replicas,
     }
 

@@ -19,6 +19,12 @@ _TASKS = re.compile(r"error: [^\n:]+: tasks? ([0-9]+(?:[,-][0-9]+)*): ")
 _SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
 
 
+def complain(text: str) -> None:
+    """Write a line into the batch log; a full disk costs the line, not the app."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"transload: {text}\n".encode("utf-8", "replace"))
+
+
 class Step:
     """The tasks of one role: an ``srun``, or a fork of ours where there is one task only."""
 
@@ -73,7 +79,8 @@ class Step:
         """Pass on what ``srun`` complains of; return the numbers of tasks that it says are gone, None at the end."""
         assert self.noise is not None
         data = os.read(self.noise, 1 << 16)
-        os.write(2, data)
+        with contextlib.suppress(OSError):  # a full disk
+            os.write(2, data)
         found: list[int] = []
         for numbers in _TASKS.findall(data.decode("utf-8", "replace")):
             for part in numbers.split(","):

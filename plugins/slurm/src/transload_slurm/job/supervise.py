@@ -12,8 +12,9 @@ import sys
 import time
 
 from .rank0 import Rank0
-from .rules import App, Replica, exit_text
-from .steps import Step
+from .rules import TERMINAL, App, Replica, exit_text
+from .starts import Start
+from .steps import Step, complain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _WRITE_S = 0.1
 _KILL_S = 10.0
 _SIGNAL_S = 1.0
 _DOUBT_S = 5.0
+_REPLACED_S = 10.0
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
@@ -36,19 +38,21 @@ class Supervisor:
         folder: the app's folder.
         plan: its ``plan.json``.
         only: the replica that this array element runs; None: all.
+        start: which start of the job this is.
+        before: the ``state.json`` of an earlier start; None: there was none.
     """
 
-    def __init__(self, folder: str, plan: dict[str, Any], only: int | None) -> None:
-        self.folder, self.plan, self.only = folder, plan, only
-        self.place = folder if only is None else os.path.join(folder, "elements", str(only))
-        os.makedirs(self.place, mode=0o700, exist_ok=True)
-        before = _read_json(os.path.join(self.place, "state.json"))
-        self.app = App(plan, only, before if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None)
+    def __init__(
+        self, folder: str, plan: dict[str, Any], only: int | None, start: Start, before: dict[str, Any] | None
+    ) -> None:
+        self.folder, self.plan, self.only, self.start = folder, plan, only, start
+        self.app = App(plan, only, before)
         self.steps: dict[int, Step] = {}
         self.selector = selectors.DefaultSelector()
         self.final: tuple[str, str] | None = None
         self.restarting: list[set[Replica]] = []
         self.dirty, self.written = True, 0.0
+        self.looked, self.replaced = time.monotonic(), False
         self.patience = 0.0
         self.doubted = -_DOUBT_S
         self.rank0: Rank0 | None = None
@@ -64,7 +68,7 @@ class Supervisor:
 
     def main(self) -> int:
         """Run to the end; return the job's exit code."""
-        if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" and not self.app.requeue_allowed():
+        if self.start.number and not self.app.requeue_allowed():
             again = "Slurm started the job again (a node was lost, or it was pre-empted)"
             self._finish("FAILED", f"{again}, and its retries are used up")
         elif os.path.exists(os.path.join(self.folder, "cancel")):
@@ -122,13 +126,13 @@ class Supervisor:
 
     def _wait(self) -> None:
         now = time.monotonic()
-        dues = []
+        dues = [self.looked + _REPLACED_S - now]
         limit = self.plan["timeout"]
         if limit is not None and self.final is None:
             dues.append((self.app.began or 0.0) + limit - time.time())
         if self.dirty:
             dues.append(self.written + _WRITE_S - now)
-        for key, _ in self.selector.select(max(0.0, min(dues)) if dues else None):
+        for key, _ in self.selector.select(max(0.0, min(dues))):
             if key.data is None:
                 self._on_signal()
             elif isinstance(key.data, tuple):
@@ -137,6 +141,10 @@ class Supervisor:
                 self._on_report(key.data)
         if limit is not None and time.time() >= (self.app.began or 0.0) + limit:
             self._finish("FAILED", f"timed out after {limit:g} s")
+        if time.monotonic() >= self.looked + _REPLACED_S:
+            self.looked = time.monotonic()
+            if self.start.replaced():
+                self._give_way()
         self._restart_ready()
         before = self.app.state
         self.app.refresh()
@@ -163,7 +171,7 @@ class Supervisor:
                 report = json.loads(line)
                 replica = self.app.find(step.role, report["k"])
             except (ValueError, KeyError, TypeError, StopIteration):
-                sys.stderr.write(f"transload: not a report: {line!r}\n")
+                complain(f"not a report: {line!r}")
                 continue
             if report["run"] != replica.run or not replica.active:
                 continue
@@ -259,6 +267,14 @@ class Supervisor:
             self.app.msg, self.dirty, self.restarting = reason, True, []
             self._stop(self.app.replicas)
 
+    def _give_way(self) -> None:
+        """A newer start of the job runs the app, or it was deleted: nobody wants to know what becomes of this one."""
+        if not self.replaced:
+            self.replaced = True
+            complain("Slurm has started the job anew, or the app was deleted: this start ends")
+            self._finish("CANCELLED", "")
+            self._stop(self.app.replicas)
+
     def _over(self) -> bool:
         if any(replica.active for replica in self.app.replicas) or self.restarting:
             return False
@@ -282,12 +298,14 @@ class Supervisor:
                 replica.state = "CANCELLED"
         while not self._write():
             time.sleep(1.0)  # a full disk: an end that nobody can read helps nobody
-        if self.only is not None and self.app.state == "FAILED":
+        if self.only is not None and self.app.state == "FAILED" and not self.replaced:
             self._end_array()
         for step in self.steps.values():
             step.dismiss()
         for step in self.steps.values():
             step.wait(_KILL_S)
+        if self.replaced:
+            return WITHDRAWN
         if self.final is None:
             return 128 + signal.SIGTERM
         return 0 if self.final[0] == "SUCCEEDED" else 1
@@ -308,16 +326,13 @@ class Supervisor:
             subprocess.call(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])  # noqa: S607 - Slurm's own, on PATH
 
     def _write(self) -> bool:
-        path = os.path.join(self.place, "state.json")
         self.written = time.monotonic()
         try:
-            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-                json.dump({"job": job_id(), **self.app.as_json()}, file)
-            os.replace(f"{path}.tmp", path)
+            self.start.write("state.json", json.dumps({"job": job_id(), **self.app.as_json()}))
         except FileNotFoundError:
-            return not os.path.isdir(self.folder)  # deleted meanwhile: there is nobody to tell
+            self._give_way()
         except OSError as exc:
-            sys.stderr.write(f"transload: {exc}\n")
+            complain(f"{exc}")
             return False
         self.dirty = False
         return True
@@ -365,9 +380,18 @@ def claim(folder: str, token: str) -> bool:
 def main(folder: str, token: str) -> None:
     """Run the app in ``folder``, unless its submit was withdrawn."""
     if not claim(folder, token):
-        sys.stderr.write("transload: this submit was withdrawn, or done again: nothing to do\n")
+        complain("this submit was withdrawn, or done again: nothing to do")
         sys.exit(WITHDRAWN)
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
         plan = json.load(file)
     element = os.environ.get("SLURM_ARRAY_TASK_ID")
-    sys.exit(Supervisor(folder, plan, None if element is None else int(element)).main())
+    place = folder if element is None else os.path.join(folder, "elements", element)
+    start = Start(place, int(os.environ.get("SLURM_RESTART_COUNT", "0")))
+    if not start.enter():
+        complain("Slurm has started the job anew: nothing to do for this start")
+        sys.exit(WITHDRAWN)
+    before = _read_json(os.path.join(place, "state.json"))
+    if before is not None and before["state"] in TERMINAL:
+        complain("Slurm started the job again after the app had ended: nothing to do")
+        sys.exit(0 if before["state"] == "SUCCEEDED" else 1)
+    sys.exit(Supervisor(folder, plan, None if element is None else int(element), start, before).main())

@@ -378,7 +378,8 @@ def _masked(app: AppDef) -> AppDef:
     return app
 
 
-def create_scheduler(session_name: str, **params: object) -> ScriptedScheduler:
+def create_scheduler(
+    session_name: str, scripted_dir: str | None = None, reachable_from: Reach | None = None
+) -> ScriptedScheduler:
     """Return a scripted scheduler; the factory that is registered."""
-    folder, reach = params.get("scripted_dir"), params.get("reachable_from")
-    return ScriptedScheduler(session_name, None if folder is None else str(folder), reach)  # type: ignore[arg-type]
+    return ScriptedScheduler(session_name, scripted_dir, reachable_from)

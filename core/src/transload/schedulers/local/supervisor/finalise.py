@@ -38,8 +38,8 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
         elif rebooted:
             reason = "the machine was rebooted while the app ran"
         else:
-            end_survivors(record, state)
-            reason = "its keeper died; all processes of the app were ended"
+            stuck = tree.cannot_end(_end_survivors(record, state))
+            reason = f"its keeper died; {stuck or 'all processes of the app were ended'}"
         _write_failed(folder, state, reason)
     finally:
         os.close(lock)
@@ -48,18 +48,18 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
     return True
 
 
-def end_survivors(record: dict[str, object], state: dict[str, object]) -> None:
-    """Kill all that still runs of an app of this boot, again and again until nothing is left."""
+def _end_survivors(record: dict[str, object], state: dict[str, object]) -> set[int]:
+    """Kill all that still runs of an app of this boot, again and again; return what does not end in time."""
     roots = [(int(pid), int(started)) for pid, started in state.get("processes") or ()]  # type: ignore[attr-defined]
     deadline = time.monotonic() + _PATIENCE_S
     pause = 0.001
-    while time.monotonic() < deadline:
+    while True:
         processes, left = tree.survivors(str(record.get("cookie") or ""), layout.COOKIE, roots)
-        if not left:
-            return
+        if not left or time.monotonic() >= deadline:
+            return left
         tree.signal_all(processes, left, signal.SIGKILL)
         time.sleep(pause)  # nobody tells a stranger of a process when that is gone
-        pause = min(pause * 2, 0.05)
+        pause = min(pause * 2, 1.0)
 
 
 def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:

@@ -11,9 +11,10 @@ import socket
 import time
 import traceback
 
+from transload.attempts import App, Replica, Restart
+
 from . import folder, gpus, helpers, kernel, launch, layout, logindex, protocol, tree, watcher
-from .app import App, exit_text
-from .ending import Ending, Replica
+from .ending import Ending
 
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
@@ -38,20 +39,25 @@ class Keeper:
     def __init__(self, home: str, app_id: str, request: dict[str, Any], link: int) -> None:
         self.home, self.app_id, self.request = home, app_id, request
         self.folder = layout.app_folder(home, app_id)
-        self.app = App(request)
+        self.app = App(request["roles"], request["timeout"])
+        for replica in self.app.replicas:
+            replica.host = os.uname().nodename
+        self.by_pid: dict[int, Replica] = {}
+        self.processes: dict[Replica, tuple[int, int]] = {}  # its pid and start time
+        self.gpus: dict[Replica, list[str]] = {}
         self.link = socket.socket(fileno=link)
         self.link.setblocking(False)
         self.lock = -1
         self.ctl = -1
         self.watcher = 0
         self.lifeline = -1
-        self.final: tuple[str, str] | None = None
-        self.endings: list[Ending] = []
-        self.failures: list[Replica] = []
+        self.endings: dict[Restart | None, Ending] = {}  # None: the whole app's
+        self.grace: float = request["grace"]
+        self.ending = self.closed = False
         self.childless = True
-        self.dirty = False
+        self.cancel_requested = self.dirty = False
         self.waiting_for_gpus = False
-        self.deadline: float | None = None
+        self.stuck = ""
         self._written = 0.0
         self._shown = self.app.state
         self.base_env: dict[str, str] = request["env"]
@@ -64,7 +70,7 @@ class Keeper:
     def begin(self) -> bool:
         """Make the app's folder and tell the client; False if there is nothing to keep."""
         try:
-            self.lock = folder.create(self.home, self.app_id, self.request, self.app.as_json())
+            self.lock = folder.create(self.home, self.app_id, self.request, self._state())
             self.ctl = os.open(f"{self.folder}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except folder.Refused as refused:
             self._tell(protocol.REPLY, refused.answer)
@@ -86,6 +92,7 @@ class Keeper:
         self._start()
         while not self._settle():
             self._wait()
+        self.logs.look(time.monotonic(), time.time())
         self._finish()
 
     def _listen(self) -> None:
@@ -114,9 +121,8 @@ class Keeper:
             self.app.msg = ""
             for replica in self.app.replicas:
                 count = self.app.roles[replica.role]["gpu"]
-                replica.gpus, ids = ids[:count], ids[count:]
-        if self.request["timeout"] is not None:
-            self.deadline = time.monotonic() + self.request["timeout"]
+                self.gpus[replica], ids = ids[:count], ids[count:]
+        self.app.begin(time.monotonic())
         self._launch(self.app.replicas)
 
     # ---------------------------------------------------------------------------------------------------- replicas
@@ -135,11 +141,11 @@ class Keeper:
             TRANSLOAD_REPLICA_ID=str(replica.k),
             TRANSLOAD_NUM_REPLICAS=str(len(role["replicas"])),
             TRANSLOAD_RANK0_HOST="localhost",
-            TRANSLOAD_RETRY=str(replica.restarts),
+            TRANSLOAD_RETRY=str(replica.attempt),
         )
         env[layout.COOKIE] = f"{self.cookie}:{replica.role}:{replica.k}"
         if self.request["gpus"] is not None:
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(replica.gpus)
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[replica])
         return {
             "exe": role["exe"],
             "argv": [role["argv0"], *part["args"]],
@@ -158,19 +164,21 @@ class Keeper:
         self.childless = False
         failed: dict[int, str] = {}
         for index, replica in enumerate(replicas):
+            self.app.starting(replica)
             try:
                 pid = batch.start(index, self._plan(replica))
             except OSError as exc:
                 failed[index] = f"cannot fork: {exc.strerror}"
                 break
-            self.app.launched(replica, pid, tree.start_time(pid))
+            self.by_pid[pid], self.processes[replica] = replica, (pid, tree.start_time(pid))
+            self.app.started(replica, layout.now(), replica.host)
         failed.update(batch.errors())
-        if failed:
-            index = min(failed)
-            for late in failed:
-                replicas[late].unstarted = True
-            self._end("FAILED", f"{self.app.name(replicas[index])} did not start: {failed[index]}", grace=0.0)
-        self.app.refresh(self.final is not None)
+        for index in sorted(failed):
+            replica = replicas[index]
+            self.app.ended(replica, None, layout.now())  # not by its process: that is our own child before its exec
+            self.by_pid.pop(self.processes.pop(replica, (0, 0))[0], None)
+            self.grace = 0.0
+            self.app.end("FAILED", f"{self.app.name(replica)} did not start: {failed[index]}")
         self.dirty = True
 
     def _reap(self) -> None:
@@ -187,63 +195,31 @@ class Keeper:
                 self._watch()
                 continue
             self.dirty = True
-            failed = self.app.ended(pid, os.waitstatus_to_exitcode(status))
-            if failed is not None:
-                self.failures.append(failed)
-
-    def _judge(self, failed: Replica) -> None:
-        """Decide what follows from a replica's failure."""
-        if self.final is not None or failed.stopping or failed.pid:
-            return
-        reason = f"{self.app.name(failed)} failed ({exit_text(failed.exit_code or 0)})"
-        again = self.app.to_restart(failed)
-        if again:
-            self.app.count_restart(failed)
-            self.app.msg = f"{reason}; started again"
-            self._restart(failed, again)
-        elif not self.app.holds(failed.role):
-            self._end("FAILED", reason)
-
-    def _restart(self, failed: Replica, replicas: list[Replica]) -> None:
-        # a wider restart takes over the narrower ones that it covers
-        scope = set(replicas)
-        self.endings = [ending for ending in self.endings if not scope.issuperset(ending.replicas)]
-        ending = Ending(replicas, False, self.cookie, self.request["grace"], time.monotonic())
-        ending.because = failed
-        self.endings.append(ending)
+            replica = self.by_pid.pop(pid, None)
+            if replica is not None:  # else an orphan of some replica
+                del self.processes[replica]
+                self.app.ended(replica, os.waitstatus_to_exitcode(status), layout.now(), time.monotonic())
 
     # ------------------------------------------------------------------------------------------------------ ending
 
-    def _end(self, state: str, reason: str, grace: float | None = None) -> None:
-        """Bring the app to an end, with this result."""
-        if self.final is not None:
-            return
-        self.final = (state, reason)
-        self.app.msg, self.dirty = reason, True
-        self.endings = []
+    def _end(self, state: str, reason: str) -> None:
+        """Bring the app to an end, with this result, unless another one was decided before."""
         self._reap()
-        self.failures = []
-        for replica in self.app.replicas:
-            replica.stopping = replica.stopping or replica.pid != 0
-        if not self.childless:
-            grace = self.request["grace"] if grace is None else grace
-            self.endings = [Ending(self.app.replicas, True, self.cookie, grace, time.monotonic())]
+        self.dirty = self.app.end(state, reason) or self.dirty
+        self.waiting_for_gpus = False
 
     def _settle(self) -> bool:
         """Draw all conclusions from what has happened; True when the app has come to its end."""
         self._reap()
         now = time.monotonic()
-        while self.failures:
-            self._judge(self.failures.pop(0))
-        if self.deadline is not None and now >= self.deadline:
-            self._end("FAILED", f"timed out after {self.request['timeout']:g} s")
-        if self.final is None and not self.app.by_pid and not self.endings and not self.waiting_for_gpus:
-            good = self.app.succeeded()
-            self._end("SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well")
+        decided = self.app.final
+        self.app.settle(now)
+        self.dirty = self.dirty or self.app.final is not decided
+        self._begin_endings(now)
         self._step_endings(now)
-        if self.final is not None and not self.endings:
+        if self.app.final is not None and not self.endings:
             return True
-        self.app.refresh(self.final is not None)
+        self.app.refresh()
         if self.dirty and (self.app.state != self._shown or now >= self._written + _STATE_TICK_S):
             self._write(now)
         due = self.logs.due
@@ -251,29 +227,52 @@ class Keeper:
             self.logs.look(now, time.time())
         return False
 
+    def _begin_endings(self, now: float) -> None:
+        """Begin to end what the rules say: the whole app, or what is to be started again."""
+        if self.app.final is not None and not self.ending:
+            self.ending = True
+            self.endings = {} if self.childless else {None: self._ending(None, now)}
+        elif self.app.final is None:
+            # what a wider restart covers is in it
+            restarts = self.app.restarts
+            self.endings = {each: self.endings.get(each) or self._ending(each, now) for each in restarts}
+
+    def _ending(self, restart: Restart | None, now: float) -> Ending:
+        return Ending(restart.replicas if restart else None, self.processes, self.cookie, self.grace, now)
+
     def _step_endings(self, now: float) -> None:
-        for ending in list(self.endings):
-            if not ending.finished(now, self.childless, set(self.app.by_pid)):
+        """Go on with what is being ended; start again what has ended."""
+        for restart, ending in list(self.endings.items()):
+            ending.done = ending.done or ending.finished(now, self.childless)
+            if not ending.done:
                 continue
-            self.endings.remove(ending)
-            if ending.everything:
+            if restart is None:
                 self._reap()
-                continue
-            for replica in ending.replicas:
-                replica.begin_again()
-                self.logs.end_lines(self._log_folder(replica))
-            self.app.refresh()
-            self._write(now)
-            self._launch(ending.replicas)
+                self.endings = {}
+            elif self.app.final is None and restart.is_ready(now):
+                del self.endings[restart]
+                self._again(restart, now)
+        stuck = "; ".join(ending.stuck for ending in self.endings.values() if ending.stuck and not ending.done)
+        if stuck != self.stuck:
+            self.stuck, self.dirty = stuck, True
+
+    def _again(self, restart: Restart, now: float) -> None:
+        """Start what has ended for it again."""
+        for replica in self.app.renew(restart):
+            self.logs.end_lines(self._log_folder(replica))
+        self.app.refresh()
+        self._write(now)
+        if self.app.final is None:  # its folder is there
+            self._launch(restart.replicas)
 
     # ----------------------------------------------------------------------------------------------------- waiting
 
     def _wait(self) -> None:
         """Sleep until something happens or is due."""
         now = time.monotonic()
-        dues = [ending.due for ending in self.endings]
-        if self.deadline is not None and self.final is None:
-            dues.append(self.deadline)
+        dues = [restart.due if restart and ending.done else ending.due for restart, ending in self.endings.items()]
+        if self.app.deadline is not None:
+            dues.append(self.app.deadline)
         if self.logs.due is not None:
             dues.append(self.logs.due)
         if self.dirty:
@@ -295,7 +294,8 @@ class Keeper:
     def _on_signals(self) -> None:
         numbers = _drain(self.wake)
         if signal.SIGTERM in numbers:
-            self._cancel()
+            self._look_around()  # whoever asks for the end of an app does not do it this way
+            self._end("FAILED", "its keeper was told to end (SIGTERM): the machine or the service was stopped")
         if kernel.LINUX and signal.SIGIO in numbers:
             self.logs.changed(time.monotonic())
 
@@ -304,14 +304,13 @@ class Keeper:
             self._cancel()
         elif not os.path.exists(f"{self.folder}/lock"):
             self._end("CANCELLED", "its folder was removed")
-        elif self.waiting_for_gpus and self.final is None:
+        elif self.waiting_for_gpus and self.app.final is None:
             self._start()
 
     def _cancel(self) -> None:
-        if not self.app.cancel_requested:
-            self.app.cancel_requested = self.dirty = True
+        if not self.cancel_requested:
+            self.cancel_requested = self.dirty = True
             self._end("CANCELLED", "")
-            self.waiting_for_gpus = False
 
     def _on_link(self) -> None:
         """Nothing is ever sent here: the spawner is gone."""
@@ -329,11 +328,19 @@ class Keeper:
 
     # ----------------------------------------------------------------------------------------------------- writing
 
+    def _state(self) -> dict[str, object]:
+        """Return the state as it is written to disk: the JSON form of an AppStatus, and what only finalising needs."""
+        state = self.app.as_json()
+        state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck)))
+        state["cancel_requested"] = self.cancel_requested
+        state["processes"] = [list(process) for process in self.processes.values()]
+        return state
+
     def _write(self, now: float) -> bool:
         """Write the state; False if that is not possible now."""
         self._written, self._shown = now, self.app.state
         try:
-            layout.write_file(f"{self.folder}/state.json", json.dumps(self.app.as_json()).encode())
+            layout.write_file(f"{self.folder}/state.json", json.dumps(self._state()).encode())
         except OSError as exc:
             self._written = now + _RETRY_WRITE_S
             if exc.errno == errno.ENOENT and not os.path.exists(f"{self.folder}/lock"):
@@ -345,38 +352,40 @@ class Keeper:
         return True
 
     def _finish(self) -> None:
-        """Nothing runs any more: write the end."""
-        assert self.final is not None
-        self.logs.look(time.monotonic(), time.time())
-        self.app.finish(*self.final)
+        """Nothing runs any more: write the end, once."""
+        self.app.finish()
         self._tell(protocol.ENDING)
-        data = json.dumps(self.app.as_json()).encode()
-        while True:
+        data = json.dumps(self._state()).encode()
+        while not self.closed:
             try:
                 layout.write_file(f"{self.folder}/state.json", data)
-                break
+                self.closed = True
             except OSError:
                 if not os.path.exists(f"{self.folder}/lock"):
                     break  # removed: there is nowhere to write to
                 self._note_end()
                 time.sleep(_RETRY_WRITE_S)  # a full disk: its details may still find room
-        gpus.release(self.home, self.app_id)
+        self.closed = True
+        try:
+            gpus.release(self.home, self.app_id)
+        except OSError as exc:
+            self._log(f"its GPUs are given back when this process is gone: {exc}\n")
         layout.announce(self.home, self.app_id)
         if self.watcher:
             os.kill(self.watcher, signal.SIGKILL)
 
     def _note_end(self) -> None:
         """Let the end be seen at least; the app may be removed from then on."""
-        assert self.final is not None
-        if self.lock >= 0 and layout.note_end(self.folder, self.final[0]):
+        assert self.app.final is not None
+        if self.lock >= 0 and layout.note_end(self.folder, self.app.final[0]):
             os.close(self.lock)
             self.lock = -1
             layout.announce(self.home, self.app_id)
 
     def abandon(self, problem: str) -> None:
-        """Something in the keeper itself went wrong: end everything and say so."""
-        with open(f"{self.folder}/keeper.log", "a", encoding="utf-8") as log:
-            log.write(problem)
+        """Something in the keeper itself went wrong: end everything; the app has failed, unless its end was decided."""
+        self._log(problem)
+        pause = 0.01
         while True:
             self._reap()
             processes = tree.snapshot()
@@ -384,10 +393,18 @@ class Keeper:
             if not left:
                 break
             tree.signal_all(processes, left, signal.SIGKILL)
-            time.sleep(0.01)
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
         last = problem.strip().rsplit("\n", 1)[-1]
-        self.final = ("FAILED", f"internal error of the keeper: {last} (see keeper.log)")
+        self.app.end("FAILED", f"internal error of the keeper: {last} (see keeper.log)")
         self._finish()
+
+    def _log(self, text: str) -> None:
+        try:
+            with open(f"{self.folder}/keeper.log", "a", encoding="utf-8") as log:
+                log.write(text)
+        except OSError:
+            pass  # a full disk, or there is no such app any more
 
 
 def _drain(fd: int) -> bytes:

@@ -15,21 +15,38 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _FALLOC_KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
 
-# Magic numbers of statfs(2) for file systems where flock, FIFOs or notifications do not reach other machines.
-_NETWORK = {
-    0x6969: "nfs",
-    0xFF534D42: "cifs",
-    0xFE534D42: "smb2",
-    0x517B: "smb",
-    0x0BD00BD0: "lustre",
-    0x47504653: "gpfs",
-    0x19830326: "beegfs",
-    0x00C36400: "ceph",
-    0x5346414F: "afs",
-    0x01021997: "9p",
-    0x7461636F: "ocfs2",
-    0x01161970: "gfs2",
-}
+# File systems where flock, FIFOs and notifications do not reach other machines, as the kernel names them.
+_NETWORK = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "afs",
+        "coda",
+        "9p",
+        "ocfs2",
+        "gfs2",
+        "orangefs",
+        "pvfs2",
+        "panfs",
+        "wekafs",
+        "glusterfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph-fuse",
+        "fuse.beegfs",
+        "fuse.juicefs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.gcsfuse",
+    ]
+)
 
 _libc: Any = None
 
@@ -102,12 +119,28 @@ def _mac_boot_time() -> str:
 
 
 def network_file_system(path: str) -> str | None:
-    """Return the type of the file system that holds ``path`` if it is a network one, else None (Linux only)."""
-    if not LINUX:
-        return None
-    import ctypes
+    """Return the type of the file system that holds ``path``, or would, if it is a network one, else None (Linux)."""
+    while not os.path.exists(path) and path not in ("", "/"):
+        path = os.path.dirname(path)
+    device = os.stat(path or "/").st_dev
+    mark = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                if line.split(" ", 3)[2] == mark:
+                    kind = line.partition(" - ")[2].split(" ", 1)[0]
+                    return kind if kind in _NETWORK else None
+    except OSError:
+        pass
+    return None
 
-    buffer = (ctypes.c_long * 64)()
-    if libc().statfs(os.fsencode(path), buffer) != 0:
-        return None
-    return _NETWORK.get(buffer[0] & 0xFFFFFFFF)
+
+def close_from(first: int) -> None:
+    """Close all descriptors from ``first`` on; only those that are open, where the kernel has no call for it."""
+    folder = "/proc/self/fd" if LINUX else "/dev/fd"
+    for name in os.listdir(folder):
+        if int(name) >= first:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the one that the folder was read by

@@ -109,17 +109,15 @@ def with_address(folder: str, name: str, use: Callable[[str], None]) -> None:
         if os.path.isdir(f"/proc/self/fd/{fd}"):
             use(f"/proc/self/fd/{fd}/{name}")
         else:
-            _from_inside(fd, name, use)
+            _through_link(folder, name, use)
     finally:
         os.close(fd)
 
 
-def _from_inside(fd: int, name: str, use: Callable[[str], None]) -> None:
-    """Do it from the folder itself, in a process without /proc (macOS); the working directory is put back."""
-    before = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fchdir(fd)
-        use(name)
-    finally:
-        os.fchdir(before)
-        os.close(before)
+def _through_link(folder: str, name: str, use: Callable[[str], None]) -> None:
+    """Reach the folder by a short link, in a process without /proc (macOS)."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="tl-", dir="/tmp") as short:
+        os.symlink(folder, f"{short}/l")
+        use(f"{short}/l/{name}")

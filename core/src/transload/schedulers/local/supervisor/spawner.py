@@ -21,6 +21,8 @@ import traceback
 from . import finalise, folder, helpers, keeper, kernel, protocol, tree
 
 _FIRST_CLIENT_S = 10.0
+_DEAF_S = 0.1  # out of descriptors: connections wait in the kernel so long
+_STRAYS_S = (0.02, 1.0)  # between looks at killed processes that do not report their end by SIGCHLD
 
 
 class _Client:
@@ -54,7 +56,9 @@ class Spawner:
         self.links: dict[int, _Child] = {}
         self.poll = select.poll()
         self.leaving: list[socket.socket] = []
+        self.deaf = False
         self.strays = False
+        self.pause = _STRAYS_S[0]
         self.dead: list[tuple[int, str]] = []
         self.seen_client = False
         self.wake, waker = os.pipe()
@@ -88,13 +92,15 @@ class Spawner:
             self.leaving = []
 
     def _serve(self, give_up: float) -> None:
+        waits = [_DEAF_S] if self.deaf else []
         if self.strays or self.dead:
-            timeout = 20  # killed processes on their way out: they report by SIGCHLD, this is for those that do not
-        elif self.seen_client:
-            timeout = None
-        else:
-            timeout = max(0, int((give_up - time.monotonic()) * 1000)) + 1
-        ready = self.poll.poll(timeout)
+            waits.append(self.pause)
+        elif not self.seen_client:
+            waits.append(max(0.0, give_up - time.monotonic()))
+        ready = self.poll.poll(min(waits) * 1000 + 1 if waits else None)
+        if self.deaf:
+            self.deaf = False
+            self.poll.register(self.listener.fileno(), select.POLLIN)
         for fd, _ in ready:  # keepers first: a client that says goodbye may have seen its app end
             if fd in self.links:
                 self._answer(self.links[fd])
@@ -120,9 +126,12 @@ class Spawner:
             except BlockingIOError:
                 return taken
             except OSError as exc:
-                if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
-                    return taken
-                raise
+                if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                    raise
+                if exc.errno != errno.ECONNABORTED and not self.deaf:
+                    self.deaf = True
+                    self.poll.unregister(self.listener.fileno())
+                return taken
             sock.setblocking(False)
             if protocol.peer_uid(sock) not in (os.getuid(), 0):
                 sock.close()
@@ -212,7 +221,7 @@ class Spawner:
         signal.set_wakeup_fd(-1)
         try:
             fd = os.dup2(link.detach(), 3, inheritable=False)
-            os.closerange(4, 1 << 20)
+            kernel.close_from(4)
             keeper.main(self.home, app_id, body, fd)
             code = 0
         except BaseException:  # whatever it was, the spawner's loop must not run here
@@ -273,6 +282,7 @@ class Spawner:
         orphans = tree.below(processes, {os.getpid()})
         tree.signal_all(processes, orphans, signal.SIGKILL)
         self._reap()
+        self.pause = min(self.pause * 2, _STRAYS_S[1]) if orphans else _STRAYS_S[0]
         if not orphans:
             self.strays = False
             dead, self.dead = self.dead, []
@@ -325,7 +335,7 @@ def _lift_limits() -> None:
 
 def main(home: str, name: str) -> None:
     """Become the spawner of a state folder: the caller's process ends as soon as the socket listens."""
-    os.closerange(3, 1 << 20)
+    kernel.close_from(3)
     os.umask(0o077)
     reader, writer = os.pipe()
     if os.fork():

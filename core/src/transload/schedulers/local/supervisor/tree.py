@@ -155,6 +155,19 @@ def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
             send(pid, processes[pid][1], signal.SIGCONT)
 
 
+def cannot_end(pids: set[int]) -> str:
+    """Return what a status says of processes that do not die; empty for none."""
+    named = []
+    for pid in sorted(pids)[:5]:
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+                named.append(f"{pid} ({file.read().strip()})")
+        except OSError:
+            named.append(str(pid))
+    more = f" and {len(pids) - 5} more" if len(pids) > 5 else ""
+    return f"cannot end the process {', '.join(named)}{more}" if named else ""
+
+
 def survivors(cookie: str, name: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
     """Return what still runs of an app whose keeper is gone.
 

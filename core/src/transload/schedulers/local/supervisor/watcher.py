@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
-from . import finalise, helpers, layout
+from . import finalise, helpers, kernel, layout
 
 
 def start(home: str, app_id: str) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def _watch(home: str, app_id: str, reader: int) -> None:
     signal.set_wakeup_fd(-1)
     os.setsid()
     os.dup2(reader, 3)
-    os.closerange(4, 1 << 20)
+    kernel.close_from(4)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGIO):
         signal.signal(number, signal.SIG_DFL)
     helpers.enter(home, b"tl-watcher")

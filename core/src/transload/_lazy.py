@@ -1,0 +1,34 @@
+"""Public names of a package that are imported when they are first asked for (PEP 562)."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, tuple[str, ...]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` for a package.
+
+    Args:
+        package: its ``__name__``.
+        homes: module, relative to the package (``.name``: beside it) → the public names that live there.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names}
+
+    def load(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module(f".{home_of[name]}", package), name)
+
+    def names() -> list[str]:
+        import sys
+
+        return sorted({*home_of, *vars(sys.modules[package])})
+
+    return load, names

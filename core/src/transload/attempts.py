@@ -1,0 +1,429 @@
+"""The rules of an app's attempts: what follows when a replica ends. Events in, a verdict out.
+
+Whoever looks after an app on an engine without such rules of its own (the local keeper, Docker's keeper, the wrapper in
+a Slurm job) tells an `App` what happens to its replicas, and does what it says: `App.restarts` are to be ended and
+started again, `App.final` is the app's end. Nothing here makes a system call or looks at a clock.
+
+It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and it imports nothing
+but ``signal``.
+"""
+
+from __future__ import annotations
+
+import signal
+
+TYPE_CHECKING = False  # importing typing would cost more than all of this file
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+DELAY_S = 1.0
+"""Seconds before the first retry; doubled for each further failure in a row."""
+LONGEST_DELAY_S = 300.0
+HEALTHY_S = 600.0
+"""An attempt that ran for so long ends the row."""
+
+_KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
+
+
+def exit_text(code: int | None) -> str:
+    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known."""
+    if code is None:
+        return "failed"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def retry_delay(failures: int, first: float = DELAY_S) -> float:
+    """Return the seconds to wait before a retry.
+
+    Args:
+        failures: how many failures in a row came before the one that is answered.
+        first: seconds before the first retry.
+    """
+    return min(first * 2.0 ** min(failures, 60), max(first, LONGEST_DELAY_S))
+
+
+class Replica:
+    """One replica, and what its latest attempt is doing.
+
+    Attributes:
+        role: number of its role.
+        k: its number within the role.
+        state: name of an `AppState`.
+        alive: it was told to start and has not ended.
+        stopping: it was told to end: whatever comes of it is no failure.
+        waiting: it is to be started again.
+        attempt: how often it was started again.
+        spent: how many of these restarts its own failures took from its role's retries.
+        row: how many failures in a row came before this attempt.
+        host: where it runs.
+        code: exit code of the attempt; −N for a death by signal N.
+        start: when the attempt started, seconds since the epoch.
+        end: when it ended.
+        earlier: the attempts before, in JSON form.
+    """
+
+    def __init__(self, role: int, k: int) -> None:
+        self.role = role
+        self.k = k
+        self.state = "SUBMITTED"
+        self.alive = self.stopping = self.waiting = False
+        self.attempt = self.spent = self.row = 0
+        self.host = ""
+        self.code: int | None = None
+        self.start: float | None = None
+        self.end: float | None = None
+        self.earlier: list[dict[str, Any]] = []
+
+    def begin_again(self) -> None:
+        """Put the attempt that has ended to the earlier ones."""
+        attempt = {"state": self.state, "exit_code": self.code, "start_time": self.start, "end_time": self.end}
+        self.earlier = [*self.earlier, attempt][-_KEPT_ATTEMPTS:]
+        self.attempt += 1
+        self.state, self.waiting, self.stopping = "PENDING", False, False
+        self.code = self.start = self.end = None
+
+    def as_json(self, role: str) -> dict[str, Any]:
+        """Return the JSON form of a `ReplicaStatus`, and what a later `App` counts on from."""
+        found: dict[str, Any] = {
+            "id": self.k,
+            "state": "PENDING" if self.waiting and not self.alive else self.state,
+            "role": role,
+            "hostname": self.host,
+            "exit_code": self.code,
+            "start_time": self.start,
+            "end_time": self.end,
+            "restarts": self.attempt,
+        }
+        for name, value in (("earlier", self.earlier), ("spent", self.spent)):
+            if value:
+                found[name] = value
+        return found
+
+
+class Restart:
+    """Replicas that are to be ended, as far as they run, and then started again, all together.
+
+    Attributes:
+        replicas: which, in the order of the app.
+        due: not before this time.
+    """
+
+    def __init__(self, replicas: list[Replica], due: float) -> None:
+        self.replicas = replicas
+        self.due = due
+
+    def is_ready(self, now: float) -> bool:
+        """Tell whether none of them runs any more and the delay is over."""
+        return now >= self.due and not any(replica.alive for replica in self.replicas)
+
+
+class App:
+    """The replicas of an app and what follows from their ends.
+
+    Times are seconds on one clock of the caller's, `Replica.start` and `Replica.end` seconds since the epoch.
+
+    Args:
+        roles: of each role ``name``, ``num_replicas``, ``min_replicas`` (None: all), ``max_retries``, ``retry_policy``
+            (``REPLICA``, ``ROLE`` or ``APPLICATION``) and, optional, ``retry_delay`` (seconds).
+        timeout: how long the app may take; None: no limit.
+        only: number of the one replica that is looked after here; None: all.
+        before: what `as_json` returned, with `counts` under ``counts``, before the engine ended the app to start it
+            again; None: it did not.
+
+    Attributes:
+        state: what the app is doing, name of an `AppState`.
+        msg: why.
+        final: (state, message) once the end is decided; what still runs is to be ended.
+        restarts: what is to be started again.
+        interrupted: the engine is ending the app for a reason of its own.
+    """
+
+    def __init__(
+        self,
+        roles: Sequence[Mapping[str, Any]],
+        timeout: float | None = None,
+        only: int | None = None,
+        before: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.roles = roles
+        self.timeout = timeout
+        self.replicas = [
+            Replica(i, k) for i, role in enumerate(roles) for k in range(role["num_replicas"]) if only in (None, k)
+        ]
+        self.alone = only is not None
+        self.state, self.msg = "SUBMITTED", ""
+        self.final: tuple[str, str] | None = None
+        self.restarts: list[Restart] = []
+        self.interrupted = False
+        self.began: float | None = None
+        self.requeues = self.app_restarts = 0
+        self.role_restarts = [0] * len(roles)
+        self._failures: list[tuple[Replica, str, bool, float]] = []
+        self._first = ""
+        if before is not None:
+            self._go_on(before)
+
+    def _go_on(self, before: Mapping[str, Any]) -> None:
+        """Count on where the engine interrupted the app."""
+        counts = before.get("counts") or {}
+        self.requeues = counts.get("requeues", 0) + 1
+        self.app_restarts = counts.get("app", 0)
+        self.role_restarts = list(counts.get("roles") or self.role_restarts)
+        self.began = counts.get("began")
+        known = {(role["role"], old["id"]): old for role in before.get("roles", ()) for old in role["replicas"]}
+        for replica in self.replicas:
+            old = known.get((self.roles[replica.role]["name"], replica.k))
+            if old:
+                replica.state, replica.code = old["state"], old["exit_code"]
+                replica.start, replica.end = old["start_time"], old["end_time"]
+                replica.attempt, replica.spent = old["restarts"], old.get("spent", 0)
+                replica.earlier = list(old.get("earlier", ()))
+                replica.begin_again()
+
+    # ------------------------------------------------------------------------------------------------------- events
+
+    def begin(self, now: float) -> None:
+        """Note that the app's time runs, unless it does already."""
+        self.began = now if self.began is None else self.began
+
+    def starting(self, replica: Replica) -> None:
+        """Note that a replica was told to start."""
+        if self.state not in TERMINAL:
+            replica.alive, replica.state = True, "PENDING"
+
+    def started(self, replica: Replica, at: float, host: str = "") -> None:
+        """Note that an attempt of a replica runs.
+
+        Args:
+            replica: which.
+            at: since when, seconds since the epoch.
+            host: where.
+        """
+        if self.state not in TERMINAL:
+            replica.alive, replica.state = True, "RUNNING"
+            replica.start, replica.host = at, host
+
+    def ended(
+        self, replica: Replica, code: int | None, at: float, now: float | None = None, why: str = "", retry: bool = True
+    ) -> None:
+        """Note that an attempt has ended; `settle` draws the conclusions.
+
+        Args:
+            replica: which.
+            code: its exit code, None if it is not known.
+            at: when, seconds since the epoch.
+            now: the same on the caller's clock, if that is another.
+            why: what happened, where that says more than the exit code.
+            retry: False if it cannot be started again.
+        """
+        if not replica.alive:
+            return
+        replica.alive = False
+        replica.code, replica.end = code, at
+        if replica.stopping or self.interrupted:
+            replica.state = "CANCELLED"
+        elif code == 0 and not why:
+            replica.state = "SUCCEEDED"
+        else:
+            replica.state = "FAILED"
+            self._failures.append((replica, why or exit_text(code), retry, at if now is None else now))
+
+    def end(self, state: str, msg: str) -> bool:
+        """Bring the app to this end; False if another one was decided before, or the engine is at it.
+
+        What runs is to be ended, nothing is started any more.
+        """
+        if self.final is not None or self.interrupted:
+            return False
+        self.final, self.msg = (state, msg), msg
+        self._stop_all()
+        return True
+
+    def interrupt(self) -> None:
+        """Note that the engine is ending the app by itself: what that means, the engine says, or starts it again."""
+        self.interrupted = True
+        self._stop_all()
+
+    def _stop_all(self) -> None:
+        self.restarts, self._failures = [], []
+        for replica in self.replicas:
+            replica.waiting = False
+            replica.stopping = replica.alive
+
+    # ---------------------------------------------------------------------------------------------------- the rules
+
+    def settle(self, now: float | None = None) -> None:
+        """Draw all conclusions from what has happened.
+
+        Args:
+            now: the caller's clock; None: the time limit is not looked at.
+        """
+        failures, self._failures = self._failures, []
+        for failure in failures:
+            self._judge(*failure)
+        if self.final is not None or self.interrupted or self.began is None:
+            return
+        if self.is_idle:
+            good = self.succeeded()
+            self.end("SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well")
+        elif self.deadline is not None and now is not None and now >= self.deadline:
+            self.end("FAILED", f"timed out after {self.timeout:g} s")
+
+    def _judge(self, replica: Replica, why: str, retry: bool, now: float) -> None:
+        if self.final is not None or replica.waiting:
+            return
+        reason = f"{self.name(replica)} failed ({why})"
+        scope = self._scope(replica) if retry else []
+        if scope:
+            self._restart(replica, scope, now)
+            self.msg = f"{reason}; started again"
+            return
+        self._first = self._first or reason
+        if not self._holds(replica.role):
+            self.end("FAILED", reason if self._first == reason else f"{reason}; before that {self._first}")
+
+    def _scope(self, failed: Replica) -> list[Replica]:
+        """Return whom a failure starts again; nobody when the retries are used up."""
+        role = self.roles[failed.role]
+        most = role["max_retries"]
+        if role["retry_policy"] == "REPLICA":
+            return [failed] if failed.spent < most else []
+        if role["retry_policy"] == "ROLE":
+            again = self.role_restarts[failed.role] + self.requeues < most
+            return [r for r in self.replicas if r.role == failed.role] if again else []
+        return list(self.replicas) if self.app_restarts + self.requeues < most else []
+
+    def _restart(self, failed: Replica, scope: list[Replica], now: float) -> None:
+        role = self.roles[failed.role]
+        if role["retry_policy"] == "REPLICA":
+            failed.spent += 1
+        elif role["retry_policy"] == "ROLE":
+            self.role_restarts[failed.role] += 1
+        else:
+            self.app_restarts += 1
+        ran = (failed.end or 0.0) - failed.start if failed.start is not None else 0.0
+        row = 0 if ran >= HEALTHY_S else failed.row
+        for replica in scope:
+            replica.row = row + 1
+        self.restart(scope, now + retry_delay(row, role.get("retry_delay", DELAY_S)))
+
+    def restart(self, replicas: Iterable[Replica], due: float) -> None:
+        """Have replicas ended and started again, not before ``due``; takes over narrower restarts that it covers."""
+        scope = set(replicas)
+        for narrow in [each for each in self.restarts if scope & set(each.replicas)]:
+            self.restarts.remove(narrow)
+            scope.update(narrow.replicas)
+            due = max(due, narrow.due)
+        for replica in scope:
+            replica.waiting, replica.stopping = True, replica.alive
+        self.restarts.append(Restart([replica for replica in self.replicas if replica in scope], due))
+
+    def renew(self, restart: Restart) -> list[Replica]:
+        """Begin the next attempt of the replicas of a restart, all of which have ended; return them."""
+        self.restarts.remove(restart)
+        for replica in restart.replicas:
+            replica.begin_again()
+        return restart.replicas
+
+    def _holds(self, role: int) -> bool:
+        """Tell whether enough replicas of a role may still end well."""
+        mine = [replica for replica in self.replicas if replica.role == role]
+        good = [replica for replica in mine if replica.waiting or replica.state not in ("FAILED", "CANCELLED")]
+        return len(good) >= self.needed(role)
+
+    def needed(self, role: int) -> int:
+        """Return how many replicas of a role must end well."""
+        wanted: int | None = None if self.alone else self.roles[role]["min_replicas"]
+        return sum(1 for replica in self.replicas if replica.role == role) if wanted is None else wanted
+
+    def succeeded(self) -> bool:
+        """Tell whether enough replicas of every role ended well."""
+        good = [0] * len(self.roles)
+        for replica in self.replicas:
+            good[replica.role] += replica.state == "SUCCEEDED"
+        return all(count >= self.needed(role) for role, count in enumerate(good))
+
+    def covers_requeue(self) -> bool:
+        """Tell whether the retries of some role cover that the engine has started the app again by itself."""
+        return self.requeues + self.app_restarts <= max(int(role["max_retries"]) for role in self.roles)
+
+    # ---------------------------------------------------------------------------------------------------- what is so
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing runs and nothing is to be started again."""
+        return not self.restarts and not any(replica.alive for replica in self.replicas)
+
+    @property
+    def deadline(self) -> float | None:
+        """When its time is over; None: there is no limit, it has not begun, or its end is decided."""
+        if self.timeout is None or self.began is None or self.final is not None or self.interrupted:
+            return None
+        return self.began + self.timeout
+
+    def due(self) -> float | None:
+        """Return when to look again though nothing happens: a time limit, the end of a delay; None: never."""
+        dues = [each.due for each in self.restarts if not any(replica.alive for replica in each.replicas)]
+        if self.deadline is not None:
+            dues.append(self.deadline)
+        return min(dues) if dues else None
+
+    def name(self, replica: Replica) -> str:
+        """Return ``role 'trainer', replica 2``."""
+        return f"role {self.roles[replica.role]['name']!r}, replica {replica.k}"
+
+    def refresh(self) -> None:
+        """Set the app's state from its replicas', as long as it goes on."""
+        if self.state in TERMINAL:
+            return
+        if any(replica.state == "RUNNING" for replica in self.replicas):
+            self.state = "RUNNING"
+        elif self.final is None and (self.state == "RUNNING" or any(replica.attempt for replica in self.replicas)):
+            self.state = "PENDING"
+
+    def finish(self) -> bool:
+        """Set the state that was decided; False if that was done before. It never changes again.
+
+        Replicas that never came to an end of their own get it too.
+        """
+        if self.final is None or self.state in TERMINAL:
+            return False
+        self.state, self.msg = self.final
+        for replica in self.replicas:
+            replica.alive = False
+            if replica.state not in TERMINAL:
+                replica.state = "CANCELLED" if self.state == "CANCELLED" or replica.start is None else "FAILED"
+        return True
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON form of an `AppStatus`."""
+        shown: list[list[dict[str, Any]]] = [[] for _ in self.roles]
+        for replica in self.replicas:
+            shown[replica.role].append(replica.as_json(self.roles[replica.role]["name"]))
+        return {
+            "schema": 1,
+            "state": self.state,
+            "num_restarts": self.requeues
+            + self.app_restarts
+            + sum(self.role_restarts)
+            + sum(replica.spent for replica in self.replicas),
+            "msg": self.msg,
+            "roles": [{"role": role["name"], "replicas": mine} for role, mine in zip(self.roles, shown)],  # noqa: B905
+        }
+
+    def counts(self) -> dict[str, Any]:
+        """Return what an `App` needs besides `as_json` to count on (``before``)."""
+        return {
+            "requeues": self.requeues,
+            "app": self.app_restarts,
+            "roles": self.role_restarts,
+            "began": self.began,
+        }

@@ -1,0 +1,46 @@
+"""A scope of the spawner's own, by systemd: stopping the service or session of who submits first spares other apps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Final
+
+LINGERING: Final = "/var/lib/systemd/linger"
+
+
+def command() -> list[str]:
+    """Return what runs a program in a scope of its own; empty where there is no such thing, or it would not last."""
+    program = shutil.which("systemd-run")
+    if program is None or not os.path.exists(f"{runtime_folder()}/systemd/private") or not _lasts():
+        return []
+    return [program, "--user", "--scope", "--quiet", "--collect", "--description=transload", "--"]
+
+
+def runtime_folder() -> str:
+    """Return where the user's manager listens; a service may not have been told."""
+    return os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+
+
+def _lasts() -> bool:
+    """Tell whether the user's manager outlives what this process is in: else a log-out would end what it holds."""
+    import pwd
+
+    uid = os.geteuid()
+    try:
+        if os.path.exists(f"{LINGERING}/{pwd.getpwuid(uid).pw_name}"):
+            return True
+        with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
+            return f"/user@{uid}.service/" in file.read()
+    except (KeyError, OSError):
+        return False
+
+
+def explain() -> str:
+    """Return in a line where a spawner that is started from here is put."""
+    if command():
+        return "starts in a systemd scope of its own (systemd-run --user --scope)"
+    shared = "shares the session and control group of who submits first"
+    if os.path.exists(f"{runtime_folder()}/systemd/private"):
+        return f"{shared}, and ends with it; `loginctl enable-linger` gives it a systemd scope of its own"
+    return f"{shared} (no systemd user manager here)"

@@ -1,0 +1,97 @@
+"""Which GPUs an app gets: none that an app which has not ended holds, whoever submitted it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from transload.errors import SubmitError, UnsupportedFeature
+from transload_docker import names
+from transload_docker.judge import judge
+from transload_docker.plan import Facts
+
+if TYPE_CHECKING:
+    from transload_docker.convert import ContainerRequest, DockerRequest
+    from transload_docker.engine import Engine
+    from transload_docker.home import Home
+
+
+@contextlib.contextmanager
+def assigned(engine: Engine, home: Home, request: DockerRequest) -> Iterator[None]:
+    """Put free GPUs into a request; its containers are to be made before this is left.
+
+    Raises:
+        UnsupportedFeature: if it wants more than there are.
+        SubmitError: if too few are free now.
+    """
+    wanting = [container for container in request.containers if _wanted(container)]
+    if not wanting:
+        yield
+        return
+    with home.lock("", name="gpus.lock"):
+        free = _free(engine, request, sum(_wanted(container) for container in wanting))
+        for container in wanting:
+            _assign(container, [free.pop(0) for _ in range(_wanted(container))])
+        yield
+
+
+def _wanted(container: ContainerRequest) -> int:
+    ids = container.body.get("Labels", {}).get(names.LABEL_GPUS)
+    return len(ids.split(",")) if ids else 0
+
+
+def _assign(container: ContainerRequest, ids: list[str]) -> None:
+    labels = container.body["Labels"]
+    before = labels[names.LABEL_GPUS].split(",")
+    labels[names.LABEL_GPUS] = ",".join(ids)
+    for device in container.body["HostConfig"].get("DeviceRequests") or ():
+        if device.get("DeviceIDs") == before:
+            device["DeviceIDs"] = ids
+
+
+def _free(engine: Engine, request: DockerRequest, wanted: int) -> list[str]:
+    """Return so many GPUs that nobody holds, those of low numbers first."""
+    held = _held(engine)
+    known = request.gpus or _of_this_machine(engine)
+    if not known:  # nobody here knows how many there are: the engine refuses one that is not there
+        numbers = (str(number) for number in itertools.count())
+        return list(itertools.islice((each for each in numbers if each not in held), wanted))
+    if wanted > len(known):
+        role = next(container.role for container in request.containers if _wanted(container))
+        path = f"roles[{[each.name for each in request.roles].index(role)}].resource.gpu"
+        has = f"gpu_ids names {len(known)}" if request.gpus else f"this machine has {len(known)}"
+        raise UnsupportedFeature(f"{path}: the app wants {wanted} GPUs in all, {has}", path)
+    free = [each for each in known if each not in held]
+    if wanted > len(free):
+        raise SubmitError(
+            f"app {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of {len(known)} are free",
+            transient=True,
+        )
+    return free
+
+
+def _of_this_machine(engine: Engine) -> list[str]:
+    from transload.schedulers.local.submission import machine_gpus
+
+    return machine_gpus() if engine.reach == "host" else []
+
+
+def _held(engine: Engine) -> set[str]:
+    """Return the GPUs of apps that have not ended, and of those that are being submitted."""
+    rows = engine.query(lambda api: api.containers(all=True, filters={"label": [names.LABEL_GPUS]}))
+    apps: dict[str, set[str]] = {}
+    for row in rows:
+        labels = row["Labels"]
+        apps.setdefault(labels.get(names.LABEL_APP, ""), set()).update(labels[names.LABEL_GPUS].split(","))
+    notes = engine.notes() if apps else {}
+    return {each for app_id, ids in apps.items() if not _has_ended(engine, notes.get(app_id), app_id) for each in ids}
+
+
+def _has_ended(engine: Engine, noted: Facts | None, app_id: str) -> bool:
+    if noted is not None and noted.ended is not None:
+        return True
+    facts = engine.facts(app_id).get(app_id, Facts())
+    return facts.plan is not None and judge(facts, time.time()).status.is_terminal()

@@ -1,0 +1,64 @@
+"""Which start of its job this is: Slurm may start a job again while the processes of an earlier start still live."""
+
+from __future__ import annotations
+
+import os
+
+_PREFIX = ".start-"
+
+
+class Start:
+    """One start of a job, or of one array element. Of all starts only the newest can write what the app comes to.
+
+    Each writes through a folder of its own, and takes away those of the starts before it: a file cannot be renamed out
+    of a folder that is gone, so no word of an old start can take the place of a newer one's.
+
+    Args:
+        place: the folder of ``state.json``.
+        number: how many starts there were before (``SLURM_RESTART_COUNT``).
+    """
+
+    def __init__(self, place: str, number: int) -> None:
+        self.place, self.number = place, number
+        self.mine = os.path.join(place, f"{_PREFIX}{number}")
+
+    def enter(self) -> bool:
+        """Put an end to the say of all earlier starts; False if this is not the newest one."""
+        os.makedirs(self.mine, mode=0o700, exist_ok=True)
+        others = [
+            name for name in os.listdir(self.place) if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
+        ]
+        numbers = {int(name[len(_PREFIX) :]): name for name in others}
+        if max(numbers) > self.number:
+            return False
+        for number, name in numbers.items():
+            if number < self.number:
+                _take_away(os.path.join(self.place, name))
+        return True
+
+    def replaced(self) -> bool:
+        """Tell whether a newer start has taken over, or the app was deleted."""
+        return not os.path.isdir(self.mine)
+
+    def write(self, name: str, text: str) -> None:
+        """Replace a file of the app's in one step.
+
+        Raises:
+            FileNotFoundError: if a newer start has taken over, or the app was deleted.
+            OSError: if it cannot be written.
+        """
+        aside = os.path.join(self.mine, name)
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(aside, os.path.join(self.place, name))
+
+
+def _take_away(folder: str) -> None:
+    gone = f"{folder}.{os.getpid()}.over"
+    try:
+        os.rename(folder, gone)
+        for name in os.listdir(gone):
+            os.unlink(os.path.join(gone, name))
+        os.rmdir(gone)
+    except OSError:
+        pass  # somebody else took it away; what is left in it hurts nobody

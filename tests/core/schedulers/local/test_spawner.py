@@ -1,0 +1,160 @@
+"""The spawner in narrow places: no descriptors, no close_range, long paths, systemd around it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from transload.schedulers.local import scope
+from transload.schedulers.local.supervisor import kernel, protocol
+from transload.specs import AppState
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_out_of_descriptors(local, eventually) -> None:
+    """With more connections than it has descriptors for, the spawner waits without work, then goes on."""
+    local.wait(local.run(local.sh("exit 0")))
+    (pid,) = local.spawners()
+    opened = len(os.listdir(f"/proc/{pid}/fd"))
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + 4, hard))
+    (path,) = (local.home / "local").glob("spawner-*.sock")
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(12)]
+    try:
+        for client in clients:
+            client.connect(str(path))
+        eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) == opened + 4)
+        before = cpu_seconds(pid)
+        time.sleep(1.0)  # the time over which its work is measured
+        assert cpu_seconds(pid) - before < 0.3
+    finally:
+        for client in clients:
+            client.close()
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
+    assert local.spawners() == [pid]
+
+
+WITHOUT_CLOSE_RANGE = """
+    import ctypes, errno, os, struct, sys, time
+    sys.path.insert(0, {folder!r})
+    from supervisor import kernel
+    fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+    load, equal, ret = 0x20, 0x15, 0x06
+    rules = [(load, 0, 0, 0), (equal, 0, 1, 436), (ret, 0, 0, 0x00050000 | errno.ENOSYS), (ret, 0, 0, 0x7FFF0000)]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+    class Filter(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
+    libc = kernel.libc()
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, ctypes.byref(Filter(4, ctypes.addressof(program)))) == 0
+    assert libc.syscall(436, 3, 4, 0) == -1
+    before = time.process_time()
+    kernel.close_from(3)
+    took = time.process_time() - before
+    print(took < 0.02, sum(os.path.exists(f"/proc/self/fd/{{fd}}") for fd in fds))
+"""
+
+
+def test_without_close_range() -> None:
+    """Where the kernel has no close_range, descriptors are not tried out one by one, up to a million."""
+    script = WITHOUT_CLOSE_RANGE.format(folder=str(Path(kernel.__file__).parent.parent))
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True 0\n", done.stderr
+
+
+@pytest.mark.parametrize("has_proc", [True, False])
+def test_long_address_leaves_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_proc: bool
+) -> None:
+    """A socket below a long path is reached while other threads rely on the working directory; no file is left."""
+    if not has_proc:  # as on macOS
+        monkeypatch.setattr(protocol.os.path, "isdir", lambda path: False)
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    listener = socket.socket(socket.AF_UNIX)
+    protocol.with_address(str(folder), "s.sock", listener.bind)
+    listener.listen(64)
+    (tmp_path / "here").touch()
+    monkeypatch.chdir(tmp_path)
+    stop, wrong = threading.Event(), []
+
+    def look() -> None:
+        while not stop.is_set():
+            if not os.path.exists("here"):
+                wrong.append(os.getcwd())
+
+    before = set(os.listdir("/tmp"))
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        for _ in range(50):
+            with socket.socket(socket.AF_UNIX) as client:
+                protocol.with_address(str(folder), "s.sock", client.connect)
+    finally:
+        stop.set()
+        thread.join()
+        listener.close()
+    assert not wrong
+    fresh = [Path("/tmp") / name for name in set(os.listdir("/tmp")) - before]
+    assert not [path for path in fresh if (path / "l").is_symlink() and os.readlink(path / "l") == str(folder)]
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stub of systemd-run and of a user manager that lingers: there is no systemd where these tests run."""
+    (tmp_path / "run" / "systemd").mkdir(parents=True)
+    (tmp_path / "run" / "systemd" / "private").touch()
+    (tmp_path / "linger").mkdir()
+    (tmp_path / "linger" / subprocess.check_output(["id", "-un"], text=True).strip()).touch()
+    stub = tmp_path / "bin" / "systemd-run"
+    stub.parent.mkdir()
+    asked = tmp_path / "asked"
+    stub.write_text(
+        f'#!/bin/sh\necho "$XDG_RUNTIME_DIR" "$@" >> {asked}\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
+    )
+    stub.chmod(0o755)
+    monkeypatch.setattr(scope, "LINGERING", str(tmp_path / "linger"))
+    monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    return tmp_path
+
+
+def test_scope_of_its_own(local, systemd: Path) -> None:
+    """Where a user manager is there and lasts, the spawner is started through it (a stub here); doctor says so."""
+    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
+    asked = (systemd / "asked").read_text()
+    assert asked.startswith(f"{systemd / 'run'} --user --scope --quiet --collect")
+    assert "supervisor.spawner" in asked and len(asked.splitlines()) == 1
+    assert ("spawner", True, scope.explain()) in local.scheduler.diagnose()
+    assert "scope of its own" in scope.explain()
+
+
+def test_scope_that_cannot_be_had(local, systemd: Path) -> None:
+    """A manager that refuses costs the scope, not the app."""
+    (systemd / "bin" / "systemd-run").write_text(f"#!/bin/sh\necho no >> {systemd}/asked\nexit 1\n")
+    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
+    assert (systemd / "asked").read_text() == "no\n"
+
+
+def test_scope_that_would_not_last(local, systemd: Path) -> None:
+    """A manager that ends with the last log-out would take apps along that outlive a log-out now: it is not used."""
+    for name in (systemd / "linger").iterdir():
+        name.unlink()
+    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
+    assert not (systemd / "asked").exists()
+    assert "enable-linger" in scope.explain()

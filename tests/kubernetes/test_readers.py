@@ -1,0 +1,130 @@
+"""Who reads changes nothing; what is due is done by whoever waits for an app as its owner. What calls that takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from transload.errors import SchedulerUnavailable
+from transload.runner import Runner
+from transload.schedulers.api import Stream, Submission
+from transload.schedulers.optional import tend
+from transload.specs import AppState, RetryPolicy
+from transload_kubernetes.diagnose import OBSERVE, SUBMIT
+
+
+def start(scheduler: Any, app: Any, app_id: str = "x", **cfg: Any) -> None:
+    """Submit an app as the runner does."""
+    options = scheduler.run_opts().resolve({"jobset": "never", **cfg})
+    submission = Submission(app, app.digest(), "tests", options, id_given=True)
+    scheduler.submit(scheduler.convert(app, options), app_id, submission)
+
+
+def read_all(scheduler: Any, app_id: str = "x") -> Any:
+    """Look at an app in every way there is; return its description."""
+    scheduler.list()
+    scheduler.describe_many([app_id, "other"])
+    scheduler.log_read(app_id, "bad", 0, Stream.COMBINED)
+    scheduler.diagnose()
+    return scheduler.describe(app_id)
+
+
+def writes(fake: Any) -> list[str]:
+    """Return the requests so far that change something."""
+    return [each for each in fake.cluster.requests if not each.startswith("GET ") and "/selfsubject" not in each]
+
+
+def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """An app of two Jobs, one of which has failed, is left as it is by all who only look; its owner ends it."""
+    start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
+    before = len(writes(fake))
+    found = eventually(lambda: (it := read_all(scheduler)).due and it, 30)
+    assert found.status.state is AppState.RUNNING and "bad/0" in found.status.msg
+    watch = scheduler.watch()
+    watch.update(["x"])
+    watch.wait(1.0)
+    watch.close()
+    assert writes(fake)[before:] == []
+
+    def ended() -> Any:
+        tend(scheduler, it := scheduler.describe("x"))
+        return it.status if it.status.is_terminal() else None
+
+    assert eventually(ended, 30).state is AppState.FAILED
+    assert scheduler.describe("x").due is False
+    before = len(writes(fake))
+    assert read_all(scheduler).status.state is AppState.FAILED
+    assert writes(fake)[before:] == []
+
+
+def test_who_may_only_read_sees_all_of_it(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """An observer's rights are enough to see an app that needs a step; what it waits for in vain is told."""
+    start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
+    fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
+    found = eventually(lambda: (it := scheduler.describe("x")).due and it, 30)
+    tend(scheduler, found)
+    assert read_all(scheduler).status.state is AppState.RUNNING
+    with pytest.raises(SchedulerUnavailable, match="could not be cancelled.*forbidden"):
+        scheduler.cancel("x")
+
+
+def test_the_runner_waits_as_the_owner(fake: Any, runner: Runner, shell: Any) -> None:
+    """`Runner.wait` does what is due; `Runner.status` does not."""
+    handle = runner.run(shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}), "kubernetes", {"jobset": "never"})
+    final = runner.wait(handle, timeout=60)
+    assert final is not None and final.state is AppState.FAILED
+    noted = [item for item in fake.cluster.items("configmaps") if "ended" in item["data"]]
+    assert len(noted) == 1
+    runner.delete(handle)
+
+
+def test_an_app_that_has_run_is_not_ended_for_waiting(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """A pre-empted replica may be pending for any time: there is no limit of the plugin's own."""
+    assert "startup_timeout" not in scheduler.run_opts().resolve({})
+    start(scheduler, shell("true", image="missing/image:1"))
+    eventually(lambda: "ErrImagePull" in scheduler.describe("x").status.msg, 30)
+    with fake.cluster.lock:
+        for item in (*fake.cluster.items("pods"), *fake.cluster.items("jobs")):
+            item["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z"
+            if item["kind"] == "Job":
+                item["status"]["startTime"] = "2001-01-01T00:00:00Z"
+    assert scheduler.describe("x").due is False and scheduler.describe("x").status.state is AppState.PENDING
+
+
+def test_calls_and_rights_are_the_same(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
+    """The rights in the docs are those of the calls that whole lives of apps take, no more and no fewer."""
+    submits = {(*what, verb) for what, verbs in SUBMIT.items() for verb in verbs}
+    observes = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
+
+    def ended(app_id: str) -> Any:
+        tend(scheduler, it := scheduler.describe(app_id))
+        return it.status.is_terminal()
+
+    app = shell({"bad": "exit 3", "good": "sleep 300"}, 2, env={"A_TOKEN": "x"})
+    app.roles[0].max_retries, app.roles[0].retry_policy = 1, RetryPolicy.APPLICATION
+    for app_id, jobset in (("jobs", "never"), ("set", "always")):
+        start(scheduler, app, app_id, jobset=jobset)
+        start(scheduler, app, app_id, jobset=jobset)
+        watch = scheduler.watch()
+        watch.update([app_id])
+        eventually(lambda app_id=app_id: ended(app_id), 60)
+        watch.close()
+        read_all(scheduler, app_id)
+        start(scheduler, shell({"bad": "sleep 300", "good": "sleep 300"}), f"{app_id}2", jobset=jobset)
+        scheduler.cancel(f"{app_id}2")
+        eventually(lambda app_id=app_id: ended(f"{app_id}2"), 60)
+        scheduler.delete(app_id)
+        scheduler.delete(f"{app_id}2")
+    start(scheduler, shell("true", image="missing/image:1"), "stuck")
+    eventually(
+        lambda: (
+            fake.cluster.items("pods") and scheduler.describe("stuck") and ("", "events", "list") in fake.cluster.calls
+        ),
+        30,
+    )
+    scheduler.delete("stuck")
+    # whose an object is that is there already; and the record of an id that was not given
+    rare = {(group, kind, "get") for group, kind, verb in submits if verb == "get"} | {("", "configmaps", "delete")}
+    assert (submits | observes) - fake.cluster.calls <= rare
+    assert fake.cluster.calls <= submits | observes

@@ -1,0 +1,151 @@
+"""A real cluster, named by REAL_KUBECONFIG: each test gets a namespace of its own, and nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
+"""An image with a shell and Python that the cluster has, or can pull."""
+_GONE_S = 60.0
+_PREFIXES = {"": "/api/v1", "batch": "/apis/batch/v1", "jobset": "/apis/jobset.x-k8s.io/v1alpha2"}
+
+
+class RealCluster:
+    """The cluster as its administrator sees it.
+
+    Args:
+        kubeconfig: file of the client's configuration.
+    """
+
+    def __init__(self, kubeconfig: str) -> None:
+        from kubernetes import config  # noqa: TID251 - the tests of the plugin may
+
+        self._client = config.new_client_from_config(kubeconfig)
+        self.kubeconfig = kubeconfig
+        self.made: list[str] = []
+
+    def ask(self, verb: str, path: str, body: Any = None, **query: Any) -> Any:
+        """Send one request as it is; return what came back."""
+        kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
+        more = {"header_params": {"Content-Type": kind}, "auth_settings": ["BearerToken"], "_preload_content": False}
+        answer = self._client.call_api(path, verb, query_params=list(query.items()), body=body, **more)
+        return json.loads(answer.data)
+
+    def items(self, namespace: str, kind: str) -> list[dict[str, Any]]:
+        """Return the objects of a kind, such as ``pods`` or ``batch/jobs``."""
+        group, _, plural = kind.rpartition("/")
+        found: list[dict[str, Any]] = self.ask("GET", f"{_PREFIXES[group]}/namespaces/{namespace}/{plural}")["items"]
+        return found
+
+    def namespace(self, **labels: str) -> str:
+        """Make a namespace, and wait until pods can be made in it."""
+        name = f"transload-{uuid.uuid4().hex[:10]}"
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        self.made.append(name)
+        deadline = time.monotonic() + _GONE_S
+        while not self.items(name, "serviceaccounts"):
+            assert time.monotonic() < deadline, f"namespace {name} got no service account"
+            time.sleep(0.05)
+        return name
+
+    def remove(self) -> None:
+        """Delete the namespaces that were made; what is in them goes with them."""
+        for name in self.made:
+            # what still runs need not have its grace period
+            self.ask("DELETE", f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
+            self.ask("DELETE", f"/api/v1/namespaces/{name}")
+
+    def user(self, namespace: str, folder: Path, *parts: Any) -> Path:
+        """Make a user with these rights in a namespace; return its kubeconfig.
+
+        Args:
+            namespace: the namespace.
+            folder: where the file is written.
+            parts: rights, as `transload_kubernetes.diagnose` has them.
+        """
+        from transload_kubernetes.diagnose import role
+
+        name = f"user-{len(parts)}"
+        api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        self.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+        self.ask("POST", f"{api}/roles", role(name, *parts))
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+        self.ask(
+            "POST", f"{api}/rolebindings", {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference}
+        )
+        token = self.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", {})["status"]["token"]
+        configuration = yaml.safe_load(Path(self.kubeconfig).read_text())
+        configuration["users"] = [{"name": name, "user": {"token": token}}]
+        current = next(c for c in configuration["contexts"] if c["name"] == configuration["current-context"])
+        current["context"]["user"] = name
+        path = folder / name
+        path.write_text(yaml.safe_dump(configuration))
+        return path
+
+    def wait_removed(self) -> None:
+        """Wait until the namespaces are gone."""
+        deadline = time.monotonic() + _GONE_S
+        while left := {each["metadata"]["name"] for each in self.ask("GET", "/api/v1/namespaces")["items"]} & {
+            *self.made
+        }:
+            assert time.monotonic() < deadline, f"namespaces are still there: {left}"
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def _cluster() -> Iterator[RealCluster]:
+    cluster = RealCluster(os.environ["REAL_KUBECONFIG"])
+    yield cluster
+    cluster.wait_removed()
+
+
+@pytest.fixture
+def cluster(_cluster: RealCluster) -> Iterator[RealCluster]:
+    """The real cluster; namespaces of a test are removed when it is over."""
+    before = len(_cluster.made)
+    yield _cluster
+    _cluster.made, others = _cluster.made[before:], _cluster.made[:before]
+    _cluster.remove()
+    _cluster.made = others + _cluster.made
+
+
+@pytest.fixture
+def namespace(cluster: RealCluster, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A namespace of the test's own, in which app ids without one are too, and a user with the documented rights."""
+    from transload_kubernetes import names
+    from transload_kubernetes.diagnose import OBSERVE, SUBMIT
+
+    made = cluster.namespace()
+    user = cluster.user(made, tmp_path_factory.mktemp("user"), OBSERVE, SUBMIT)
+    monkeypatch.setenv("KUBECONFIG", str(user))
+    monkeypatch.setattr(names, "DEFAULT_NAMESPACE", made)
+    return made
+
+
+@pytest.fixture
+def scheduler(namespace: str) -> Iterator[Any]:
+    """A scheduler on the real cluster."""
+    from transload_kubernetes.scheduler import create_scheduler
+
+    made = create_scheduler("tests")
+    yield made
+    made.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of these tests need a cluster."""
+    for item in items:
+        if "real_kubernetes" in str(item.path):
+            item.add_marker(pytest.mark.engine("kubernetes"))
+        if "TestJobSets::test_retries" in item.nodeid:  # back-offs of a cluster are long
+            item.add_marker(pytest.mark.slow)

@@ -1,0 +1,67 @@
+"""The conformance suite against a real cluster, with Jobs and with JobSets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from transload.schedulers.api import Scheduler
+from transload.specs import AppDef, CfgVal, MountType
+from transload_testing.schedulers import Program, SchedulerConformance
+
+
+@pytest.mark.usefixtures("namespace")
+class TestJobs(SchedulerConformance):
+    """Kubernetes keeps the contract with a Job for each role."""
+
+    image: ClassVar[str] = os.environ.get("REAL_IMAGE", "transload-test:1")
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"image_pull_policy": "IfNotPresent", "grace_period": 2, "jobset": "never"}
+    inherits_environment: ClassVar[bool] = False  # a container has its image's environment
+    timeout: ClassVar[float] = 90.0
+    longest_pause: ClassVar[float] = 0.5
+    cannot: ClassVar[Mapping[str, str]] = {
+        "test_streams": "Kubernetes keeps stdout and stderr of a container in one log: all lines count as stdout"
+    }
+
+    def make_scheduler(self, folder: Path) -> Scheduler:
+        """Return a scheduler on the cluster that KUBECONFIG names."""
+        from transload_kubernetes.scheduler import create_scheduler
+
+        scheduler = create_scheduler("suite")
+        # not promised is that all start together; that all end with the first failure is, and the suite looks for it
+        # and a device takes run option privileged, so that without it the suite looks for a refusal
+        mounts = scheduler.capabilities.mounts - {MountType.DEVICE}
+        scheduler.capabilities = replace(scheduler.capabilities, gangs=True, mounts=mounts)
+        return scheduler
+
+    def make_app(
+        self, programs: Mapping[str, Program], replicas: int, folder: Path, fields: Mapping[str, Any]
+    ) -> AppDef:
+        """Count failed starts by what the cluster tells: pods see no folder of the test's."""
+        return super().make_app(
+            {name: _counted(each, folder) for name, each in programs.items()}, replicas, folder, fields
+        )
+
+
+def _counted(program: Program, folder: Path) -> Program:
+    if not program.failures:
+        return program
+    rest = replace(program, failures=0).shell(folder)
+    return replace(program, command=f'if [ "$TRANSLOAD_RETRY" -lt {program.failures} ]; then exit 9; fi; {rest}')
+
+
+class TestJobSets(TestJobs):
+    """The same with JobSets, but for what those cannot express."""
+
+    cfg: ClassVar[Mapping[str, CfgVal]] = {**TestJobs.cfg, "jobset": "always"}
+
+    def make_scheduler(self, folder: Path) -> Scheduler:
+        """Return a scheduler that does not claim what option ``jobset`` rules out."""
+        scheduler = super().make_scheduler(folder)
+        scheduler.capabilities = replace(scheduler.capabilities, min_replicas=False)
+        return scheduler

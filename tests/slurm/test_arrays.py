@@ -1,0 +1,83 @@
+"""Arrays whose elements are cancelled, lost or forgotten one by one, on a real cluster."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, AppStatus, macros, parse_app_handle
+
+pytestmark = pytest.mark.engine("slurm")
+
+Eventually = Callable[..., Any]
+ShellApp = Callable[..., AppDef]
+
+
+def ended(runner: Runner, handle: str) -> AppStatus:
+    """Wait for an app's end."""
+    status = runner.wait(handle, timeout=90)
+    assert status is not None
+    return status
+
+
+@pytest.fixture
+def waiting_element(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
+) -> Callable[..., tuple[str, str, Path]]:
+    """``waiting_element(**fields)``: an array of two, of which the second waits for the first; handle, job, ``go``."""
+
+    def start(**fields: Any) -> tuple[str, str, Path]:
+        go = tmp_path / "go"
+        command = f"echo {macros.replica_id}; until test -e {go}; do sleep 0.1; done"
+        app = shell_app(command, num_replicas=2, **fields)
+        handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
+        eventually(lambda: list(runner.log_lines(handle, "main", 0)), 30)
+        scheduler: Any = runner.scheduler("slurm")
+        return handle, scheduler._store.job_id(parse_app_handle(handle).app_id), go
+
+    return start
+
+
+def test_element_cancelled_while_it_waits(waiting_element: Any, runner: Runner, cluster: Any) -> None:
+    """An element that never ran is no success: Slurm drops its row, and the app is CANCELLED."""
+    handle, job, go = waiting_element()
+    subprocess.run(["scancel", f"{job}_1"], env=cluster.env, check=True)
+    go.touch()
+    status = ended(runner, handle)
+    assert status.state is AppState.CANCELLED, status
+    assert "element 1 was cancelled" in status.msg
+    assert [str(replica.state) for replica in status.roles[0].replicas] == ["SUCCEEDED", "CANCELLED"]
+
+
+def test_element_cancelled_but_enough_succeeded(waiting_element: Any, runner: Runner, cluster: Any) -> None:
+    """With ``min_replicas`` reached, one that was cancelled does not take the success away."""
+    handle, job, go = waiting_element(min_replicas=1)
+    subprocess.run(["scancel", f"{job}_1"], env=cluster.env, check=True)
+    go.touch()
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert [str(replica.state) for replica in status.roles[0].replicas] == ["SUCCEEDED", "CANCELLED"]
+
+
+def test_running_element_cancelled_but_enough_succeeded(waiting_element: Any, runner: Runner, cluster: Any) -> None:
+    """The same for one that runs: the other one alone is enough."""
+    handle, job, go = waiting_element(min_replicas=1)
+    subprocess.run(["scancel", f"{job}_0"], env=cluster.env, check=True)
+    go.touch()
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert [str(replica.state) for replica in status.roles[0].replicas] == ["CANCELLED", "SUCCEEDED"]
+
+
+def test_cancelled_array_is_cancelled(waiting_element: Any, runner: Runner) -> None:
+    """An array that we cancel is CANCELLED as a whole, and says that it was asked for."""
+    handle, _, _ = waiting_element()
+    runner.cancel(handle)
+    status = ended(runner, handle)
+    assert status.state is AppState.CANCELLED, status
+    assert status.cancel_requested

@@ -1,0 +1,137 @@
+"""Whose folder is it: only what an app has made is ever removed on its behalf."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transload.errors import AppExists, ConfigError, SubmitError
+from transload.runner import Runner
+from transload.specs import AppDef, AppState
+
+pytestmark = pytest.mark.engine("slurm")
+
+ShellApp = Callable[..., AppDef]
+
+
+@pytest.fixture
+def proj(tmp_path: Path) -> Path:
+    """A user's folder ``proj`` with a file ``proj/thesis/precious.txt``."""
+    (tmp_path / "proj" / "thesis").mkdir(parents=True)
+    (tmp_path / "proj" / "thesis" / "precious.txt").write_text("years of work")
+    return tmp_path / "proj"
+
+
+def test_folder_of_a_user_below_job_dir_is_not_taken(runner: Runner, shell_app: ShellApp, proj: Path) -> None:
+    """An app id that names a folder of the user's in ``job_dir`` is refused, and the folder stays as it was."""
+    with pytest.raises(ConfigError, match=f"job_dir={proj}: {proj}/thesis is there already") as caught:
+        runner.run(shell_app("true"), "slurm", {"job_dir": str(proj)}, app_id="thesis")
+    assert "\n" not in str(caught.value)
+    assert runner.status("slurm://tests/thesis") is None
+    runner.scheduler("slurm").delete("thesis")
+    assert [path.name for path in proj.rglob("*")] == ["thesis", "precious.txt"]
+
+
+def test_empty_folder_of_a_user_is_not_taken(runner: Runner, shell_app: ShellApp, proj: Path) -> None:
+    """Nor is an empty one; nor a link to one."""
+    (proj / "empty").mkdir()
+    (proj / "link").symlink_to("thesis")
+    for name in ("empty", "link"):
+        with pytest.raises(ConfigError, match="is there already"):
+            runner.run(shell_app("true"), "slurm", {"job_dir": str(proj)}, app_id=name)
+    assert (proj / "empty").is_dir()
+    assert (proj / "link" / "precious.txt").exists()
+
+
+def test_refused_submit_takes_back_its_own_folder_only(runner: Runner, shell_app: ShellApp, proj: Path) -> None:
+    """What ``sbatch`` refuses leaves nothing in ``job_dir``, and takes nothing from it."""
+    cfg = {"job_dir": str(proj), "partition": "nope"}
+    with pytest.raises(SubmitError, match="invalid partition"):
+        runner.run(shell_app("true"), "slurm", cfg, app_id="other")
+    assert sorted(path.name for path in proj.iterdir()) == ["thesis"]
+    assert (proj / "thesis" / "precious.txt").exists()
+
+
+def test_two_state_folders_with_one_job_dir(
+    runner: Runner, shell_app: ShellApp, proj: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two apps of one id, known to two state folders, the second may not write into the folder of the first."""
+    cfg = {"job_dir": str(proj)}
+    first = runner.run(shell_app("echo mine"), "slurm", cfg, app_id="twin")
+    status = runner.wait(first, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / "elsewhere"))
+    with Runner("tests") as other:
+        with pytest.raises(ConfigError, match="is there already"):
+            other.run(shell_app("echo yours"), "slurm", cfg, app_id="twin")
+        other.scheduler("slurm").delete("twin")
+    assert list(runner.log_lines(first, "main")) == ["mine\n"]
+    runner.delete(first)
+    assert not (proj / "twin").exists()
+    assert (proj / "thesis" / "precious.txt").exists()
+
+
+def test_folder_that_has_changed_hands_stays(runner: Runner, shell_app: ShellApp, proj: Path) -> None:
+    """A user's folder in the place of the app's, which was moved away, is not removed with the app."""
+    handle = runner.run(shell_app("true"), "slurm", {"job_dir": str(proj)}, app_id="moved")
+    assert runner.wait(handle, timeout=60) is not None
+    os.rename(proj / "moved", proj / "kept")
+    (proj / "moved").mkdir()
+    (proj / "moved" / "note.txt").write_text("mine")
+    runner.delete(handle)
+    assert (proj / "moved" / "note.txt").read_text() == "mine"
+    assert (proj / "kept" / "logs").is_dir()
+
+
+def test_folder_of_a_user_in_the_state_folder_stays(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
+    """What is no app, though it lies among them and holds a ``record.json``, is neither listed nor removed."""
+    (slurm_dir / "notes").mkdir(parents=True)
+    slurm_dir.chmod(0o700)
+    (slurm_dir / "notes" / "record.json").write_text('{"songs": 12}')
+    (slurm_dir / "void").mkdir()
+    assert [row.app_handle for row in runner.list("slurm")] == []
+    for name in ("notes", "void"):
+        runner.scheduler("slurm").delete(name)
+        with pytest.raises(AppExists):
+            runner.run(shell_app("true"), "slurm", app_id=name)
+    assert (slurm_dir / "notes" / "record.json").exists()
+    assert (slurm_dir / "void").is_dir()
+
+
+_CRASHING = """
+import os, sys
+from transload.runner import Runner
+from transload.specs import AppDef
+from transload_slurm import store
+rename = os.rename
+os.rename = lambda old, new: os._exit(9) if new.startswith(sys.argv[2]) else rename(old, new)
+with open(sys.argv[1]) as file:
+    app = AppDef.from_json(file.read())
+Runner("tests").run(app, "slurm", {"job_dir": sys.argv[2]}, app_id="crash")
+"""
+
+
+def test_submitter_dies_before_its_mark(runner: Runner, shell_app: ShellApp, proj: Path, tmp_path: Path) -> None:
+    """Killed between the folder in ``job_dir`` and the mark in it, a submit is finished by the next one."""
+    app = shell_app("echo hello")
+    (tmp_path / "app.json").write_text(app.to_json())
+    command = [sys.executable, "-c", _CRASHING, str(tmp_path / "app.json"), str(proj)]
+    assert subprocess.run(command, check=False, env=dict(os.environ)).returncode == 9
+    handle = runner.run(app, "slurm", {"job_dir": str(proj)}, app_id="crash")
+    status = runner.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    assert (proj / "crash" / "logs" / "main" / "0" / "stdout.log").read_text() == "hello\n"
+
+
+def test_job_dir_that_is_the_state_folder(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
+    """``job_dir`` may name the folder of the apps itself: nothing lies elsewhere then."""
+    handle = runner.run(shell_app("echo hello"), "slurm", {"job_dir": str(slurm_dir)}, app_id="same")
+    assert runner.wait(handle, timeout=60) is not None
+    assert list(runner.log_lines(handle, "main")) == ["hello\n"]
+    runner.delete(handle)
+    assert not (slurm_dir / "same").exists()

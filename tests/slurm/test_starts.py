@@ -1,0 +1,114 @@
+"""Jobs that Slurm starts again: of all starts of one job only the newest counts, and an end is an end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, AppStatus, RetryPolicy, macros, parse_app_handle
+
+pytestmark = pytest.mark.engine("slurm")
+
+Eventually = Callable[..., Any]
+ShellApp = Callable[..., AppDef]
+
+
+def ended(runner: Runner, handle: str, timeout: float = 100) -> AppStatus:
+    """Wait for an app's end."""
+    status = runner.wait(handle, timeout=timeout)
+    assert status is not None
+    return status
+
+
+def job_of(runner: Runner, handle: str) -> str:
+    """Return the id of an app's Slurm job."""
+    scheduler: Any = runner.scheduler("slurm")
+    job: str = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    return job
+
+
+@pytest.mark.parametrize(("code", "gang"), [(0, True), (3, True), (0, False)])
+def test_requeue_after_the_end(
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    tmp_path: Path,
+    slurm_dir: Path,
+    code: int,
+    gang: bool,
+) -> None:
+    """A job that is put back in the queue after its app has ended runs nothing again, and its end stays as it was."""
+    command = f"echo x >> {tmp_path}/starts.{macros.replica_id}; exit {code}"
+    policy = {} if gang else {"retry_policy": RetryPolicy.REPLICA}
+    app = shell_app(command, num_replicas=2, **policy)
+    handle = runner.run(app, "slurm", {"requeue": True, "gang": gang})
+    first = ended(runner, handle)
+    assert first.state is (AppState.FAILED if code else AppState.SUCCEEDED)
+    job = job_of(runner, handle)
+    parts = [job] if gang else [f"{job}_0", f"{job}_1"]
+    words = ["squeue", "-h", "-r", "-t", "all", "-o", "%T", "-j", job]
+    held = ["squeue", "-h", "-r", "-t", "pending", "-o", "%i", "-j", job]
+    done = {"COMPLETED"} if code == 0 else {"FAILED"}
+    eventually(lambda: set(cluster.tool(*words).split()) == done, 30)
+    for part in parts:
+        subprocess.run(["scontrol", "requeue", part], env=cluster.env, check=True)
+    seen: set[str] = set()
+    lifted: set[str] = set()
+
+    def over() -> bool:
+        for part in set(cluster.tool(*held).split()) - lifted:  # else Slurm holds it for two minutes
+            cluster.tool("scontrol", "update", f"jobid={part}", "StartTime=now+3")
+            lifted.add(part)
+        seen.add(str(runner.status(handle).state))
+        shown = [cluster.tool("scontrol", "-o", "show", "job", part) for part in parts]
+        return all("Restarts=1" in each for each in shown) and set(cluster.tool(*words).split()) == done
+
+    eventually(over, 60)
+    assert [len((tmp_path / f"starts.{k}").read_text().split()) for k in range(2)] == [1, 1]
+    assert seen == {str(first.state)}
+    last = runner.status(handle)
+    assert last is not None
+    assert (last.msg, last.num_restarts) == (first.msg, first.num_restarts)
+
+
+def test_old_start_has_no_say(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, slurm_dir: Path
+) -> None:
+    """A node is given up while its processes live: what the old start comes to is nobody's end, only the new one's is.
+
+    The old start's replica is ended by its wrapper, which finds that it was replaced.
+    """
+    mine = f"{tmp_path}/$TRANSLOAD_RETRY"
+    wait = f"until test -e {mine}.go; do sleep 0.1; done"
+    command = f"echo $$ $SLURMD_NODENAME > {mine}.new; mv {mine}.new {mine}; {wait}; exit $TRANSLOAD_RETRY"
+    app = shell_app(command, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    handle = runner.run(app, "slurm")
+    eventually((tmp_path / "0").exists, 30)
+    old, node = (tmp_path / "0").read_text().split()
+    process = cluster.processes.pop(node)  # slurmd alone: its step daemon and all below live on
+    process.kill()
+    process.wait()
+    cluster.tool("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    try:
+        eventually(lambda: runner.status(handle) and (tmp_path / "1").exists(), 60)
+        (tmp_path / "0.go").touch()
+        eventually(lambda: not Path(f"/proc/{old}").exists() or "Z" in Path(f"/proc/{old}/stat").read_text(), 30)
+        eventually(lambda: (s := runner.status(handle)) and s.state is AppState.RUNNING and s.num_restarts == 1, 30)
+        (tmp_path / "1.go").touch()
+        status = ended(runner, handle)
+        assert status.state is AppState.FAILED, status
+        assert "exit code 1" in status.msg
+        folder = slurm_dir / parse_app_handle(handle).app_id
+        assert json.loads((folder / "state.json").read_text())["num_restarts"] == 1
+    finally:
+        cluster.start_node(node)
+        cluster.tool("scontrol", "update", f"nodename={node}", "state=resume")
+        idle = ("sinfo", "-h", "-p", "main", "-o", "%T %D")
+        cluster.until(lambda: cluster.tool(*idle).strip() == "idle 3", "the nodes are back", 60)
