@@ -102,10 +102,7 @@ class TestSuggester:
         experiment, _ = suggester._ax()
         aim = experiment.optimization_config
         assert isinstance(aim, MultiObjectiveOptimizationConfig)
-        assert [(each.metric_names[0], each.minimize) for each in aim.objective.objectives] == [
-            ("booth_eval", True),
-            ("cost", False),
-        ]
+        assert aim.objective.expression == "-booth_eval, cost"
         assert [(each.metric_names[0], each.bound) for each in aim.outcome_constraints] == [("memory", 4.0)]
         assert [trial.status.name for trial in experiment.trials.values()] == ["COMPLETED", "EARLY_STOPPED"]
         other = get_suggester(search(objective=goals, constraints=[Constraint("memory", 4.0)], suggester="ax-sobol"))
@@ -303,16 +300,19 @@ class TestRunExperiment:
             run_experiment(experiment(), 1, early_stopping=PercentileEarlyStoppingStrategy())
 
     def test_several_objectives(self, experiment: Callable[..., Any], sobol: Any) -> None:
-        """Several objectives, and bounds, are recorded; there is no single best, and trials complete."""
+        """Several objectives are recorded; there is no single best. Bounds are on other results."""
         from transload_ax import run_experiment
 
         goals = [Objective("loss"), Objective("cost", minimize=False)]
-        made = experiment("ax_components:costs", objective=goals, constraints=["loss<=2"])
+        made = experiment("ax_components:costs", objective=goals)
         found = run_experiment(made, 2, 2, generation_strategy=sobol())
         assert [trial.status.name for trial in made.trials.values()] == ["COMPLETED", "COMPLETED"]
         assert (found.trial, found.value) == (None, None)
         assert set(made.lookup_data().df["metric_name"]) == {"loss", "cost"}
-        assert len(made.optimization_config.outcome_constraints) == 1
+        bound = experiment("ax_components:costs", constraints=["cost>=-2"]).optimization_config.outcome_constraints
+        assert [(each.metric_names, each.bound) for each in bound] == [(["cost"], -2.0)]
+        with pytest.raises(SpecError, match="loss<=2: .* is an objective"):
+            experiment("ax_components:costs", constraints=["loss<=2"])
 
     def test_submits_side_by_side(self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
         """Trials of one call are submitted at once: none waits for another's submit; the metadata is each one's own."""

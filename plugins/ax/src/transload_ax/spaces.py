@@ -91,7 +91,15 @@ def metrics_of(
 def optimization(
     objectives: Sequence[Objective], constraints: Iterable[Constraint], metrics: Mapping[str, Metric]
 ) -> OptimizationConfig:
-    """Return the aim: one objective, or several that are traded off, and what bounds the results must keep."""
+    """Return the aim: one objective, or several that are traded off, and what bounds the results must keep.
+
+    Raises:
+        SpecError: for a bound on an objective, which Ax does not take.
+    """
+    constraints = tuple(constraints)
+    for bound in constraints:
+        if bound.name in {each.name for each in objectives}:
+            raise SpecError(f"constraint {bound}: {bound.name!r} is an objective: Ax takes bounds on other results")
     with warnings.catch_warnings():
         # an expression cannot hold names with other signs than those of identifiers
         warnings.simplefilter("ignore", DeprecationWarning)
