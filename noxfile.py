@@ -188,7 +188,10 @@ def real_kubernetes(session: nox.Session) -> None:
         session.install(*TOOLS, *(f"./{folder}" for folder in (*BASE, "plugins/kubernetes")))
         install_own(session, *BASE, "plugins/kubernetes")
         given = session.posargs or ["-q", "-n", "8", *QUICK, "--session-timeout=240"]
-        session.run("pytest", "tests/real_kubernetes", "--timeout=200", "--reruns=1", *given)
+        outages = "tests/real_kubernetes/test_outages.py"
+        session.run("pytest", "tests/real_kubernetes", f"--ignore={outages}", "--timeout=200", "--reruns=1", *given)
+        if "slow" in given:  # they concern everybody on the cluster
+            session.run("pytest", outages, "--timeout=300", "-q")
 
 
 @contextlib.contextmanager
@@ -212,12 +215,6 @@ def real_cluster(session: nox.Session) -> Iterator[None]:
                 subprocess.run([program, "down"], check=False)
 
 
-@nox.session(name="airflow-2")
-def airflow_2(session: nox.Session) -> None:
-    """Test the plugin airflow on the last Airflow 2: a courtesy."""
-    suite(session, "airflow-2", *_folders("airflow"))
-
-
 @nox.session
 @nox.parametrize("name", ["airflow", "kfp", "prefect"], ids=["airflow", "kfp", "prefect"])
 def suggested(session: nox.Session, name: str) -> None:
@@ -236,11 +233,11 @@ def slow(session: nox.Session) -> None:
     """Run every suite's slow tests, then the lowest versions and the wheels of everything."""
     for name in ("core", *TESTED):
         session.notify(name, SLOW)
-    session.notify("airflow-2", ("-q",))
     for name in ("core", *TESTED):
         session.notify(f"lowest({name})")
     for name in ("airflow", "kfp", "prefect"):
         session.notify(f"suggested({name})")
+    session.notify("real_kubernetes", SLOW)
     session.notify("wheels")
 
 

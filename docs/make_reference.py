@@ -14,6 +14,7 @@ MODULES = {
     "transload.components": "Jobs as functions: see [components](components.md).",
     "transload.runner": "Submitting and following apps: see [the runner](runner.md).",
     "transload.schedulers": "The contract of schedulers: see [writing a scheduler](writing-a-scheduler.md).",
+    "transload.following": "Logs, line by line, and what follows apps until they end.",
     "transload.schedulers.local": "See [the local scheduler](local-scheduler.md).",
     "transload.workspace": "How local code reaches where a job runs.",
     "transload.runtime.tracking": "Results, for applications: see [results and tracking](tracking.md).",

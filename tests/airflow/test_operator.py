@@ -27,7 +27,8 @@ from transload.pipelines import (
     get_adapter,
     host_runner,
 )
-from transload.specs import AppDef, AppState, Role
+from transload.schedulers import AppDescription
+from transload.specs import AppDef, AppState, AppStatus, Role
 from transload_airflow import AppCallbacks, TransloadOperator, operator_from_app
 from transload_airflow.hooks import Defaults
 from transload_airflow.values import decoded, plain
@@ -344,10 +345,33 @@ def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_link_leads_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a plugin knows as the page about an app, such as its report, comes before the scheduler's own."""
+    """A plugin's page, such as the app's report, comes before the scheduler's; a folder is none in a browser."""
     from transload.plugins import get_plugins
     from transload_airflow.run import link_of
 
-    monkeypatch.setattr(get_plugins(), "app_link", lambda handle: f"/reports/{handle[-1]}.html")
+    known = AppDescription("a", AppStatus(AppState.RUNNING, ui_url="https://engine/a"), log_url="/folder")
     with host_runner("test") as runner:
-        assert link_of("local://s/a", runner) == "/reports/a.html"
+        monkeypatch.setattr(runner, "description", lambda handle: known)
+        monkeypatch.setattr(get_plugins(), "app_link", lambda handle: f"https://reports/{handle[-1]}.html")
+        assert link_of("local://s/a", runner) == "https://reports/a.html"
+        monkeypatch.setattr(get_plugins(), "app_link", lambda handle: f"/reports/{handle[-1]}.html")
+        assert link_of("local://s/a", runner) == "https://engine/a"
+        known.status.ui_url = None
+        assert link_of("local://s/a", runner) is None
+
+
+@pytest.mark.parametrize("method", ["execute", "resume"])
+def test_a_failure_is_told_without_a_page_of_frames(control: ScriptedControl, method: str) -> None:
+    """What Airflow logs of a failed app is its message and the frame that it called, not the way there inside."""
+    import traceback
+
+    app = scripted_app("a", {"steps": [{"state": "FAILED", "lines": ["it broke"]}]})
+    operator = TransloadOperator(task_id="job", app=app, scheduler="scripted")
+    context = make_context(operator)
+    call = operator.execute if method == "execute" else lambda context: operator.resume(context, None)
+    with pytest.raises(Exception, match="it broke") as caught:
+        call(context)
+    shown = traceback.format_exception(caught.value)
+    frames = [line for line in shown if "/transload" in line.partition(chr(10))[0]]
+    assert len(frames) == 1, "".join(shown)
+    assert "AppFailed" not in "".join(shown)

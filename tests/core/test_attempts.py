@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload import attempts
-from transload.attempts import App, Replica, exit_text, retry_delay
+from transload.attempts import App, Replica, error_line, exit_text, read_error, retry_delay
 
 FILE = Path(attempts.__file__)
 
@@ -151,7 +152,14 @@ def test_stories(roles: list[dict[str, Any]], story: str, seen: str) -> None:
     ("roles", "story", "msg"),
     [
         ([role()], "1=3", "role 'r0', replica 1 failed (exit code 3)"),
-        ([role()], "1=-9", "role 'r0', replica 1 failed (killed by SIGKILL)"),
+        (
+            [role()],
+            "1=-9",
+            (
+                "role 'r0', replica 1 failed (killed by SIGKILL: nobody here sent it; "
+                "perhaps the system was out of memory)"
+            ),
+        ),
         ([REPLICA], "0=1", "role 'r0', replica 0 failed (exit code 1); started again"),
         (
             [role(3, least=2)],
@@ -186,6 +194,57 @@ def test_reason_in_the_place_of_a_code() -> None:
     stage.obey()
     assert stage.app.msg == "role 'r0', replica 0 failed (lost: its container was removed)"
     assert stage.seen() == "FAILED 0: F0 C0"
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        (b'{"message": {"message": "ValueError: no\\nmore", "extraInfo": {"timestamp": "1"}}}', "ValueError: no"),
+        (b'{"message": "it broke"}', "it broke"),
+        (b"plain words\nand more", "plain words"),
+        (b"[1, 2]", "[1, 2]"),
+        (b'{"code": 3}', ""),
+        (b'{"message": {"text": 1}}', ""),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b" \n", ""),
+        (b"null", ""),
+        (b"x" * 1000, "x" * 300),
+    ],
+)
+def test_error_files(written: bytes, line: str) -> None:
+    """Whatever a replica writes is JSON in the status, and one line in the message."""
+    error = read_error(written)
+    assert error_line(error) == line
+    assert not error or isinstance(json.loads(error), dict)
+
+
+@given(st.binary(max_size=200))
+def test_any_error_file_is_read(written: bytes) -> None:
+    """No content of an error file makes trouble."""
+    assert "\n" not in error_line(read_error(written))
+
+
+def test_the_first_failure_explains_the_app() -> None:
+    """What the first failed replica said is the app's; a retry forgets it."""
+    stage = Stage(role(3, least=2))
+    stage.end(2, 1, error=read_error(b"RuntimeError: one"))
+    stage.obey()
+    stage.end(0, 1, error=read_error(b"RuntimeError: two"))
+    stage.obey()
+    status = stage.app.as_json()
+    assert status["msg"].startswith(
+        "role 'r0', replica 0 failed (exit code 1): RuntimeError: two; before that role 'r0'"
+    )
+    assert status["structured_error_msg"] == '{"message": "RuntimeError: one"}'
+    assert [each.get("structured_error_msg") for each in status["roles"][0]["replicas"]] == [
+        '{"message": "RuntimeError: two"}',
+        None,
+        '{"message": "RuntimeError: one"}',
+    ]
+    again = Stage(role(retries=1))
+    again.end(0, 1, error=read_error(b"once"))
+    again.play("+0 +1")
+    assert "structured_error_msg" not in json.dumps(again.app.as_json())
 
 
 def test_time_limit() -> None:

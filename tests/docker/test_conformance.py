@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from transload.schedulers.api import Scheduler
+from transload.schedulers.api import SchedulerBase
 from transload.specs import AppDef, BindMount
 from transload_testing.schedulers import Program, SchedulerConformance
 
@@ -22,7 +22,7 @@ class TestDocker(SchedulerConformance):
     image: ClassVar[str] = "transload-test/busybox:1"
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the test engine; state goes to the test's TRANSLOAD_HOME."""
         from transload_docker.scheduler import create_docker
 

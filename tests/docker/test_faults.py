@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from transload.runner import Runner
+from transload.schedulers import Change
 from transload.specs import AppState, RetryPolicy, parse_app_handle
 
 pytestmark = pytest.mark.engine("docker")
@@ -57,7 +58,7 @@ def test_keeper_is_replaced(runner: Runner, shell: Any, transload_home: Path, ev
     eventually(lambda: keeper not in keepers(transload_home))
     status = runner.status(handle)
     assert status is not None and status.state is AppState.RUNNING
-    eventually(lambda: (s := runner.status(handle)) and s.num_restarts == 1, timeout=30)
+    eventually(lambda: (s := runner.status(handle)) and s.roles[0].replicas[0].restarts == 1, timeout=30)
     assert keepers(transload_home)
     runner.cancel(handle)
     assert ends(runner, handle).state is AppState.CANCELLED
@@ -84,7 +85,7 @@ def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: A
     engine.client.remove_container(container(engine, name)["Id"], force=True)
     status = ends(runner, handle)
     assert status.state is AppState.FAILED
-    assert "replica 1 is lost" in status.msg
+    assert "replica 1 failed (lost" in status.msg
     assert [r.state for r in status.roles[0].replicas] == [AppState.CANCELLED, AppState.FAILED]
 
 
@@ -153,7 +154,7 @@ def test_watch_survives_a_restart_of_the_engine(runner: Runner, shell: Any, engi
         handle = runner.run(shell("sleep 60"), "docker")
         app_id = parse_app_handle(handle).app_id
         watch.update([app_id])
-        assert watch.wait(5) == {app_id}
+        assert watch.wait(5) == {Change(app_id)}
         try:
             engine.stop(signal.SIGTERM)
         finally:
@@ -180,7 +181,7 @@ def test_watch_has_one_thread_and_a_descriptor(runner: Runner, shell: Any) -> No
     watch.update(ids)
     assert threading.active_count() == before + 1
     assert select.select([watch.fileno()], [], [], 5)[0]
-    assert watch.drain() == ids
+    assert watch.drain() == {Change(app_id) for app_id in ids}
     for handle in handles:
         ends(runner, handle)
     watch.drain()
@@ -221,7 +222,7 @@ def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
         watch.update([app_id])
         scheduler, looks = runner.scheduler("docker"), 0
         while not (found := scheduler.describe(app_id)) or not found.status.is_terminal():
-            assert watch.wait(60) == {app_id}  # told, not timed out
+            assert watch.wait(60) == {Change(app_id)}  # told, not timed out
             looks += 1
         assert looks < 20  # and not told of nothing again and again
     finally:

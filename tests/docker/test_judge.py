@@ -91,12 +91,25 @@ def test_replica_is_started_again_alone() -> None:
     facts = Facts(plan(role), [box(0, code=1), box(1)])
     verdict = look(facts)
     ((renewal,), end) = (verdict.renew, verdict.end)
-    assert (renewal.attempt, renewal.restarts, end) == (1, Restarts(0, 0, 1), [])
+    assert (renewal.attempt, renewal.restarts, end) == (1, Restarts(0, 0, 1, 1), [])
     facts.containers.append(box(0, "created", attempt=1, restarts=Restarts(0, 0, 1), started=None))
     again = look(facts)
     assert [c.attempt for c in again.start] == [1]
     facts.containers[2] = box(0, code=1, attempt=1, restarts=Restarts(0, 0, 1))
     assert look(facts).stop is not None
+
+
+def test_the_next_attempt_waits() -> None:
+    """A failure in a row waits longer, by what the container's label says; what else is to start does not."""
+    role = RolePlan("main", 2, 2, 9, "REPLICA")
+    last = box(0, code=1, attempt=3, restarts=Restarts(0, 0, 3, 3), finished=120.0, started=119.0)
+    facts = Facts(plan(role), [last, box(1, "created", started=None)])
+    early = look(facts, now=127.9)
+    assert (early.due, early.renew, [c.replica for c in early.start]) == (128.0, [], [1])
+    assert [r.state for r in early.status.roles[0].replicas] == [AppState.PENDING, AppState.SUBMITTED]
+    ((renewal,), due) = (look(facts, now=128.0).renew, look(facts, now=128.0).due)
+    assert renewal.restarts == Restarts(0, 0, 4, 4) and due == 128.0
+    assert Restarts.from_text(renewal.restarts.to_text()) == renewal.restarts
 
 
 def test_application_is_started_again_as_a_whole() -> None:
@@ -131,7 +144,7 @@ def test_lost_container_is_a_failure_never_a_success() -> None:
     """What was removed behind our back has failed, retries or not."""
     verdict = look(Facts(plan(RolePlan("main", 2, 2, 5, "REPLICA")), [box(0, code=0)]))
     assert verdict.status.state is AppState.FAILED
-    assert verdict.status.msg == "role 'main', replica 1 is lost: its container was removed"
+    assert verdict.status.msg == "role 'main', replica 1 failed (lost: its container was removed)"
 
 
 def test_timeout() -> None:
@@ -139,7 +152,7 @@ def test_timeout() -> None:
     facts = Facts(plan(timeout=50.0), [box(0), box(1, code=0)])
     assert look(facts, now=149.0).due == 150.0
     verdict = look(facts, now=150.0)
-    assert verdict.stop is not None and verdict.stop[0] == "timeout"
+    assert verdict.stop == ("failure", "timed out after 50 s")
     facts.containers[0] = box(0, code=0)
     assert look(facts, now=1000.0).status.state is AppState.SUCCEEDED
 
@@ -243,5 +256,6 @@ def test_every_verdict_is_sound(
         assert not any(each.status in ("running", "paused", "new-word") for each in ran)
     if stop is not None:
         assert not (verdict.start or verdict.renew)
-    if verdict.end:
-        assert not (verdict.start or verdict.renew)
+    ending = {(each.role, each.replica) for each in verdict.end}
+    assert not ending & {(each.role, each.replica) for each in verdict.start}
+    assert not ending & {(each.last.role, each.last.replica) for each in verdict.renew}

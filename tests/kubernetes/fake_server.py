@@ -245,6 +245,8 @@ class Handler(BaseHTTPRequestHandler):
                         break
                     continue
             at += len(ready)
+            if query.get("tailLines"):
+                ready = ready[-int(query["tailLines"]) :]
             data = b"".join(_stamp(moment) + b" " + line for moment, line in ready if moment >= start)
             if data:
                 self._chunk(data)

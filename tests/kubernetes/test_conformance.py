@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from transload.schedulers.api import Scheduler
+from transload.schedulers.api import SchedulerBase
 from transload.specs import CfgVal, MountType
 from transload_testing.schedulers import SchedulerConformance
 
@@ -21,11 +21,8 @@ class TestKubernetes(SchedulerConformance):
     image: ClassVar[str] = "registry.example/shell:1"
     cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never"}
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
-    cannot: ClassVar[Mapping[str, str]] = {
-        "test_streams": "Kubernetes keeps stdout and stderr of a container in one log: all lines count as stdout"
-    }
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the cluster that KUBECONFIG names."""
         from transload_kubernetes.scheduler import create_scheduler
 
@@ -42,7 +39,7 @@ class TestJobSet(TestKubernetes):
 
     cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always"}
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler that does not claim what option ``jobset`` rules out."""
         scheduler = super().make_scheduler(folder)
         scheduler.capabilities = replace(scheduler.capabilities, min_replicas=False)

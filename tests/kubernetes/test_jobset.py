@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from transload.errors import SubmitError, UnsupportedFeature
-from transload.schedulers.api import Submission
-from transload.schedulers.optional import tend
+from transload.following import log_lines
+from transload.schedulers.api import Submission, tend
 from transload.specs import AppDef, AppState, CfgVal, RetryPolicy, Role
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request
 from transload_kubernetes.options import run_opts
@@ -212,7 +212,7 @@ def test_roles_run_and_end(fake: Any, scheduler: Any, shell: Any, eventually: An
     start(scheduler, shell({"lead": command, "work": command}, replicas=2))
     found = reaches(scheduler, eventually, AppState.SUCCEEDED)
     assert [replica.exit_code for each in found.roles for replica in each.replicas] == [0] * 4
-    assert list(scheduler.log_iter("set", "work", 1)) == ["work 1 set-lead-0-0.set 0\n"]
+    assert list(log_lines(scheduler, "set", "work", 1)) == ["work 1 set-lead-0-0.set 0\n"]
     hosts = {f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}" for pod in fake.cluster.items("pods")}
     assert "set-lead-0-0.set" in hosts
     assert kinds(fake) == ["Job", "JobSet", "Pod", "Service"]
@@ -230,7 +230,7 @@ def test_a_failure_starts_all_roles_again(scheduler: Any, shell: Any, eventually
     start(scheduler, app)
     found = reaches(scheduler, eventually, AppState.SUCCEEDED)
     assert found.num_restarts == 1
-    assert list(scheduler.log_iter("set", "good")) == ["again\n"]
+    assert list(log_lines(scheduler, "set", "good", 0)) == ["again\n"]
 
 
 def test_the_last_failure_ends_all_roles(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:

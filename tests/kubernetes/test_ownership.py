@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from transload.errors import SubmitError
-from transload.schedulers.api import Submission
-from transload.schedulers.optional import tend
+from transload.schedulers.api import Submission, tend
 from transload.specs import AppState, RetryPolicy
 from transload_kubernetes import names
 

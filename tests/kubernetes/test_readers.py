@@ -8,8 +8,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
-from transload.schedulers.api import Stream, Submission
-from transload.schedulers.optional import tend
+from transload.schedulers.api import Stream, Submission, tend
 from transload.specs import AppState, RetryPolicy
 from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 

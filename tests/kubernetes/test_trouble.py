@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
+from transload.following import log_lines
 from transload.runner import Runner
-from transload.schedulers.api import Stream, Submission
-from transload.schedulers.optional import tend
+from transload.schedulers import Change
+from transload.schedulers.api import Stream, Submission, tend
 from transload.specs import AppState, AppStatus, RetryPolicy, VolumeMount
 from transload_kubernetes.cluster import Cluster
 
@@ -118,7 +118,7 @@ def test_whole_app_starts_again(fake: Any, scheduler: Any, shell: Any, eventuall
     start(scheduler, app)
     found = ended(scheduler, eventually)
     assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-    assert list(scheduler.log_iter("trouble", "good")) == ["trouble-rank0\n"]
+    assert list(log_lines(scheduler, "trouble", "good", 0)) == ["trouble-rank0\n"]
 
 
 def test_final_state_outlives_the_jobs(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
@@ -212,11 +212,11 @@ def test_watch_survives_breaks_and_a_forgotten_past(fake: Any, scheduler: Any, s
             fake.break_watches()
             fake.cluster.create("configmaps", "default", {"metadata": {"name": "others"}})
             fake.cluster.compact()
-        assert watch.wait(60) == {"trouble"}
+        assert watch.wait(60) == {Change("trouble")}
         scheduler.cancel("trouble")
         deadline = time.monotonic() + 60
         while not status(scheduler).is_terminal():
-            assert watch.wait(60) == {"trouble"} and time.monotonic() < deadline
+            assert watch.wait(60) == {Change("trouble")} and time.monotonic() < deadline
     finally:
         watch.close()
 
@@ -264,7 +264,7 @@ def following(scheduler: Any) -> tuple[threading.Thread, list[str]]:
     """Follow the log of the first replica in a thread; return that, and the lines that have come."""
     came: list[str] = []
     thread = threading.Thread(
-        target=lambda: came.extend(scheduler.log_iter("trouble", "main", should_tail=True)), daemon=True
+        target=lambda: came.extend(log_lines(scheduler, "trouble", "main", 0, follow=True)), daemon=True
     )
     thread.start()
     return thread, came
@@ -278,7 +278,7 @@ def test_a_tail_outlives_an_outage(fake: Any, scheduler: Any, shell: Any, eventu
     start(scheduler, shell(f"echo one; until test -e {go}; do sleep 0.1; done; echo two"))
     running(scheduler, eventually)
     thread, came = following(scheduler)
-    eventually(lambda: any("/log?" in each and "follow=" in each for each in fake.cluster.requests), 30)
+    eventually(lambda: any("/log?" in each for each in fake.cluster.requests), 30)
     fake.cluster.fail["GET", "configmaps"] = ApiError(503, "ServiceUnavailable", "down")
     before = len(fake.cluster.requests)
     go.touch()
@@ -304,17 +304,17 @@ def test_a_tail_of_an_ended_app_waits_for_no_pod(
     assert not thread.is_alive() and came == []
 
 
-def test_since_until_and_stderr(scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Logs by time; stderr is empty since all lines count as stdout."""
+def test_since_until_and_one_stream(scheduler: Any, shell: Any, eventually: Any) -> None:
+    """Logs by time; stdout alone is refused, since a cluster keeps one log for both streams."""
     start(scheduler, shell("echo a; echo b >&2"))
     ended(scheduler, eventually)
-    now = datetime.now()
+    now = time.time()
     everything = ["a\n", "b\n"]
-    assert list(scheduler.log_iter("trouble", "main", since=now - timedelta(hours=1))) == everything
-    assert list(scheduler.log_iter("trouble", "main", since=now + timedelta(hours=1))) == []
-    assert list(scheduler.log_iter("trouble", "main", until=now - timedelta(hours=1))) == []
-    page = scheduler.log_read("trouble", "main", 0, Stream.STDERR)
-    assert (page.lines, page.complete) == ([], True)
+    assert list(log_lines(scheduler, "trouble", "main", 0, since=now - 3600)) == everything
+    assert list(log_lines(scheduler, "trouble", "main", 0, since=now + 3600)) == []
+    assert list(log_lines(scheduler, "trouble", "main", 0, until=now - 3600)) == []
+    with pytest.raises(UnsupportedFeature, match="does not tell it apart"):
+        log_lines(scheduler, "trouble", "main", 0, stream=Stream.STDOUT)
 
 
 def test_kueue_holds_the_job(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
@@ -343,7 +343,7 @@ def test_secrets_with_the_replicas_number_arrive(fake: Any, scheduler: Any, shel
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
     for number in (0, 1):
         expected = f"hunter2-{number}/{number}-$(HOME)$$ {number} hunter2$$ TRANSLOAD_RANK0_HOST\n"
-        assert list(scheduler.log_iter("trouble", "main", number)) == [expected]
+        assert list(log_lines(scheduler, "trouble", "main", number)) == [expected]
     assert "hunter2" not in str([item for item in fake.snapshot() if item["kind"] != "Secret"])
 
 
@@ -381,7 +381,7 @@ def test_a_cancel_leaves_what_has_ended(scheduler: Any, shell: Any, eventually: 
     first, second = found.roles[0].replicas
     assert (found.state, first.state, first.exit_code) == (AppState.CANCELLED, AppState.SUCCEEDED, 0)
     assert second.state is AppState.CANCELLED
-    assert list(scheduler.log_iter("trouble", "main", 0)) == ["done\n"]
+    assert list(log_lines(scheduler, "trouble", "main", 0)) == ["done\n"]
 
 
 def test_a_cancel_in_a_queue_remembers_what_has_ended(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
@@ -465,3 +465,37 @@ def test_prune_by_age(fake: Any, scheduler: Any, shell: Any, eventually: Any) ->
     assert scheduler.describe("old") is None and scheduler.describe("new") is not None
     with pytest.raises(UnsupportedFeature, match="max_size"):
         scheduler.prune(max_size=1)
+
+
+def test_following_costs_no_request_while_nothing_changes(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path
+) -> None:
+    """Each running replica has one open request; looking again asks for nothing, and new lines come by it."""
+    go = tmp_path / "go"
+    start(scheduler, shell(f"echo one; until test -e {go}; do sleep 0.05; done; echo two; sleep 300", replicas=4))
+    running(scheduler, eventually)
+    cursors: dict[int, str | None] = dict.fromkeys(range(4))
+    came: dict[int, list[str]] = {k: [] for k in range(4)}
+
+    def look() -> None:
+        for k, cursor in cursors.items():
+            page = scheduler.log_read("trouble", "main", k, Stream.COMBINED, cursor)
+            cursors[k] = page.cursor
+            came[k] += page.lines
+
+    def followed() -> bool:
+        look()
+        open_ = [each for each in fake.cluster.requests if "follow=true" in each]
+        return len(open_) == 4 and all(came.values())
+
+    eventually(followed, 30)
+    before = len(fake.cluster.requests)
+    for _ in range(20):
+        look()
+    assert len(fake.cluster.requests) == before
+    go.touch()
+    eventually(lambda: look() or all(len(lines) == 2 for lines in came.values()), 30)
+    assert set(map(tuple, came.values())) == {("one\n", "two\n")}
+    assert len(fake.cluster.requests) == before
+    scheduler.close()
+    assert not [each for each in threading.enumerate() if "kubernetes-log" in each.name]

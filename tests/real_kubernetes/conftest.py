@@ -142,6 +142,7 @@ def scheduler(namespace: str) -> Iterator[Any]:
     made.close()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of these tests need a cluster."""
     for item in items:

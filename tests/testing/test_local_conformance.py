@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from transload.runner import Runner
-from transload.schedulers import Scheduler
+from transload.schedulers import SchedulerBase
 from transload_testing import SchedulerConformance
 
 
@@ -18,7 +18,7 @@ class TestLocal(SchedulerConformance):
 
     image = "/tmp"
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a local scheduler, as any process of the user would make one."""
         return Runner("suite").scheduler("local")
 

@@ -5,7 +5,7 @@ a Slurm job) tells an `App` what happens to its replicas, and does what it says:
 started again, `App.final` is the app's end. Nothing here makes a system call or looks at a clock.
 
 It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and it imports nothing
-but ``signal``.
+but ``signal`` (and ``json``, once a replica has something to say of its failure).
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ LONGEST_DELAY_S = 300.0
 HEALTHY_S = 600.0
 """An attempt that ran for so long ends the row."""
 
+LONGEST_ERROR = 1 << 16
+"""Bytes that are read of what a replica says of its own failure."""
+
+_KILLED = ": nobody here sent it; perhaps the system was out of memory"
+_LONGEST_LINE = 300
 _KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
 
 
@@ -38,6 +43,34 @@ def exit_text(code: int | None) -> str:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"killed by signal {-code}"
+
+
+def read_error(data: bytes) -> str:
+    """Return what a replica has written to its error file (``TRANSLOAD_ERROR_FILE``) as JSON text; "" for nothing.
+
+    Any text will do; the form of torchelastic's files is kept.
+    """
+    import json
+
+    text = data.decode("utf-8", "replace").strip()
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        found = text
+    if found is None:
+        return ""
+    return json.dumps(found if isinstance(found, dict) else {"message": str(found)})
+
+
+def error_line(error: str) -> str:
+    """Return the first line of the message in what `read_error` returned, as ``ValueError: no such thing``."""
+    import json
+
+    message = json.loads(error).get("message") if error else None
+    if isinstance(message, dict):
+        message = message.get("message")
+    lines = [line.strip() for line in str(message or "").splitlines() if line.strip()]
+    return lines[0][:_LONGEST_LINE] if lines else ""
 
 
 def retry_delay(failures: int, first: float = DELAY_S) -> float:
@@ -67,6 +100,7 @@ class Replica:
         code: exit code of the attempt; −N for a death by signal N.
         start: when the attempt started, seconds since the epoch.
         end: when it ended.
+        error: what it said of its failure, as `read_error` returns it.
         earlier: the attempts before, in JSON form.
     """
 
@@ -76,7 +110,7 @@ class Replica:
         self.state = "SUBMITTED"
         self.alive = self.stopping = self.waiting = False
         self.attempt = self.spent = self.row = 0
-        self.host = ""
+        self.host = self.error = ""
         self.code: int | None = None
         self.start: float | None = None
         self.end: float | None = None
@@ -89,6 +123,7 @@ class Replica:
         self.attempt += 1
         self.state, self.waiting, self.stopping = "PENDING", False, False
         self.code = self.start = self.end = None
+        self.error = ""
 
     def as_json(self, role: str) -> dict[str, Any]:
         """Return the JSON form of a `ReplicaStatus`, and what a later `App` counts on from."""
@@ -102,7 +137,7 @@ class Replica:
             "end_time": self.end,
             "restarts": self.attempt,
         }
-        for name, value in (("earlier", self.earlier), ("spent", self.spent)):
+        for name, value in (("earlier", self.earlier), ("spent", self.spent), ("structured_error_msg", self.error)):
             if value:
                 found[name] = value
         return found
@@ -167,7 +202,7 @@ class App:
         self.requeues = self.app_restarts = 0
         self.role_restarts = [0] * len(roles)
         self._failures: list[tuple[Replica, str, bool, float]] = []
-        self._first = ""
+        self._first = self._error = ""
         if before is not None:
             self._go_on(before)
 
@@ -212,7 +247,15 @@ class App:
             replica.start, replica.host = at, host
 
     def ended(
-        self, replica: Replica, code: int | None, at: float, now: float | None = None, why: str = "", retry: bool = True
+        self,
+        replica: Replica,
+        code: int | None,
+        at: float,
+        now: float | None = None,
+        *,
+        why: str = "",
+        error: str = "",
+        retry: bool = True,
     ) -> None:
         """Note that an attempt has ended; `settle` draws the conclusions.
 
@@ -222,6 +265,7 @@ class App:
             at: when, seconds since the epoch.
             now: the same on the caller's clock, if that is another.
             why: what happened, where that says more than the exit code.
+            error: what the replica itself said of it, as `read_error` returns it.
             retry: False if it cannot be started again.
         """
         if not replica.alive:
@@ -233,8 +277,9 @@ class App:
         elif code == 0 and not why:
             replica.state = "SUCCEEDED"
         else:
-            replica.state = "FAILED"
-            self._failures.append((replica, why or exit_text(code), retry, at if now is None else now))
+            replica.state, replica.error = "FAILED", error
+            why = why or exit_text(code) + (_KILLED if code == -signal.SIGKILL else "")
+            self._failures.append((replica, why, retry, at if now is None else now))
 
     def end(self, state: str, msg: str) -> bool:
         """Bring the app to this end; False if another one was decided before, or the engine is at it.
@@ -280,13 +325,15 @@ class App:
     def _judge(self, replica: Replica, why: str, retry: bool, now: float) -> None:
         if self.final is not None or replica.waiting:
             return
-        reason = f"{self.name(replica)} failed ({why})"
+        said = error_line(replica.error)
+        reason = f"{self.name(replica)} failed ({why})" + (f": {said}" if said else "")
         scope = self._scope(replica) if retry else []
         if scope:
             self._restart(replica, scope, now)
             self.msg = f"{reason}; started again"
             return
-        self._first = self._first or reason
+        if not self._first:
+            self._first, self._error = reason, replica.error
         if not self._holds(replica.role):
             self.end("FAILED", reason if self._first == reason else f"{reason}; before that {self._first}")
 
@@ -416,6 +463,7 @@ class App:
             + sum(self.role_restarts)
             + sum(replica.spent for replica in self.replicas),
             "msg": self.msg,
+            **({"structured_error_msg": self._error} if self._error else {}),
             "roles": [{"role": role["name"], "replicas": mine} for role, mine in zip(self.roles, shown)],  # noqa: B905
         }
 

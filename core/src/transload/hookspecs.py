@@ -37,7 +37,7 @@ def transload_schedulers(register: Register) -> None:
     Args:
         register: ``register("slurm", factory)``; the factory is called with the name of the session and those of
             the runner's parameters that its signature names, once per runner, and returns a
-            ``transload.schedulers.Scheduler``.
+            ``transload.schedulers.SchedulerBase``.
 
     If it raises, the plugin is set aside and shown as broken; its names raise PluginError when asked for.
     """

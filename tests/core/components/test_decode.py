@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.components import ComponentArgumentError
-from transload.components._decode import decode_text, decode_value, split_pairs
+from transload.components._decode import decode_text, decode_value
 from transload.components._types import type_name, type_problem
 from transload.specs import Resource, RetryPolicy, SpecError
+from transload.specs._text import split_pairs
 
 
 class Color(enum.Enum):
@@ -224,13 +225,13 @@ def test_secrets_do_not_reach_errors() -> None:
 
 def test_pairs() -> None:
     """Delimiters belong to the value unless a key follows; quotes keep everything; spaces around are dropped."""
-    assert split_pairs("A='x,B=1',C=2", "p") == {"A": "x,B=1", "C": "2"}
-    assert split_pairs('A="", B=1', "p") == {"A": "", "B": "1"}
-    assert split_pairs("URL=http://h/?q=1", "p") == {"URL": "http://h/?q=1"}
-    assert split_pairs("A=b=c", "p") == {"A": "b=c"}
-    assert split_pairs("app/x=1;k8s.io/y=2,", "p") == {"app/x": "1", "k8s.io/y": "2"}
-    assert split_pairs("  ", "p") == {}
-    assert split_pairs("A=line\nnext", "p") == {"A": "line\nnext"}
+    assert split_pairs("A='x,B=1',C=2") == {"A": "x,B=1", "C": "2"}
+    assert split_pairs('A="", B=1') == {"A": "", "B": "1"}
+    assert split_pairs("URL=http://h/?q=1") == {"URL": "http://h/?q=1"}
+    assert split_pairs("A=b=c") == {"A": "b=c"}
+    assert split_pairs("app/x=1;k8s.io/y=2,") == {"app/x": "1", "k8s.io/y": "2"}
+    assert split_pairs("  ") == {}
+    assert split_pairs("A=line\nnext") == {"A": "line\nnext"}
 
 
 keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,8}", fullmatch=True)
@@ -240,7 +241,7 @@ plain = st.text(st.characters(codec="utf-8", exclude_characters="=,;'\""), max_s
 @given(st.dictionaries(keys, plain, max_size=5))
 def test_pairs_round_trip(pairs: dict[str, str]) -> None:
     """What is joined with '=' and ',' is split into the same."""
-    assert split_pairs(",".join(f"{key}={value}" for key, value in pairs.items()), "p") == pairs
+    assert split_pairs(",".join(f"{key}={value}" for key, value in pairs.items())) == pairs
 
 
 scalars = st.one_of(st.integers(-(10**9), 10**9), st.booleans(), st.text(max_size=8))

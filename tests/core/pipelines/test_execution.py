@@ -65,6 +65,16 @@ def test_run(control: ScriptedControl, runner: Runner) -> None:
     assert lines == [("main", 0, "stdout", "hello\n"), ("main", 0, "stdout", "bye\n")]
 
 
+def test_a_scheduler_that_is_away_for_a_while(control: ScriptedControl, runner: Runner) -> None:
+    """One line when it cannot be reached, one when it is back, however often it was asked meanwhile."""
+    said: list[str] = []
+    steps = ["RUNNING", {"state": "UNAVAILABLE", "seconds": 0.6}, {"state": "RUNNING", "seconds": 0.1}, "SUCCEEDED"]
+    done = execution(runner, {"steps": steps}, log=said.append)
+    done.run()
+    told = [line.removeprefix(f"{done.handle} ") for line in said if "reached" in line or "back" in line]
+    assert told == ["cannot be reached, waiting (as its script says)", "is back"]
+
+
 def test_follow_for_a_while(control: ScriptedControl, runner: Runner) -> None:
     """A host that may wait elsewhere looks here first: not ended by then, nothing is lost; ended, it is collected."""
     lines: list[str] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SpecError
 from transload.pipelines import LogForwarder, LogRate, failed_replica, failure_message
 from transload.runner import Runner
-from transload.schedulers.api import AppDescription, LogPage, Stream
+from transload.schedulers.api import AppDescription, Capabilities, LogPage, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload_testing.scripted import ScriptedControl, scripted_app
 
@@ -21,6 +21,7 @@ class Paper:
     """A scheduler that has logs and nothing else; pages of random size, failing now and then."""
 
     name = "paper"
+    capabilities = Capabilities()
 
     def __init__(self, logs: dict[tuple[str, int, Stream], list[str]], seed: int = 0, mishaps: float = 0.0) -> None:
         self.logs = logs
@@ -239,8 +240,8 @@ def test_a_failure_names_one_replica_once(said: str, code: int | None, text: str
 
 def test_tail_is_read_where_nothing_was_forwarded(control: ScriptedControl, runner: Runner) -> None:
     """The last lines are found also by a host that forwards no logs."""
-    from transload.pipelines._failure import read_tail
+    from transload.following import last_words
 
     steps = [{"state": "FAILED", "lines": [f"{n}" for n in range(100)]}]
     handle = runner.run(scripted_app("a", {"steps": steps}), "scripted")
-    assert read_tail(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == ["98\n", "99\n"]
+    assert last_words(runner.scheduler("scripted"), handle.rsplit("/", 1)[1], "main", 0, 2) == ["98\n", "99\n"]

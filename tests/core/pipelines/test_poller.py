@@ -16,7 +16,7 @@ from transload.errors import SchedulerUnavailable, TransloadTimeout
 from transload.pipelines import Observation, Poller, StateUnknown, get_poller
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
-from transload.schedulers.api import AppDescription
+from transload.schedulers.api import AppDescription, Change
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload_testing.scripted import ScriptedControl, scripted_app
 
@@ -87,7 +87,7 @@ class BoardWatch:
         """Return what becomes readable."""
         return self._pipe[0]
 
-    def drain(self) -> set[str]:
+    def drain(self) -> set[Change]:
         """Return what changed."""
         try:
             os.read(self._pipe[0], 4096)
@@ -95,7 +95,7 @@ class BoardWatch:
             pass
         with self._lock:
             changed, self._changed = self._changed, set()
-        return changed
+        return {Change(app_id) for app_id in changed}
 
     def close(self) -> None:
         """Free the pipe."""

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.specs import Workspace
 from transload.workspace import (
-    IgnoreRules,
     copy_workspace,
+    ignore_rules,
     workspace_digest,
     workspace_files,
     write_workspace_archive,
@@ -120,12 +120,22 @@ def test_the_digest_follows_content_path_and_mode(tmp_path: Path) -> None:
         (["*", "!keep"], "keep", False, False),
         (["x?.py"], "x1.py", False, True),
         (["a+b"], "a+b", False, True),
-        (["a*"], "b/a/c", False, False),
+        (["[ab].txt"], "a.txt", False, True),
+        (["\\#x"], "#x", False, True),
+        (["a\\ "], "a ", False, True),
     ],
 )
-def test_ignore_patterns(rules: list[str], path: str, is_folder: bool, ignored: bool) -> None:
+def test_ignore_patterns(tmp_path: Path, rules: list[str], path: str, is_folder: bool, ignored: bool) -> None:
     """Patterns mean what they mean in a .gitignore; the last that matches decides."""
-    assert IgnoreRules(rules).ignored(path, is_folder) is ignored
+    (tmp_path / ".transloadignore").write_text("\n".join(rules))
+    assert ignore_rules(str(tmp_path)).match_file(f"{path}/" if is_folder else path) is ignored
+
+
+def test_a_pattern_that_is_none_names_the_file(tmp_path: Path) -> None:
+    """A mistake in the ignore file is told with its path."""
+    (tmp_path / ".transloadignore").write_text("!\n")
+    with pytest.raises(ConfigError, match=r"\.transloadignore"):
+        ignore_rules(str(tmp_path))
 
 
 def test_an_archive_is_roots_and_readable_for_all(tmp_path: Path) -> None:

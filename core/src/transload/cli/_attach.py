@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from transload.cli._screen import Screen
     from transload.cli._session import Target
     from transload.runner import Runner
+    from transload.schedulers import LogPage
 
 _TICK_S: Final = 1.0
 _LEAVE_S: Final = 2.0
@@ -96,9 +97,9 @@ class Stay:
         self._tails = {replica: deque(maxlen=KEPT_LINES) for replica in replicas}
         labels = {replica: f"{replica[0]}/{replica[1]}" for replica in replicas}
 
-        def sink(role: str, k: int, lines: list[str]) -> None:
-            self._tails[role, k].extend(lines[-KEPT_LINES:])
-            self._screen.write_lines(labels[role, k], lines)
+        def sink(role: str, k: int, page: LogPage) -> None:
+            self._tails[role, k].extend(page.lines[-KEPT_LINES:])
+            self._screen.write_lines(labels[role, k], page.lines)
 
         self._follower = Follower(self._target.scheduler, self._target.app_id, replicas, Stream.COMBINED, sink)
 

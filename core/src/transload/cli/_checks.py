@@ -80,8 +80,11 @@ def check_state_folder() -> Iterator[Check]:
 
     home = state_home()
     there = home
-    while not os.path.isdir(there) and there != os.path.dirname(there):
+    while not os.path.lexists(there) and there != os.path.dirname(there):
         there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        yield Check("state", "folder", BROKEN, f"{home}: {there} is not a folder; set TRANSLOAD_HOME to another")
+        return
     if not os.access(there, os.W_OK | os.X_OK):
         yield Check("state", "folder", BROKEN, f"{home}: not writable; set TRANSLOAD_HOME to a folder of your own")
         return
@@ -151,16 +154,14 @@ def check_schedulers(run_app: bool) -> Iterator[Check]:
 
 def _check_scheduler(runner: Runner, name: str) -> Iterator[Check]:
     """Whether one scheduler can be asked; in its own words, if it has any."""
-    from transload.schedulers.optional import Diagnoses
-
     unwell = BROKEN if name == runner.settings.scheduler else MISSING
     try:
         scheduler = runner.scheduler(name)
-        if isinstance(scheduler, Diagnoses):
-            for what, well, found in scheduler.diagnose():
-                yield Check("scheduler", f"{name}: {what}", OK if well else unwell, found)
-            return
-        yield Check("scheduler", name, OK, f"answers; knows {len(scheduler.list())} apps")
+        checks = scheduler.diagnose()
+        for what, well, found in checks:
+            yield Check("scheduler", f"{name}: {what}", OK if well else unwell, found)
+        if not checks:
+            yield Check("scheduler", name, OK, f"answers; knows {len(scheduler.list())} apps")
     except TransloadError as exc:
         yield Check("scheduler", name, unwell, str(exc))
 

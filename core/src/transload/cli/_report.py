@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.cli._attach import KEPT_LINES, Outcome, Tails, timed_out_text
@@ -12,6 +10,7 @@ from transload.cli._exit import ExitCode
 from transload.cli._output import paint, state_text, visible
 from transload.cli._quantities import duration_text
 from transload.errors import TransloadError
+from transload.following import last_words
 from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text
 
 if TYPE_CHECKING:
@@ -61,7 +60,8 @@ def report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
     failed = failed_replicas(status)
     for replica in failed[:_SHOWN_REPLICAS]:
         _say(paint(f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}", "red", stream=sys.stderr))
-        for line in tails.get((replica.role, replica.id)) or last_lines(target, replica.role, replica.id):
+        known = tails.get((replica.role, replica.id))
+        for line in known or last_words(target.scheduler, target.app_id, replica.role, replica.id, KEPT_LINES):
             sys.stderr.write(f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
         _say(f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status {target.handle}`")
@@ -71,23 +71,6 @@ def failed_replicas(status: AppStatus) -> list[ReplicaStatus]:
     """Return the replicas that failed: those that exited by themselves first, then those that were killed."""
     failed = [replica for role in status.roles for replica in role.replicas if replica.state is AppState.FAILED]
     return sorted(failed, key=lambda item: (item.exit_code is None or item.exit_code < 0, item.end_time or 0.0))
-
-
-def last_lines(target: Target, role: str, k: int, count: int = KEPT_LINES) -> Sequence[str]:
-    """Return the last log lines of a replica, in constant memory; none if they cannot be read."""
-    from transload.schedulers import Stream
-
-    lines: deque[str] = deque(maxlen=count)
-    cursor: str | None = None
-    try:
-        while True:
-            page = target.scheduler.log_read(target.app_id, role, k, Stream.COMBINED, cursor)
-            if not page.lines:
-                return lines
-            lines.extend(page.lines)
-            cursor = page.cursor
-    except TransloadError:
-        return lines
 
 
 def results_of(runner: Runner, handle: str) -> AppResults | None:

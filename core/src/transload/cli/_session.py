@@ -19,7 +19,7 @@ from transload.specs import (
 
 if TYPE_CHECKING:
     from transload.runner import Runner
-    from transload.schedulers import AppDescription, Scheduler
+    from transload.schedulers import AppDescription, SchedulerBase
 
 SESSION = "transload"
 """Name of the session that the command line submits under."""
@@ -31,7 +31,7 @@ class Target(NamedTuple):
     """An app that a command is about."""
 
     handle: AppHandle
-    scheduler: Scheduler
+    scheduler: SchedulerBase
     app_id: str
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -20,11 +19,8 @@ from transload.components._types import kind_of, plain_type, type_name
 from transload.errors import SpecError
 from transload.specs._check import nearest, shorten
 from transload.specs._secrets import MASK, looks_secret
-from transload.specs._text import parse_bool, split_list
+from transload.specs._text import parse_bool, split_list, split_pairs
 
-_PAIR = re.compile(
-    r"""\s*([^\s=,;]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*(?=\Z|[,;]\s*(?:\Z|[^\s=,;]+\s*=))""", re.DOTALL
-)
 # a text that several members of a union could hold goes to the first of these
 _RANK: Final = ("literal", "enum", "int", "float", "bool", "list", "tuple", "dict", "dataclass", "path", "any", "str")
 _CONTAINERS: Final = {"list", "tuple", "dict", "dataclass"}
@@ -174,30 +170,20 @@ def _text_dict(text: str, tp: Any, path: str) -> dict[Any, Any]:
         return _value_dict(spelled, tp, path)
     return {
         decode_text(key, key_type, f"{path} key"): decode_text(value, value_type, f"{path}[{key!r}]")
-        for key, value in split_pairs(text, path).items()
+        for key, value in _pairs(text, path).items()
     }
 
 
-def split_pairs(text: str, path: str) -> dict[str, str]:
-    """Split ``A=1,B=x,y;C='a,D=b'`` into pairs; a delimiter that no ``key=`` follows belongs to the value.
-
-    Raises:
-        ComponentArgumentError: for a text of another form.
-    """
-    pairs: dict[str, str] = {}
-    position = 0
-    while text[position:].strip(" ,;"):
-        match = _PAIR.match(text, position)
-        if match is None:
-            refuse_value(path, text, "must be of the form key=value[,key=value…], or a JSON object")
-        pairs[match.group(1)] = next((item for item in match.groups()[1:] if item is not None), "")
-        position = match.end() + 1
-    return pairs
+def _pairs(text: str, path: str) -> dict[str, str]:
+    try:
+        return split_pairs(text)
+    except SpecError:
+        refuse_value(path, text, "must be of the form key=value[,key=value…], or a JSON object")
 
 
 def _text_dataclass(text: str, tp: Any, path: str) -> Any:
     spelled = _literal(text, "{")
-    return _value_dataclass(split_pairs(text, path) if spelled is None else spelled, tp, path)
+    return _value_dataclass(_pairs(text, path) if spelled is None else spelled, tp, path)
 
 
 def _text_path(text: str, tp: Any, path: str) -> Any:

@@ -51,7 +51,7 @@ class AttachPolicy:
 
         Args:
             status: of the attempt; None only if it is provably absent.
-            existed: an absent attempt was submitted once (``Scheduler.existed``).
+            existed: an absent attempt was submitted once (``SchedulerBase.existed``).
             handle_stored: the host has stored the handle of this very attempt.
         """
         if status is None:

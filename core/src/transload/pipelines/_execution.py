@@ -80,6 +80,7 @@ class Execution:
         self._on_change = on_change
         self._poller = poller
         self._killed = False
+        self._away = False
         self._nudge: Callable[[], object] | None = None
         self._logs = LogPump(runner, self.options, sink, log_store)
         self._place = where()
@@ -280,6 +281,10 @@ class Execution:
 
     def _note(self, status: AppStatus) -> None:
         changed = self.status is None or status.state is not self.status.state or status != self.status
+        if (status.state is AppState.UNKNOWN) is not self._away:
+            self._away = not self._away
+            why = f" ({status.msg})" if status.msg else ""
+            self._log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if self._away else "is back"))
         self.status = status
         self._deadlines.observe(status)
         if changed and self._on_change is not None:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from transload.errors import TransloadError
-from transload.schedulers.api import Stream
 from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text
-
-if TYPE_CHECKING:
-    from transload.schedulers.api import Scheduler
 
 LogTail = Callable[[str, int], Sequence[str]]
 """``tail(role, replica)`` → its last lines."""
-
-MOST_BYTES: Final = 64 << 20
-"""How much of a log is read through, at most, for its last lines."""
 
 _LONGEST_LINE: Final = 2000
 
@@ -76,21 +67,3 @@ def _beyond(msg: str, replica: ReplicaStatus) -> str:
     code = re.escape(exit_text(replica.exit_code))
     found = re.fullmatch(rf"(?:failed \({code}(?:: (.*))?\)|{code})(?:[:;,] ?(.*))?", msg[len(name) :], re.DOTALL)
     return msg[len(name) :].removeprefix("is ") if found is None else "; ".join(part for part in found.groups() if part)
-
-
-def read_tail(scheduler: Scheduler, app_id: str, role: str, replica: int, lines: int = 20) -> list[str]:
-    """Return the last lines of a replica, both streams in the order of the log; nothing if there is no log."""
-    kept: deque[str] = deque(maxlen=lines)
-    cursor: str | None = None
-    budget = MOST_BYTES
-    try:
-        while budget > 0:
-            page = scheduler.log_read(app_id, role, replica, Stream.COMBINED, cursor)
-            kept.extend(page.lines)
-            if page.complete or not page.lines:
-                break
-            budget -= sum(map(len, page.lines))
-            cursor = page.cursor
-    except TransloadError:
-        pass
-    return list(kept)

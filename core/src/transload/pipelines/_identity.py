@@ -71,11 +71,8 @@ def qualified_app_id(runner: Runner, scheduler: str, app_id: str, cfg: Mapping[s
         ConfigError: for an unknown scheduler or a wrong option.
     """
     backend = runner.scheduler(scheduler)
-    qualify = getattr(backend, "qualified_id", None)
-    if not callable(qualify):
-        return app_id
     options, _ = runner._options(scheduler, backend, cfg)
-    return str(qualify(app_id, options))
+    return backend.qualified_id(app_id, options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.pipelines._failure import read_tail
+from transload.following.lines import last_words
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.specs import parse_app_handle
 
@@ -82,7 +82,7 @@ class LogPump:
         if not lines and self._handle is not None:
             parsed = parse_app_handle(self._handle)
             scheduler = self._runner.scheduler(parsed.scheduler_backend)
-            lines = read_tail(scheduler, parsed.app_id, role, replica, self._options.tail_lines)
+            lines = list(last_words(scheduler, parsed.app_id, role, replica, self._options.tail_lines))
         return lines
 
     def _make(self) -> LogForwarder | None:

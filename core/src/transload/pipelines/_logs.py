@@ -13,7 +13,7 @@ from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, Spe
 from transload.schedulers.api import Stream
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import LogPage, Scheduler
+    from transload.schedulers.api import LogPage, SchedulerBase
 
 LogSink = Callable[[str, int, Stream, str], None]
 """``sink(role, replica, stream, line)``; the line ends in a newline, save perhaps the last one of a replica."""
@@ -81,7 +81,7 @@ class LogForwarder:
         sink: gets each line.
         cursor: where an earlier forwarder left off.
         max_log_rate: see `LogRate.parse`; what is over it is dropped, counted, and said in a line of its own.
-        streams: which outputs.
+        streams: which outputs; where the scheduler does not tell them apart, both as one.
         keep: how many last lines of each replica and stream are kept for `tail`.
         pointer: what to tell people who want the dropped lines; default: the command that shows them.
         clock: seconds that only grow.
@@ -89,7 +89,7 @@ class LogForwarder:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: SchedulerBase,
         app_id: str,
         sink: LogSink,
         *,
@@ -103,7 +103,8 @@ class LogForwarder:
         self._scheduler = scheduler
         self._app_id = app_id
         self._sink = sink
-        self._streams = list(streams)
+        apart = set(streams) <= scheduler.capabilities.streams
+        self._streams = list(streams) if apart else [Stream.COMBINED]
         self._keep = keep
         self._pointer = pointer or f"all of it: transload log, app {app_id}"
         rate = max_log_rate

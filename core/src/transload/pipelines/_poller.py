@@ -19,7 +19,7 @@ from transload.specs import AppHandle, AppState, AppStatus, is_terminal, parse_a
 
 if TYPE_CHECKING:
     from transload.runner import Runner
-    from transload.schedulers.api import Scheduler
+    from transload.schedulers.api import SchedulerBase
 
 LONGEST_PAUSE: Final = 60.0
 """Seconds after which even a scheduler that pushes changes is asked again."""
@@ -252,7 +252,7 @@ class Poller:
 
     # -- inside
 
-    def _group(self, scheduler: Scheduler) -> Group:
+    def _group(self, scheduler: SchedulerBase) -> Group:
         group = self._groups.get(id(scheduler))
         if group is None:
             group = self._groups[id(scheduler)] = Group(scheduler, self._first_pause)

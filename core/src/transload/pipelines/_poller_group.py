@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.schedulers.optional import tend
+from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus
 
 if TYPE_CHECKING:
     from transload.pipelines._poller import Subscription
-    from transload.schedulers.api import AppDescription, Scheduler
+    from transload.schedulers.api import AppDescription, SchedulerBase
 
 GROWTH: Final = 1.5
 """Each pause without news is longer than the one before by this factor."""
@@ -44,7 +44,7 @@ class Group:
         first_pause: seconds of the shortest pause.
     """
 
-    def __init__(self, scheduler: Scheduler, first_pause: float) -> None:
+    def __init__(self, scheduler: SchedulerBase, first_pause: float) -> None:
         self.scheduler = scheduler
         self.apps: dict[str, WatchedApp] = {}
         self._fresh: set[str] = set()
@@ -161,8 +161,8 @@ class Group:
     def _pushed(self) -> set[str]:
         if self._watch is None:
             return set()
-        changed: set[str] = self._watch.drain() if self.descriptor is not None else self._watch.wait(0)
-        return changed
+        changed = self._watch.drain() if self.descriptor is not None else self._watch.wait(0)
+        return {change.app_id for change in changed}
 
     def _due(self, now: float, due: set[str]) -> list[str]:
         impatient = any(

@@ -12,7 +12,7 @@ from transload.specs import AppDef, CfgVal, Workspace, macros, masked_url, neare
 
 if TYPE_CHECKING:
     from transload.runner.config import Settings
-    from transload.schedulers.api import Scheduler
+    from transload.schedulers.api import SchedulerBase
 
 ENV_JOB_ID = "TRANSLOAD_JOB_ID"
 ENV_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
@@ -48,7 +48,7 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
     return changed
 
 
-def tracker_base_of(backend: Scheduler, app_id: str, cfg: Mapping[str, CfgVal], given: str | None) -> str | None:
+def tracker_base_of(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], given: str | None) -> str | None:
     """Return where an app reports: the given base (``${app_id}`` replaced), else a folder of its own; None: nowhere.
 
     A relative path is taken from the working directory: the job may run in another one, and so may who reads.
@@ -104,17 +104,16 @@ def run_environment(
     return environment
 
 
-def resolve_secrets(app: AppDef, backend: Scheduler, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def resolve_secrets(app: AppDef, backend: SchedulerBase, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return role → variable → value of all secrets; sources of the scheduler's own kind are left to it.
 
     Raises:
         SpecError: if one is missing.
     """
-    own: frozenset[str] = getattr(backend, "secret_kinds", frozenset())
     resolved: dict[str, dict[str, str]] = {}
     for index, role in enumerate(app.roles):
         for name, source in role.secrets.items():
-            if source.partition(":")[0] in own:
+            if source.partition(":")[0] in backend.secret_kinds:
                 continue
             path = f"roles[{index}].secrets[{name!r}]"
             resolved.setdefault(role.name, {})[name] = resolve_secret(source, path, environ)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from transload.runner._results import AppResults
     from transload.runner.config import Defaults, Settings
-    from transload.schedulers.api import AppDescription, ListAppResponse, Scheduler, SchedulerFactory, Stream
+    from transload.schedulers.api import AppDescription, ListAppResponse, SchedulerBase, SchedulerFactory, Stream
 
 DEFAULT_SESSION = "transload"
 
@@ -114,7 +114,7 @@ class Runner:
         """Return the names of the schedulers that can be used."""
         return self._schedulers.names()
 
-    def scheduler(self, name: str | None = None) -> Scheduler:
+    def scheduler(self, name: str | None = None) -> SchedulerBase:
         """Return the scheduler of that name, made once per runner.
 
         Args:
@@ -336,16 +336,19 @@ class Runner:
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
         backend, app_id = self._locate(app_handle)
-        if backend.describe(app_id) is None:
+        if not backend.cancel(app_id):
             raise AppNotFound(app_handle)
-        backend.cancel(app_id)
 
     def stop(self, app_handle: AppHandle) -> None:
         """Do what `cancel` does. The older name, kept for those who come from TorchX."""
         self.cancel(app_handle)
 
     def delete(self, app_handle: AppHandle) -> None:
-        """Forget an app, ending it first. Nothing happens if it is gone already."""
+        """Forget an app, ending it first. Nothing happens if it is gone already.
+
+        Raises:
+            UnsupportedFeature: if its scheduler cannot delete apps.
+        """
         backend, app_id = self._locate(app_handle)
         backend.delete(app_id)
 
@@ -380,18 +383,31 @@ class Runner:
             role_name: the role.
             k: number of the replica within the role.
             regex: only lines in which it is found.
-            since: only lines written at or after this time, where the scheduler can tell.
-            until: only lines written before this time, where the scheduler can tell.
+            since: only lines written at or after this time (naive: local time).
+            until: only lines written before this time.
             should_tail: follow until the replica has ended.
             streams: which output; None: combined.
 
         Raises:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a bad regex.
+            UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times of lines.
         """
         backend, app_id = self._locate(app_handle)
-        self._describe(app_handle)
-        return backend.log_iter(app_id, role_name, k, regex, since, until, should_tail, streams)
+        from transload.following.lines import log_lines
+        from transload.schedulers.api import Stream
+
+        return log_lines(
+            backend,
+            app_id,
+            role_name,
+            k,
+            stream=Stream(streams or Stream.COMBINED),
+            regex=regex,
+            since=None if since is None else since.timestamp(),
+            until=None if until is None else until.timestamp(),
+            follow=should_tail,
+        )
 
     def results(self, app_handle: AppHandle) -> AppResults:
         """Return what an app reported so far: results, and what the configured trackers know of the run.
@@ -406,7 +422,7 @@ class Runner:
 
     # -- inside
 
-    def _locate(self, app_handle: AppHandle) -> tuple[Scheduler, str]:
+    def _locate(self, app_handle: AppHandle) -> tuple[SchedulerBase, str]:
         parsed = parse_app_handle(app_handle)
         return self.scheduler(parsed.scheduler_backend), parsed.app_id
 
@@ -417,7 +433,7 @@ class Runner:
         return found
 
     def _options(
-        self, name: str, backend: Scheduler, cfg: Mapping[str, CfgVal] | None
+        self, name: str, backend: SchedulerBase, cfg: Mapping[str, CfgVal] | None
     ) -> tuple[dict[str, CfgVal], str | None]:
         """Return the resolved run options and the tracker base among them or in the settings."""
         settings = self.settings.cfg(name, self.scheduler_run_opts(name), self.scheduler_backends())

@@ -11,7 +11,7 @@ from transload.errors import ConfigError, PluginError
 from transload.specs import UnknownSchedulerException, nearest
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import Scheduler, SchedulerFactory
+    from transload.schedulers.api import SchedulerBase, SchedulerFactory
 
 
 def declared(factory: SchedulerFactory) -> list[str]:
@@ -37,7 +37,7 @@ class Schedulers:
         self._session = session
         self._factories = factories
         self._params = dict(params)
-        self._made: dict[str, Scheduler] = {}
+        self._made: dict[str, SchedulerBase] = {}
         self._lock = fork_lock()
 
     def names(self) -> list[str]:
@@ -48,7 +48,7 @@ class Schedulers:
 
         return get_plugins().names("schedulers")
 
-    def get(self, name: str) -> Scheduler:
+    def get(self, name: str) -> SchedulerBase:
         """Return the scheduler of that name.
 
         Raises:

@@ -63,8 +63,7 @@ def build(
     app.check_runnable()
     _refuse_masks(app)
     app_id = unique_app_id(app.name) if app_id is None else check_app_id(app_id)
-    qualify = getattr(backend, "qualified_id", None)  # an id that must carry more than a name
-    app_id = qualify(app_id, options) if callable(qualify) else app_id
+    app_id = backend.qualified_id(app_id, options)
     base = tracker_base_of(backend, app_id, options, tracker_base or configured_base)
     handle = make_app_handle(name, runner._name, app_id)
     # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SchedulerUnavailable, TransloadTimeout
-from transload.schedulers.optional import tend
+from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import Scheduler
+    from transload.schedulers.api import SchedulerBase
 
 FIRST_PAUSE = 0.05
 """Seconds before the second question to a scheduler that cannot push changes."""
@@ -52,7 +52,7 @@ def pauses() -> Iterator[float]:
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
-def query(scheduler: Scheduler, app_id: str, *, owner: bool = False) -> AppStatus | None:
+def query(scheduler: SchedulerBase, app_id: str, *, owner: bool = False) -> AppStatus | None:
     """Return the status of an app; UNKNOWN when the scheduler cannot be asked now; None if there is no such app.
 
     Args:
@@ -69,7 +69,7 @@ def query(scheduler: Scheduler, app_id: str, *, owner: bool = False) -> AppStatu
     return None if description is None else description.status
 
 
-def query_many(scheduler_of: Callable[[str], Scheduler], app_handles: Sequence[str]) -> dict[str, AppStatus | None]:
+def query_many(scheduler_of: Callable[[str], SchedulerBase], app_handles: Sequence[str]) -> dict[str, AppStatus | None]:
     """Return `query` for many handles, in their order, with one question per scheduler."""
     grouped: dict[str, dict[str, str]] = {}
     for handle in app_handles:
@@ -89,7 +89,7 @@ def query_many(scheduler_of: Callable[[str], Scheduler], app_handles: Sequence[s
 
 
 def wait(
-    scheduler: Scheduler,
+    scheduler: SchedulerBase,
     app_id: str,
     app_handle: str,
     timeout: float | None,
@@ -135,7 +135,7 @@ def wait(
 
 
 async def wait_async(
-    scheduler: Scheduler,
+    scheduler: SchedulerBase,
     app_id: str,
     app_handle: str,
     timeout: float | None,

@@ -8,35 +8,37 @@ if TYPE_CHECKING:
     from transload.schedulers.api import (
         AppDescription,
         Capabilities,
+        Change,
         ListAppResponse,
         LogPage,
         Reach,
-        Scheduler,
+        SchedulerBase,
         SchedulerFactory,
         Stream,
         Submission,
         Watch,
         refuse_unsupported,
+        request_json,
         unsupported_fields,
     )
     from transload.schedulers.feeding import FedWatch, Feeder
-    from transload.schedulers.log_lines import line_search
 
 __all__ = [
     "AppDescription",
     "Capabilities",
+    "Change",
     "FedWatch",
     "Feeder",
     "ListAppResponse",
     "LogPage",
     "Reach",
-    "Scheduler",
+    "SchedulerBase",
     "SchedulerFactory",
     "Stream",
     "Submission",
     "Watch",
-    "line_search",
     "refuse_unsupported",
+    "request_json",
     "unsupported_fields",
 ]
 
@@ -47,10 +49,6 @@ def __getattr__(name: str) -> Any:
         from transload.schedulers import feeding
 
         return getattr(feeding, name)
-    if name == "line_search":
-        from transload.schedulers import log_lines
-
-        return log_lines.line_search
     if name in __all__:
         from transload.schedulers import api
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, runopts
+from transload.errors import SchedulerUnavailable, UnsupportedFeature
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, masked_env, runopts
 
 Reach = Literal["process", "host", "network"]
 """From where an app can be watched: the process that submitted it, any process of the machine, anywhere."""
@@ -33,9 +35,12 @@ class Capabilities:
         mounts: the kinds of mounts.
         ports: ``Role.port_map``.
         gangs: all replicas start together, or none.
-        since_until: logs by time.
+        since_until: logs by time: pages have stamps.
+        streams: the outputs of a replica that it tells apart. COMBINED alone is legal; where it is not among them, it
+            is made of the other two, by their stamps.
         min_replicas: ``Role.min_replicas``.
         timeout: ``AppDef.timeout``.
+        delete: apps can be deleted; that an id was given is remembered (see `SchedulerBase.existed`).
         reachable_from: see `Reach`.
     """
 
@@ -46,8 +51,10 @@ class Capabilities:
     ports: bool = False
     gangs: bool = True
     since_until: bool = False
+    streams: frozenset[Stream] = frozenset(Stream)
     min_replicas: bool = True
     timeout: bool = True
+    delete: bool = False
     reachable_from: Reach = "network"
 
 
@@ -100,12 +107,15 @@ class LogPage:
         cursor: where to go on; opaque text.
         complete: the replica has ended for good and all of its log was read.
         dropped: bytes that were lost to a size limit before this page.
+        stamps: when lines were written: ``(index of a line, seconds since the epoch)``, ascending by index. A line
+            without a stamp of its own has that of the line before it.
     """
 
     lines: list[str]
     cursor: str
     complete: bool
     dropped: int = 0
+    stamps: list[tuple[int, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,16 @@ class Submission:
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
 
+Kind = Literal["state", "logs"]
+
+
+class Change(NamedTuple):
+    """What a `Watch` tells: the state of an app may have changed, or its logs have grown."""
+
+    app_id: str
+    kind: Kind = "state"
+
+
 @runtime_checkable
 class Watch(Protocol):
     """Tells which apps may have changed, without a query per app. One per process and scheduler serves any number."""
@@ -140,8 +160,8 @@ class Watch(Protocol):
     def update(self, app_ids: Collection[str]) -> None:
         """Replace the set of watched ids. May be called from any thread."""
 
-    def wait(self, timeout: float | None) -> set[str]:
-        """Return ids that may have changed since the last call; block up to ``timeout`` seconds (None: no limit).
+    def wait(self, timeout: float | None) -> set[Change]:
+        """Return what may have changed since the last call; block up to ``timeout`` seconds (None: no limit).
 
         Empty when time ran out or `wake` was called. Ids just added by `update` count as changed.
         """
@@ -153,19 +173,30 @@ class Watch(Protocol):
         """Free what the watch holds."""
 
 
-class Scheduler(Protocol):
-    """A backend that runs apps.
+class SchedulerBase(ABC):
+    """A backend that runs apps. Seven methods are an author's to write; the others have a default for a simple backend.
 
     All methods may be called from any thread. An error of the backend itself (it cannot be reached) is
-    `SchedulerUnavailable`; a query that cannot be answered for one app gives state UNKNOWN for it.
+    `SchedulerUnavailable`; a query that cannot be answered for one app gives state UNKNOWN for it. For an app that does
+    not exist `describe` gives None, `cancel` and `delete` return False, and the rest raise `AppNotFound`.
+
+    Attributes:
+        name: name of the scheduler, as it is in handles.
+        capabilities: what it can express.
+        secret_kinds: kinds of secret sources that it resolves itself (``{"k8s"}``).
     """
 
     name: str
-    capabilities: Capabilities
+    capabilities: Capabilities = Capabilities()
+    secret_kinds: frozenset[str] = frozenset()
 
+    # -- every author's
+
+    @abstractmethod
     def run_opts(self) -> runopts:
         """Return the options that this scheduler takes."""
 
+    @abstractmethod
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Any:
         """Return the native request for ``app``. Pure: nothing outside of the process is touched.
 
@@ -175,16 +206,7 @@ class Scheduler(Protocol):
             UnsupportedFeature: for a field that this scheduler cannot express, by its path.
         """
 
-    def format_request(self, request: Any) -> str:
-        """Return a request as text for a person, secrets masked."""
-
-    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Build what must exist before the app can run (a patched image, a copied workspace). Called only by a submit.
-
-        Returns:
-            The app to convert; often ``app`` itself.
-        """
-
+    @abstractmethod
     def submit(self, request: Any, app_id: str, submission: Submission) -> bool:
         """Start the app under ``app_id``, or adopt it: all or nothing.
 
@@ -196,77 +218,149 @@ class Scheduler(Protocol):
             SubmitError: if it was not taken; nothing runs.
         """
 
+    @abstractmethod
     def describe(self, app_id: str) -> AppDescription | None:
         """Return what is known of an app; None only if it provably does not exist; state UNKNOWN if not known."""
 
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` for many apps with as few queries as possible."""
+    @abstractmethod
+    def cancel(self, app_id: str) -> bool:
+        """Ask for the end of an app; return at once. One that has ended stays as it is.
 
-    def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id was ever submitted here, as far as records reach (deleted ones included)."""
+        Returns:
+            False if there is no such app.
+        """
 
-    def watch(self) -> Watch | None:
-        """Return a new watch, or None if this scheduler can only be asked."""
-
+    @abstractmethod
     def list(self) -> list[ListAppResponse]:
         """Return the apps that it knows, newest first."""
 
-    def cancel(self, app_id: str) -> None:
-        """Ask for the end of an app; return at once. Nothing happens if it has ended or does not exist."""
-
-    def delete(self, app_id: str) -> None:
-        """Forget an app (ending it first); the record of a caller-given id stays. Nothing happens if it is gone."""
-
-    def log_iter(
+    @abstractmethod
+    def log_read(
         self,
         app_id: str,
         role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterator[str]:
-        """Yield the log lines of replica ``k`` of a role, newline included.
-
-        Args:
-            app_id: the app.
-            role_name: the role.
-            k: number of the replica within the role.
-            regex: only lines in which it is found.
-            since: only lines written at or after this time (naive: local time).
-            until: only lines written before this time.
-            should_tail: follow until the replica has ended.
-            streams: which output; None: combined.
-
-        Raises:
-            SpecError: for an unknown role or replica, or a bad regex.
-            AppNotFound: if there is no such app.
-        """
-
-    def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        last: int | None = None,
     ) -> LogPage:
-        """Return the next page of a log; never blocks.
+        """Return the next page of a log, at once, with what is there.
+
+        ``since``, ``until`` and ``last`` say what is wanted, so that the rest need not be read. A scheduler skips as
+        much of it as it cheaply can, or nothing: the exact choice is made by whoever reads (`transload.following`).
 
         Args:
             app_id: the app.
             role_name: the role.
             k: number of the replica within the role.
-            stream: which output.
+            stream: which output, one of ``capabilities.streams``.
             cursor: from an earlier page; None: the beginning.
             max_bytes: about how much to read.
+            since: only lines written at or after this time are wanted, seconds since the epoch.
+            until: only lines written before this time are wanted.
+            last: only so many last lines of what is there now are wanted; given without a cursor.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica.
         """
 
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the tracker base of the app's own, visible inside the job; None if there cannot be one."""
+    # -- with a default
 
-    def close(self) -> None:
+    def format_request(self, request: Any) -> str:
+        """Return a request as text for a person, secrets masked. Default: as JSON."""
+        return request_json(request)
+
+    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+        """Build what must exist before the app can run (a patched image, a copied workspace). Called only by a submit.
+
+        Returns:
+            The app to convert. Default: ``app`` itself.
+        """
+        return app
+
+    def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
+        """Return the id under which an app is submitted, where it must carry more than a name. Default: ``app_id``."""
+        return app_id
+
+    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return `describe` for many apps, with as few queries as possible. Default: one for each."""
+        return {app_id: self.describe(app_id) for app_id in app_ids}
+
+    def tend(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
+        """Do what is due for an app (`AppDescription.due`), as the process that waits for it. Default: nothing.
+
+        Safe to repeat, by anybody. Reading never does it.
+        """
+
+    def existed(self, app_id: str) -> bool:
+        """Tell whether an app of that id was ever submitted here, as far as records reach (deleted ones included).
+
+        Default: whether there is one now.
+        """
+        return self.describe(app_id) is not None
+
+    def watch(self, logs: bool = False) -> Watch | None:
+        """Return a new watch; None, the default, if this scheduler can only be asked.
+
+        Args:
+            logs: tell of logs that grow, too; None if the scheduler cannot.
+        """
+        return None
+
+    def delete(self, app_id: str) -> bool:
+        """Forget an app (ending it first); the record of a caller-given id stays.
+
+        Returns:
+            False if there is no such app.
+
+        Raises:
+            UnsupportedFeature: if this scheduler cannot, the default.
+        """
+        raise UnsupportedFeature(f"scheduler {self.name!r} cannot delete apps", "delete")
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that have ended: those older than so many seconds, and the oldest beyond so many bytes.
+
+        Args:
+            older_than: seconds since their end; None: age does not matter.
+            max_size: bytes that all ended apps together may take; None: size does not matter.
+            now: seconds since the epoch; default: the time.
+            dry_run: delete nothing, only tell.
+
+        Returns:
+            The ids of the deleted apps, oldest first.
+
+        Raises:
+            UnsupportedFeature: if this scheduler cannot, the default.
+        """
+        advice = "delete its ended apps by their handles"
+        raise UnsupportedFeature(f"scheduler {self.name!r} cannot delete apps by age or size: {advice}", "prune")
+
+    def diagnose(self) -> Sequence[tuple[str, bool, str]]:
+        """Return checks for ``transload doctor``: what was looked at, whether it is well, what was found."""
+        return ()
+
+    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the tracker base of the app's own, visible inside the job; None, the default, if there is none."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - nothing to free is the default
         """Free what this object holds; running apps go on. May be called more than once."""
 
 
-SchedulerFactory = Callable[..., Scheduler]
+SchedulerFactory = Callable[..., SchedulerBase]
 """``factory(session_name, **params)``; unknown params are to be ignored."""
 
 
@@ -293,13 +387,36 @@ def unsupported_fields(app: AppDef, capabilities: Capabilities) -> Iterable[tupl
                 yield f"{path}.mounts[{number}]", f"{kind.value} mounts are not offered"
 
 
+def request_json(request: Any) -> str:
+    """Return a request as indented JSON, values of variables whose names look secret masked."""
+    import json
+    from dataclasses import is_dataclass
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, AppDef):
+            masked = [replace(role, env=masked_env(role.env)) for role in value.roles]
+            return json.loads(replace(value, roles=masked).to_json())
+        if is_dataclass(value) and not isinstance(value, type):
+            return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        if isinstance(value, Mapping):
+            return {str(key): plain(item) for key, item in masked_env(value).items()}
+        return [plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
+
+    return json.dumps(plain(request), indent=2, default=str)
+
+
+def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:
+    """Do what is due for an app, as the process that waits for it; what cannot be done now is left for later."""
+    if description is not None and description.due:
+        with contextlib.suppress(SchedulerUnavailable):
+            scheduler.tend(description.app_id)
+
+
 def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:
     """Refuse an app that uses a field which the scheduler cannot express.
 
     Raises:
         UnsupportedFeature: for the first such field.
     """
-    from transload.errors import UnsupportedFeature
-
     for path, reason in unsupported_fields(app, capabilities):
         raise UnsupportedFeature(f"{path}: not possible on scheduler {scheduler!r}: {reason}", path)

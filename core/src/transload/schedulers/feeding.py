@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Collection, Hashable
 from typing import Final
 
+from transload.schedulers.api import Change, Kind
+
 __all__ = ["FedWatch", "Feeder"]
 
 _FIRST_PAUSE_S: Final = 0.05
@@ -34,7 +36,7 @@ class FedWatch:
         self._key = key
         self._everything = everything
         self._ids: dict[Hashable, str] = {}
-        self._changed: set[str] = set()
+        self._changed: set[Change] = set()
         self._woken = self._closed = False
         self._condition = threading.Condition()
         self._pipe: tuple[int, int] | None = None
@@ -48,20 +50,20 @@ class FedWatch:
             if self._closed:
                 return
             known, self._ids = set(self._ids.values()), wanted
-            self._changed |= set(app_ids) - known
+            self._changed |= {Change(app_id) for app_id in set(app_ids) - known}
             if not self._everything:
-                self._changed &= set(app_ids)
+                self._changed = {change for change in self._changed if change.app_id in app_ids}
             if self._changed:
                 self._notify()
 
-    def wait(self, timeout: float | None) -> set[str]:
-        """Return ids that may have changed; block up to ``timeout`` seconds (None: no limit)."""
+    def wait(self, timeout: float | None) -> set[Change]:
+        """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
         with self._condition:
             self._condition.wait_for(lambda: self._changed or self._woken or self._closed, timeout)
             return self._take()
 
-    def drain(self) -> set[str]:
-        """Return ids that may have changed, without waiting."""
+    def drain(self) -> set[Change]:
+        """Return what may have changed, without waiting."""
         with self._condition:
             return self._take()
 
@@ -106,12 +108,12 @@ class FedWatch:
     def end(self) -> None:
         """End the feeders; called once, by `close`. To be overridden."""
 
-    def feed(self, key: Hashable) -> None:
+    def feed(self, key: Hashable, kind: Kind = "state") -> None:
         """Tell that the app of this key may have changed; nothing happens if it is not watched."""
         with self._condition:
             app_id = self._ids.get(key)
         if app_id is not None:
-            self.feed_ids([app_id])
+            self.feed_ids([app_id], kind)
 
     def feed_all(self, chosen: Callable[[Hashable], bool] = lambda key: True) -> None:
         """Tell that every watched app may have changed, or those whose key is chosen."""
@@ -119,19 +121,20 @@ class FedWatch:
             found = [app_id for key, app_id in self._ids.items() if chosen(key)]
         self.feed_ids(found)
 
-    def feed_ids(self, app_ids: Collection[str]) -> None:
+    def feed_ids(self, app_ids: Collection[str], kind: Kind = "state") -> None:
         """Tell that these apps may have changed; those that are not watched are left out unless ``everything``."""
         with self._condition:
-            new = set(app_ids) - self._changed
+            new = {Change(app_id, kind) for app_id in app_ids} - self._changed
             if not self._everything:
-                new &= set(self._ids.values())
+                watched = set(self._ids.values())
+                new = {change for change in new if change.app_id in watched}
             if new and not self._closed:
                 self._changed |= new
                 self._notify()
 
     # -- inside, under the lock
 
-    def _take(self) -> set[str]:
+    def _take(self) -> set[Change]:
         changed, self._changed, self._woken = self._changed, set(), False
         if self._pipe is not None:
             with contextlib.suppress(BlockingIOError):

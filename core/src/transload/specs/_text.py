@@ -8,7 +8,9 @@ from transload.errors import SpecError
 
 _TRUE = {"true", "t", "yes", "y", "on", "1"}
 _FALSE = {"false", "f", "no", "n", "off", "0"}
-_PAIR = re.compile(r"(?:^|[,;])\s*([A-Za-z_][\w.-]*)=")
+_PAIR = re.compile(
+    r"""\s*([^\s=,;]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*(?=\Z|[,;]\s*(?:\Z|[^\s=,;]+\s*=))""", re.DOTALL
+)
 
 
 def parse_bool(text: str, path: str = "value") -> bool:
@@ -26,26 +28,19 @@ def parse_bool(text: str, path: str = "value") -> bool:
 
 
 def split_pairs(text: str) -> dict[str, str]:
-    """Split ``"A=1,B=x,y;C=2"`` into ``{"A": "1", "B": "x,y", "C": "2"}``.
-
-    Pairs are delimited by ``,`` or ``;``; a delimiter that no ``key=`` follows belongs to the value. Quotes around a
-    whole value are removed.
+    """Split ``A=1,B=x,y;C='a,D=b'`` into pairs; a delimiter that no ``key=`` follows belongs to the value.
 
     Raises:
-        SpecError: when the text does not start with ``key=``.
+        SpecError: for a text of another form.
     """
-    text = text.strip()
-    if not text:
-        return {}
-    found = list(_PAIR.finditer(text))
-    if not found or found[0].start() != 0:
-        raise SpecError(f"{text!r}: must be of the form key=value[,key=value…]")
     pairs: dict[str, str] = {}
-    for match, following in zip(found, [*found[1:], None], strict=True):
-        value = text[match.end() : following.start() if following else len(text)].strip()
-        if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
-            value = value[1:-1]
-        pairs[match.group(1)] = value
+    position = 0
+    while text[position:].strip(" ,;"):
+        match = _PAIR.match(text, position)
+        if match is None:
+            raise SpecError(f"{text!r}: must be of the form key=value[,key=value…]")
+        pairs[match.group(1)] = next((item for item in match.groups()[1:] if item is not None), "")
+        position = match.end() + 1
     return pairs
 
 

@@ -6,10 +6,14 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from transload.errors import SpecError
 from transload.specs import Workspace
-from transload.workspace._ignore import IgnoreRules
+from transload.workspace._ignore import ignore_rules
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 
 def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple[str, str]]:
@@ -30,7 +34,7 @@ def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple
         if os.path.isfile(root):
             yield root, os.path.join(target, os.path.basename(root))
         elif os.path.isdir(root):
-            yield from _walk(root, target, "", IgnoreRules.of_folder(root), stay)
+            yield from _walk(root, target, "", ignore_rules(root), stay)
         else:
             raise SpecError(f"workspace {source!r}: no such folder (looked for {root})")
 
@@ -52,14 +56,14 @@ def _identities(folders: tuple[str, ...], *more: str) -> set[tuple[int, int]]:
 
 
 def _walk(
-    root: str, target: str, inner: str, rules: IgnoreRules, stay: set[tuple[int, int]]
+    root: str, target: str, inner: str, rules: GitIgnoreSpec, stay: set[tuple[int, int]]
 ) -> Iterator[tuple[str, str]]:
     with os.scandir(os.path.join(root, inner)) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
         path = f"{inner}/{entry.name}" if inner else entry.name
         is_folder = entry.is_dir(follow_symlinks=False)
-        if rules.ignored(path, is_folder):
+        if rules.match_file(f"{path}/" if is_folder else path):
             continue
         if is_folder:
             stat = entry.stat(follow_symlinks=False)

@@ -10,7 +10,7 @@ LINK_KEY: Final = "transload_link"
 
 
 class AppLink(BaseOperatorLink):  # type: ignore[misc]
-    """Leads to a page about the app (hook ``transload_app_link``, else the scheduler's), or to its logs."""
+    """Leads to a page about the app: a plugin's (hook ``transload_app_link``), else the scheduler's."""
 
     @property
     def name(self) -> str:
@@ -25,7 +25,7 @@ class AppLink(BaseOperatorLink):  # type: ignore[misc]
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Return the link of a task instance, or an empty text."""
         known = getattr(operator, "app_link", None)
-        if known is not None:
+        if known:
             return str(known)
         try:
             found = XCom.get_value(key=LINK_KEY, ti_key=ti_key)

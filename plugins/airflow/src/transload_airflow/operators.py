@@ -21,6 +21,7 @@ from transload_airflow.run import (
     never,
     runner_for_tasks,
     silent_trigger,
+    told_briefly,
     told_to_airflow,
 )
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
@@ -185,10 +186,12 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
 
     # -- the life of the task
 
+    @told_briefly
     def execute(self, context: Any) -> Any:
         """Submit the app, or attach to it; wait here or in the triggerer; return its results."""
         return self._begin(context, self.deferrable)
 
+    @told_briefly
     def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
         """Go on after the triggerer has waited.
 
@@ -312,8 +315,10 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         ti = context["ti"]
         ti.xcom_push(key=HANDLE_KEY, value=attached.handle)
         self.app_link = link_of(attached.handle, execution.runner) or ""
-        ti.xcom_push(key=LINK_KEY, value=self.app_link)
-        self.log.info(f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt})")
+        if self.app_link:
+            ti.xcom_push(key=LINK_KEY, value=self.app_link)
+        look = self.app_link or f"transload describe {attached.handle}"
+        self.log.info(f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}")
         self.callbacks.on_started(attached, context)
 
     def _ends_soon(self, execution: Execution) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from transload.errors import AppFailed, TransloadError, TransloadTimeout
 from transload_airflow.generation import Marks, current_generation
@@ -158,6 +159,30 @@ def exit_code(status: AppStatus) -> int | None:
     return None if replica is None else replica.exit_code
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def told_briefly(method: F) -> F:
+    """Make a method whose failures are logged by Airflow with their message, not with a page of this package's frames.
+
+    Args:
+        method: of an operator: what Airflow calls.
+    """
+
+    @functools.wraps(method)
+    def brief(*args: Any, **kwargs: Any) -> Any:
+        from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
+
+        try:
+            return method(*args, **kwargs)
+        except (AirflowException, AirflowTaskTimeout) as exc:
+            if not isinstance(exc.__cause__, TransloadError):
+                raise  # not what `told_to_airflow` says: somebody's own
+            raise exc.with_traceback(None) from None
+
+    return brief  # type: ignore[return-value]
+
+
 @contextmanager
 def told_to_airflow(
     options: ExecutionOptions, *, skip_on: Collection[int] = (), cancelled: str = "fail", killed: Any = None
@@ -225,19 +250,20 @@ def comes_back(error: Exception, context: Mapping[str, Any]) -> bool:
 
 
 def link_of(handle: str, runner: Runner) -> str | None:
-    """Return a page about an app: a plugin's, the scheduler's, else the folder of its logs; None if there is none."""
+    """Return the address of a page about an app: a plugin's, else the scheduler's; None if there is none.
+
+    Airflow's page takes anything else than a full address (a folder, a path) for a page of its own.
+    """
     from transload.plugins import get_plugins
 
-    link = get_plugins().app_link(handle)
-    if link:
-        return link
+    links = [get_plugins().app_link(handle)]
     try:
         description = runner.description(handle)
     except TransloadError:
-        return None
-    if description is None:
-        return None
-    return description.status.ui_url or description.log_url
+        description = None
+    if description is not None:
+        links += [description.status.ui_url, description.log_url]
+    return next((link for link in links if link and link.startswith(("http://", "https://"))), None)
 
 
 def never() -> Any:

@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from transload.errors import ConfigError
-from transload_airflow.run import HOST, runner_for_tasks, task_key, told_to_airflow
+from transload_airflow.run import HOST, runner_for_tasks, task_key, told_briefly, told_to_airflow
 from transload_airflow.settings import default_deferrable
 from transload_airflow.stores import TaskStore, state_store
 
@@ -86,6 +86,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         trigger = AppStateTrigger(execution.state(), self.forward_logs, departure())
         return self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
 
+    @told_briefly
     def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
         """Go on after the triggerer has waited."""
         if event is None or event["kind"] in ("elsewhere", "error"):

@@ -46,6 +46,7 @@ def capabilities(reach: Reach) -> Capabilities:
         mounts=frozenset(MountType),
         ports=True,
         since_until=True,
+        delete=True,
         reachable_from=reach,
     )
 

@@ -1,19 +1,21 @@
 """What an app is doing, and what is to be done about it, told from facts alone. No I/O here.
 
-Every step is safe to repeat: whoever keeps the app may die at any point, and the next keeper comes to the same steps.
+What follows from what is `transload.attempts`'; here the facts of an engine become its events. Every step is safe to
+repeat: whoever keeps the app may die at any point, and the next keeper comes to the same steps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from transload.specs import AppState, AppStatus, ReplicaStatus, RetryPolicy, RoleStatus, exit_text
+from transload.attempts import App, Replica, exit_text
+from transload.schedulers.local.states import to_status
+from transload.specs import AppState, AppStatus, RetryPolicy
 from transload_docker import states
-from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
+from transload_docker.plan import Container, Facts, Plan, Restarts
 
 CANCEL: Final = "cancel"
-TIMEOUT: Final = "timeout"
 FAILURE: Final = "failure"
 
 Key = tuple[str, int]
@@ -72,20 +74,7 @@ def judge(facts: Facts, now: float) -> Verdict:
     assert facts.plan is not None
     if facts.ended is not None:
         return Verdict(AppStatus.from_json(facts.ended))
-    look = _Look(facts.plan, facts)
-    if facts.stop is not None:
-        return look.stopping()
-    look.judge_failures()
-    if look.failure is None and facts.plan.timeout is not None and look.open:
-        due = facts.plan.created + facts.plan.timeout
-        if now >= due:
-            verdict = look.verdict(f"timed out after {facts.plan.timeout:g} s")
-            verdict.stop = (TIMEOUT, verdict.status.msg)
-            return verdict
-        verdict = look.going_on()
-        verdict.due = due
-        return verdict
-    return look.going_on()
+    return _Look(facts.plan, facts, now).verdict()
 
 
 def is_alive(container: Container | None) -> bool:
@@ -103,13 +92,13 @@ def may_run_again(plan: Plan, facts: Facts, role: str, replica: int) -> bool:
         return False
     if states.replica_state(own.status, own.exit_code, own.error) is not AppState.SUCCEEDED:
         return True
-    policies = {item.policy for item in plan.roles if item.max_retries and item.policy != RetryPolicy.REPLICA.value}
-    return RetryPolicy.APPLICATION.value in policies or plan.role(role).policy in policies
+    wide = {item.retry_policy for item in plan.roles if item.max_retries} - {RetryPolicy.REPLICA.value}
+    return RetryPolicy.APPLICATION.value in wide or plan.role(role).retry_policy in wide
 
 
 def _current(plan: Plan, facts: Facts) -> dict[Key, Container | None]:
     """Return the latest container of each replica; None where there is none (any more)."""
-    found: dict[Key, Container | None] = {(role.name, k): None for role in plan.roles for k in range(role.replicas)}
+    found: dict[Key, Container | None] = {(role.name, k): None for role in plan.roles for k in range(role.num_replicas)}
     for container in facts.containers:
         key = (container.role, container.replica)
         before = found.get(key)
@@ -119,188 +108,138 @@ def _current(plan: Plan, facts: Facts) -> dict[Key, Container | None]:
 
 
 class _Look:
-    """One look at an app."""
+    """One look at an app: the rules are told what the containers show."""
 
-    def __init__(self, plan: Plan, facts: Facts) -> None:
+    def __init__(self, plan: Plan, facts: Facts, now: float) -> None:
         self.plan = plan
         self.facts = facts
-        self.current = _current(plan, facts)
-        present = [c for c in self.current.values() if c is not None]
-        self.app_level = max((c.restarts.app for c in present), default=0)
-        self.role_level = {
-            role.name: max((c.restarts.role for c in present if c.role == role.name), default=0) for role in plan.roles
-        }
-        self.renewing: dict[Key, Restarts] = {}
-        self.failed: set[Key] = set()
-        self.failure: str | None = None
-        self.again: str = ""
-        for key, container in self.current.items():  # a wider restart that was begun and not finished
-            if container is not None and self._behind(container):
-                self.renewing[key] = self._level(container)
-
-    @property
-    def open(self) -> bool:
-        """True while something runs or is to run."""
-        return any(is_alive(c) or self._waiting(c) for c in self.current.values()) or bool(self.renewing)
-
-    def _behind(self, container: Container) -> bool:
-        return (container.restarts.app, container.restarts.role) < (self.app_level, self.role_level[container.role])
-
-    def _level(self, container: Container) -> Restarts:
-        return Restarts(self.app_level, self.role_level[container.role], container.restarts.replica)
-
-    @staticmethod
-    def _waiting(container: Container | None) -> bool:
-        return container is not None and container.status == "created" and not container.error
-
-    # ------------------------------------------------------------------------------------------------- what follows
-
-    def judge_failures(self) -> None:
-        """Draw the conclusions from each failure, in the order in which they happened."""
-        lost = [key for key, container in self.current.items() if container is None]
-        failed = [c for c in self.current.values() if c is not None and self._has_failed(c)]
-        for key in lost:
-            self._final(key, f"role {key[0]!r}, replica {key[1]} is lost: its container was removed")
-        for container in sorted(failed, key=lambda c: (c.finished or 0.0, c.role, c.replica)):
-            key = (container.role, container.replica)
-            if key in self.renewing:
-                continue  # it ended for a restart that it is part of
-            role = self.plan.role(container.role)
-            self._judge_one(container, role)
-
-    def _has_failed(self, container: Container) -> bool:
-        return states.replica_state(container.status, container.exit_code, container.error) is AppState.FAILED
-
-    def _judge_one(self, container: Container, role: RolePlan) -> None:
-        reason = f"role {role.name!r}, replica {container.replica} failed ({_why(container, self.facts.engine_since)})"
-        key = (container.role, container.replica)
-        if container.restarts.used(role.policy) >= role.max_retries:
-            self._final(key, reason)
-            return
-        self.again = self.again or reason
-        if role.policy == RetryPolicy.REPLICA.value:
-            self.renewing[key] = replace(container.restarts, replica=container.restarts.replica + 1)
-        elif role.policy == RetryPolicy.ROLE.value:
-            self._renew([each for each in self.current if each[0] == role.name], app=0, role=1)
+        self.now = now
+        self.stop = facts.stop
+        self.app = App([asdict(role) for role in plan.roles], plan.timeout)
+        self.app.begin(plan.created)
+        current = _current(plan, facts)
+        self.of = {replica: current[plan.roles[replica.role].name, replica.k] for replica in self.app.replicas}
+        self.present = [(replica, container) for replica, container in self.of.items() if container is not None]
+        self.begun = any(container.attempt or container.started for _, container in self.present)
+        for replica in self.app.replicas:
+            self._show(replica)
+        behind = [replica for replica, container in self.present if self._is_behind(replica, container)]
+        self.halfway = bool(behind) and self.stop is None
+        if self.halfway:  # a wider restart that was begun and not finished
+            for replica in behind:
+                replica.row = max(other.row for other in self.app.replicas)
+            self.app.restart(behind, 0.0)
+        if self.stop is None:
+            self._tell_all()
         else:
-            self._renew(list(self.current), app=1, role=0)
+            self._tell_around(self.stop)
+        self.app.settle(now)
 
-    def _renew(self, keys: list[Key], app: int, role: int) -> None:
-        for key in keys:
-            container = self.current[key]
-            if container is not None:
-                level = self._level(container)
-                self.renewing[key] = replace(level, app=level.app + app, role=level.role + role)
-
-    def _final(self, key: Key, reason: str) -> None:
-        self.failed.add(key)
-        role = self.plan.role(key[0])
-        if role.replicas - sum(1 for name, _ in self.failed if name == role.name) < role.needed:
-            self.failure = self.failure or reason
-
-    # --------------------------------------------------------------------------------------------------- the verdicts
-
-    def going_on(self) -> Verdict:
-        """Return the verdict on an app that nobody is ending."""
-        alive = [c for c in self.current.values() if c is not None and is_alive(c)]
-        if self.failure is not None:
-            if alive:
-                verdict = self.verdict(f"{self.failure}; the other replicas are being ended")
-                verdict.stop = (FAILURE, self.failure)
-                return verdict
-            return self.verdict(self.failure, AppState.FAILED)
-        if self.renewing:
-            verdict = self.verdict(f"{self.again}; started again" if self.again else "being started again")
-            verdict.end = [c for key in self.renewing if (c := self.current[key]) is not None and is_alive(c)]
-            if not verdict.end:
-                verdict.renew = [
-                    Renewal(c, c.attempt + 1, restarts)
-                    for key, restarts in self.renewing.items()
-                    if (c := self.current[key]) is not None
-                ]
-            return verdict
-        waiting = [c for c in self.current.values() if c is not None and self._waiting(c)]
-        if waiting:
-            verdict = self.verdict("")
-            verdict.start = waiting
-            return verdict
-        if alive or any(c is not None and c.status == "removing" for c in self.current.values()):
-            return self.verdict("")
-        return self.verdict("", AppState.SUCCEEDED)
-
-    def stopping(self) -> Verdict:
-        """Return the verdict on an app that is being ended."""
-        stop = self.facts.stop or {}
-        reason, msg = stop.get("reason", CANCEL), str(stop.get("msg", ""))
-        alive = [c for c in self.current.values() if c is not None and is_alive(c)]
-        if alive:
-            verdict = self.verdict(msg)
-            verdict.end = alive
-            return verdict
-        if self._ended_well_before(float(stop.get("time", 0.0))):
-            return self.verdict("", AppState.SUCCEEDED)
-        return self.verdict(msg, AppState.CANCELLED if reason == CANCEL else AppState.FAILED)
-
-    def _ended_well_before(self, moment: float) -> bool:
-        """Tell whether the app had succeeded when somebody asked for its end."""
-        good = dict.fromkeys((role.name for role in self.plan.roles), 0)
-        for container in self.current.values():
-            if container is None or (container.finished or moment + 1) > moment:
-                return False
-            if states.replica_state(container.status, container.exit_code, container.error) is AppState.SUCCEEDED:
-                good[container.role] += 1
-        return all(good[role.name] >= role.needed for role in self.plan.roles)
-
-    def verdict(self, msg: str, final: AppState | None = None) -> Verdict:
-        """Return a verdict with the status as it is, or as it is in the end."""
-        roles = [
-            RoleStatus(role.name, [self._replica((role.name, k), final) for k in range(role.replicas)])
-            for role in self.plan.roles
-        ]
-        state = final if final is not None else self._state()
-        cancelled = (self.facts.stop or {}).get("reason") == CANCEL
-        status = AppStatus(state, self._count(), msg, roles=roles, cancel_requested=cancelled)
-        return Verdict(status, note=final is not None)
-
-    def _state(self) -> AppState:
-        present = [c for c in self.current.values() if c is not None]
-        if any(c.status in states.ALIVE and c.status != "restarting" for c in present):
-            return AppState.RUNNING
-        if any(is_alive(c) or c.status == "removing" for c in present):
-            return AppState.UNKNOWN
-        begun = bool(self.renewing) or any(c.attempt or c.started for c in present)
-        return AppState.PENDING if begun else AppState.SUBMITTED
-
-    def _count(self) -> int:
-        single = sum(c.restarts.replica for c in self.current.values() if c is not None)
-        return self.app_level + sum(self.role_level.values()) + single
-
-    def _replica(self, key: Key, final: AppState | None) -> ReplicaStatus:
-        role, k = key
-        container = self.current[key]
+    def _show(self, replica: Replica) -> None:
+        """Tell of a replica's latest attempt, as if it ran."""
+        container = self.of[replica]
+        self.app.starting(replica)
         if container is None:
-            return ReplicaStatus(k, AppState.FAILED, role, "")
-        state = states.replica_state(container.status, container.exit_code, container.error)
-        if state is AppState.FAILED and key in self.renewing and final is None:
-            state = AppState.PENDING
-        elif state is AppState.FAILED and self._was_stopped(container):
-            state = AppState.CANCELLED
-        elif final is not None and states.STATES.get(container.status, AppState.UNKNOWN) is not AppState.FAILED:
-            state = AppState.CANCELLED if final is AppState.CANCELLED else AppState.FAILED
-        return ReplicaStatus(
-            k,
-            state,
-            role,
-            container.name,
-            exit_code=states.exit_code(container.exit_code),
-            start_time=container.started,
-            end_time=container.finished,
-            restarts=container.attempt,
-        )
+            return
+        level = container.restarts
+        self.app.app_restarts = max(self.app.app_restarts, level.app)
+        self.app.role_restarts[replica.role] = max(self.app.role_restarts[replica.role], level.role)
+        replica.attempt, replica.spent, replica.row = container.attempt, level.replica, level.row
+        if not _has_ended(container):
+            replica.state = states.STATES.get(container.status, AppState.UNKNOWN).name
+        replica.start, replica.host = container.started, container.name
 
-    def _was_stopped(self, container: Container) -> bool:
-        stop = self.facts.stop
-        return stop is not None and (container.finished or 0.0) >= float(stop.get("time", 0.0))
+    def _is_behind(self, replica: Replica, container: Container) -> bool:
+        level = (container.restarts.app, container.restarts.role)
+        return level < (self.app.app_restarts, self.app.role_restarts[replica.role])
+
+    # ------------------------------------------------------------------------------------------------- what happened
+
+    def _tell_all(self) -> None:
+        """Tell of all ends, in the order in which they happened."""
+        for replica in self._ended():
+            self._tell(replica)
+            self.app.settle()
+        for replica, container in self.present:
+            if replica.stopping and _is_new(container):  # it need not start any more
+                self.app.ended(replica, None, self.now)
+                replica.end = None
+
+    def _tell_around(self, stop: dict[str, object]) -> None:
+        """Tell what had ended when somebody asked for the app's end, then that, then the rest."""
+        moment = float(stop.get("time", 0.0))  # type: ignore[arg-type]
+        ended = self._ended()
+        before = [r for r in ended if (c := self.of[r]) is None or (c.finished is not None and c.finished <= moment)]
+        for replica in before:
+            self._tell(replica)
+        if not (self.app.is_idle and self.app.succeeded()):
+            cancelled = stop.get("reason", CANCEL) == CANCEL
+            self.app.end("CANCELLED" if cancelled else "FAILED", str(stop.get("msg", "")))
+        for replica in ended:
+            self._tell(replica)
+
+    def _ended(self) -> list[Replica]:
+        """Return the replicas that do not run and will not by themselves, in the order of their ends."""
+        found = [replica for replica, container in self.of.items() if container is None or _has_ended(container)]
+        return sorted(found, key=lambda replica: ((c := self.of[replica]) is not None and c.finished) or 0.0)
+
+    def _tell(self, replica: Replica) -> None:
+        """Tell the rules of a replica's end, unless they know of it."""
+        container = self.of[replica]
+        if container is None:
+            self.app.ended(replica, None, self.now, why="lost: its container was removed", retry=False)
+            replica.end = None
+            return
+        good = states.replica_state(container.status, container.exit_code, container.error) is AppState.SUCCEEDED
+        why = "" if good else _why(container, self.facts.engine_since)
+        at = container.finished or 0.0
+        self.app.ended(replica, states.exit_code(container.exit_code), at, min(at, self.now), why=why)
+        replica.end = container.finished
+
+    # --------------------------------------------------------------------------------------------------- the verdict
+
+    def verdict(self) -> Verdict:
+        """Return the status, and what comes next."""
+        alive = [container for _, container in self.present if is_alive(container)]
+        if self.app.final is not None and not alive:
+            self.app.finish()
+            return Verdict(self._status(self.app.msg), note=True)
+        if self.stop is not None:
+            return Verdict(self._status(self.app.msg), end=alive)
+        if self.app.final is not None:
+            return Verdict(self._status(f"{self.app.msg}; what runs is being ended"), stop=(FAILURE, self.app.msg))
+        restarts = self.app.restarts
+        verdict = Verdict(self._status(self.app.msg or ("being started again" if restarts else "")), due=self.app.due())
+        verdict.end = [c for each in restarts for r in each.replicas if (c := self.of[r]) is not None and is_alive(c)]
+        for restart in restarts:
+            if restart.is_ready(self.now):
+                verdict.renew += [self._renewal(r, c) for r in restart.replicas if (c := self.of[r]) is not None]
+        if not self.halfway:
+            verdict.start = [c for replica, c in self.present if _is_new(c) and not replica.waiting]
+        return verdict
+
+    def _renewal(self, replica: Replica, container: Container) -> Renewal:
+        level = Restarts(self.app.app_restarts, self.app.role_restarts[replica.role], replica.spent, replica.row)
+        return Renewal(container, container.attempt + 1, level)
+
+    def _status(self, msg: str) -> AppStatus:
+        seen = {replica.state for replica in self.app.replicas}
+        if self.app.final is None or not self.app.is_idle:
+            waits = "PENDING" if self.begun or self.app.restarts else "SUBMITTED"
+            self.app.state = next((state for state in ("RUNNING", "UNKNOWN") if state in seen), waits)
+        status = to_status({**self.app.as_json(), "msg": msg})
+        status.cancel_requested = self.stop is not None and self.stop.get("reason") == CANCEL
+        return status
+
+
+def _has_ended(container: Container) -> bool:
+    """Tell whether a container does not run and will not by itself."""
+    return not (is_alive(container) or _is_new(container) or container.status == "removing")
+
+
+def _is_new(container: Container) -> bool:
+    """Tell whether a container waits for its first start."""
+    return container.status == "created" and not container.error
 
 
 def _why(container: Container, engine_since: float | None) -> str:

@@ -101,7 +101,7 @@ class Keeper:
             ends = [*self._due.values(), resync or now + 1.0]
             if not self._due:
                 ends.append(quiet_since + self.linger)
-            changed = watch.wait(max(0.0, min(ends) - now))
+            changed = {change.app_id for change in watch.wait(max(0.0, min(ends) - now))}
 
     def _all(self) -> set[str]:
         """Return the ids of all apps that are to be kept, and clear what no app claims."""

@@ -19,9 +19,9 @@ from transload_docker.engine import Engine, EngineError
 STDOUT: Final = 1
 STDERR: Final = 2
 NUMBERS: Final = {Stream.STDOUT: (STDOUT,), Stream.STDERR: (STDERR,), Stream.COMBINED: (STDOUT, STDERR)}
-_NS: Final = 1_000_000_000
+NS: Final = 1_000_000_000
 # The two streams of a container are timed by two threads of the engine: on a busy machine one may lag behind the other.
-_DISORDER_NS: Final = 10 * _NS
+_DISORDER_NS: Final = 10 * NS
 _BLOCK: Final = 1 << 16
 _HEADER: Final = 8
 
@@ -125,12 +125,7 @@ def nanoseconds(text: str) -> int:
     """
     whole, _, rest = text.rstrip("Z").partition(".")
     seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
-    return seconds * _NS + int((rest or "0").ljust(9, "0")[:9])
-
-
-def to_nanoseconds(moment: datetime | None) -> int | None:
-    """Return a moment (naive: local time) as nanoseconds since the epoch."""
-    return None if moment is None else round(moment.timestamp() * 1_000_000) * 1000
+    return seconds * NS + int((rest or "0").ljust(9, "0")[:9])
 
 
 class Reader:
@@ -141,8 +136,8 @@ class Reader:
         container_id: the container.
         streams: which of stdout and stderr.
         cursor: where to begin.
-        follow: go on until the container ends.
         start: nothing before this time, nanoseconds since the epoch.
+        tail: only so many last messages (of any stream); None: all.
     """
 
     def __init__(
@@ -152,8 +147,8 @@ class Reader:
         streams: tuple[int, ...],
         cursor: Cursor,
         *,
-        follow: bool = False,
         start: int = 0,
+        tail: int | None = None,
     ) -> None:
         self._seen = {stream: copy.copy(cursor.places[stream]) for stream in streams}
         self._skip = {stream: cursor.places[stream].count for stream in streams}
@@ -161,19 +156,20 @@ class Reader:
         self._began = dict.fromkeys(streams, 0)
         self._start = start
         self._engine = engine
-        self._response = self._open(container_id, streams, follow, max(cursor.since(streams), start))
+        self._response = self._open(container_id, streams, max(cursor.since(streams), start), tail)
         self.at_end = False
+        self.messages = self.first = 0
 
-    def _open(self, container_id: str, streams: tuple[int, ...], follow: bool, since: int) -> Any:
+    def _open(self, container_id: str, streams: tuple[int, ...], since: int, tail: int | None) -> Any:
         params: dict[str, Any] = {
             "stdout": int(STDOUT in streams),
             "stderr": int(STDERR in streams),
             "timestamps": 1,
-            "follow": int(follow),
-            "tail": "all",
+            "follow": 0,
+            "tail": "all" if tail is None else tail,
         }
         if since:
-            params["since"] = f"{since // _NS}.{since % _NS:09d}"
+            params["since"] = f"{since // NS}.{since % NS:09d}"
 
         def ask(api: Any) -> Any:
             response = api._get(
@@ -198,6 +194,8 @@ class Reader:
         for stream, payload in self._messages():
             stamp, _, data = payload.partition(b" ")
             moment = nanoseconds(stamp.decode("ascii"))
+            self.messages += 1
+            self.first = self.first or moment
             place = self._seen.get(stream)
             if place is None or moment < max(place.time, self._start):
                 continue

@@ -1,25 +1,18 @@
-"""The log of a replica over all its attempts: pages, and following."""
+"""The log of a replica over all its attempts."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from heapq import merge
-from typing import Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
-from transload.schedulers import line_search
 from transload.schedulers.api import LogPage, Stream
 from transload_docker.engine import Engine
 from transload_docker.judge import is_alive, may_run_again
-from transload_docker.logs import NUMBERS, Cursor, Line, Reader
+from transload_docker.logs import NS, NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
 from transload_docker.plan import Container, Facts
-from transload_docker.watch import EngineWatch
-
-_PATIENCE_S: Final = 60.0
-_LOOK_AGAIN_S: Final = 5.0
-_PAGE: Final = 1 << 20
 
 
 class LogView:
@@ -52,7 +45,7 @@ class LogView:
     def _check(self, facts: Facts) -> None:
         if facts.plan is None:
             raise AppNotFound(self._app_id)
-        roles = {role.name: role.replicas for role in facts.plan.roles}
+        roles = {role.name: role.num_replicas for role in facts.plan.roles}
         if self._role not in roles:
             known = ", ".join(sorted(roles))
             raise SpecError(f"role {self._role!r}: app {self._app_id} has no such role; it has: {known}")
@@ -121,90 +114,51 @@ class LogView:
                     lines.append(line)
             return True
 
-    def log_page(self, cursor: str | None, max_bytes: int) -> LogPage:
-        """Return the next page; never blocks."""
+    def log_page(self, cursor: str | None, max_bytes: int, since: float | None, last: int | None) -> LogPage:
+        """Return the next page; never blocks. The engine passes over what lies before ``since`` or the last lines."""
         place = Cursor.of(cursor)
-        lines, complete = self.page(place, max(1, max_bytes))
-        return LogPage([line.text for line in lines], place.text(), complete)
+        if last is not None and cursor is None:
+            lines, complete = self._last(place, last), False
+        else:
+            lines, complete = self.page(place, max(1, max_bytes), int((since or 0) * NS))
+        stamps = [(index, line.time / NS) for index, line in enumerate(lines)]
+        return LogPage([line.text for line in lines], place.text(), complete, stamps=stamps)
 
-    def iterate(self, regex: str | None, since: int | None, until: int | None, tail: bool) -> Iterator[str]:
-        """Return an iterator over lines.
+    def _last(self, place: Cursor, count: int) -> list[Line]:
+        """Return at least the last whole lines; the cursor is moved behind them."""
+        facts = self._facts()
+        self._check(facts)
+        lines: list[Line] = []
+        attempts = self._attempts(facts)
+        for container in reversed(attempts):
+            newest = container is attempts[-1]
+            lines[:0] = self._tail(container, count - len(lines), place if newest else Cursor(), ended=not newest)
+            if len(lines) >= count:
+                break
+        return lines
 
-        Args:
-            regex: only lines in which it is found.
-            since: only lines written at or after this time, nanoseconds since the epoch.
-            until: only lines written before this time.
-            tail: follow until the replica has ended.
-
-        Raises:
-            SpecError: for a bad regex.
-        """
-        wanted = line_search(regex)
-        return (line.text for line in self._lines(since or 0, until, tail) if wanted(line.text))
-
-    def _lines(self, since: int, until: int | None, tail: bool) -> Iterator[Line]:
-        for line in self._follow(since) if tail else self._present(since):
-            if line.time < since:
-                continue
-            if until is not None and line.time >= until:
-                if line.time >= until + 1_000_000_000:
-                    return  # the streams are not in order to the nanosecond, but they are to the second
-                continue
-            yield line
-
-    def _present(self, since: int) -> Iterator[Line]:
-        cursor = Cursor()
-        while True:
-            before = cursor.text()
-            lines, complete = self.page(cursor, _PAGE, since)
-            yield from lines
-            if complete or cursor.text() == before or not lines:
-                return
-
-    def _follow(self, since: int) -> Iterator[Line]:
-        cursor = Cursor()
-        watch: EngineWatch | None = None
-        broken_since: float | None = None
-        try:
-            while True:
-                try:
-                    lines, complete = self.page(cursor, _PAGE, since)
-                    yield from lines
-                    if complete:
-                        return
-                    live = None if lines else self._live(cursor)
-                    if live is not None:
-                        yield from self._live_lines(live, cursor, since)
-                    elif not lines:
-                        if watch is None:
-                            watch = EngineWatch(self._engine)
-                            watch.update([self._app_id])
-                        watch.wait(_LOOK_AGAIN_S)
-                    broken_since = None
-                except AppNotFound:
-                    return  # deleted while it was followed
-                except SchedulerUnavailable:
-                    now = time.monotonic()
-                    broken_since = broken_since or now
-                    if now - broken_since > _PATIENCE_S:
-                        raise
-                    time.sleep(0.2)  # nobody tells when an engine comes back
-        finally:
-            if watch is not None:
-                watch.close()
-
-    def _live(self, cursor: Cursor) -> Container | None:
-        for container in self._attempts(self._facts()):
-            if container.attempt == cursor.attempt and is_alive(container):
-                return container
-        return None
-
-    def _live_lines(self, container: Container, cursor: Cursor, since: int) -> Iterator[Line]:
-        """Yield lines as they are written, until the container ends or the connection breaks."""
-        reader = Reader(self._engine, container.id, self._streams, cursor, follow=True, start=since)
-        try:
-            for line in reader.lines():
-                cursor.take(line)
-                yield line
-        finally:
-            reader.close()
+    def _tail(self, container: Container, count: int, place: Cursor, *, ended: bool) -> list[Line]:
+        """Return at least the last whole lines of one attempt: few messages are asked for, then twice as many."""
+        place.next_attempt(container.attempt)
+        wanted = count + 2
+        while container.status != "created":
+            # both streams: only so the number of messages tells whether there are more before them
+            reader = Reader(self._engine, container.id, (STDOUT, STDERR), place, tail=wanted)
+            with closing(reader):
+                lines = list(reader.lines())
+                if not reader.at_end:
+                    raise SchedulerUnavailable(f"docker engine {self._engine.url}: the connection broke")
+                if ended:
+                    lines += [replace(line, text=f"{line.text}\n") for line in reader.rest()]
+            is_cut = reader.messages >= wanted
+            mine = [line for line in lines if line.stream in self._streams]
+            if is_cut:  # the first line of each stream may lack its beginning
+                mine = [line for line in mine if line is not next(each for each in mine if each.stream == line.stream)]
+            latest = {line.stream: line for line in mine}.values()
+            # how many messages of one time came before the last line can be told if its time began within the window
+            if not is_cut or (len(mine) >= count and all(line.place.time > reader.first for line in latest)):
+                for line in mine:
+                    place.take(line)
+                return sorted(mine, key=lambda line: line.time)
+            wanted *= 2
+        return []

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from transload.specs import RetryPolicy
-
 SCHEMA: Final = 1
 
 RECORD: Final = "app"
@@ -25,17 +23,17 @@ class RolePlan:
 
     Args:
         name: its name.
-        replicas: how many.
-        needed: how many must end well.
+        num_replicas: how many.
+        min_replicas: how many must end well.
         max_retries: how often a failure is answered by starting again.
-        policy: what is started again.
+        retry_policy: what is started again.
     """
 
     name: str
-    replicas: int
-    needed: int
+    num_replicas: int
+    min_replicas: int
     max_retries: int
-    policy: str
+    retry_policy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +106,29 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """How often a container's replica, its role and its app had been started again when it was made."""
+    """What had been counted when a container was made.
+
+    Args:
+        app: how often the app had been started again.
+        role: how often its role had been.
+        replica: how often its replica had been, for failures of its own.
+        row: how many failures in a row came before.
+    """
 
     app: int = 0
     role: int = 0
     replica: int = 0
-
-    def used(self, policy: str) -> int:
-        """Return the number that counts against a role's ``max_retries``."""
-        counted = {RetryPolicy.REPLICA.value: self.replica, RetryPolicy.ROLE.value: self.role}
-        return counted.get(policy, self.app)
+    row: int = 0
 
     def to_text(self) -> str:
         """Return the form of a label."""
-        return f"{self.app}.{self.role}.{self.replica}"
+        return f"{self.app}.{self.role}.{self.replica}.{self.row}"
 
     @staticmethod
     def from_text(text: str) -> Restarts:
         """Read `to_text`; nothing was started again if it is not of that form."""
         parts = text.split(".")
-        if len(parts) == 3 and all(part.isdigit() for part in parts):
+        if len(parts) == 4 and all(part.isdigit() for part in parts):
             return Restarts(*map(int, parts))
         return Restarts()
 

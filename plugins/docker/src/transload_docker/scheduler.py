@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from transload.errors import SchedulerUnavailable, SpecError, SubmitError
@@ -14,6 +13,7 @@ from transload.schedulers.api import (
     Capabilities,
     ListAppResponse,
     LogPage,
+    SchedulerBase,
     Stream,
     Submission,
     Watch,
@@ -26,7 +26,6 @@ from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
 from transload_docker.judge import is_alive, judge
 from transload_docker.keeper import cancel_note
-from transload_docker.logs import to_nanoseconds
 from transload_docker.logview import LogView
 from transload_docker.names import network_name
 from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Facts
@@ -37,7 +36,7 @@ from transload_docker.watch import EngineWatch, wait_until_ended
 _DELETE_S: Final = 30.0
 
 
-class DockerScheduler:
+class DockerScheduler(SchedulerBase):
     """Runs apps as containers of a Docker engine.
 
     Args:
@@ -154,9 +153,9 @@ class DockerScheduler:
         facts = self._engine.notes(app_id).get(app_id, Facts())
         return facts.plan is not None or facts.deleted is not None
 
-    def watch(self) -> Watch | None:
-        """Return a new watch on the engine's events: one thread for any number of apps."""
-        return EngineWatch(self._engine)
+    def watch(self, logs: bool = False) -> Watch | None:
+        """Return a new watch on the engine's events: one thread for any number of apps. They do not tell of logs."""
+        return None if logs else EngineWatch(self._engine)
 
     def list(self) -> list[ListAppResponse]:
         """Return the apps on the engine, newest first, whoever submitted them."""
@@ -167,32 +166,34 @@ class DockerScheduler:
         ]
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
-    def cancel(self, app_id: str) -> None:
-        """Ask for the end of an app; return at once. Nothing happens if it has ended or does not exist."""
+    def cancel(self, app_id: str) -> bool:
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none."""
         # under the lock: no container is being started while this is noted
         with self._home.lock(app_id):
             facts = self._facts(app_id)
             if facts.plan is None or self._status(facts).is_terminal():
-                return
+                return facts.plan is not None
             self._engine.note(app_id, STOP, cancel_note(self._home.owner), facts.plan.uid)
             alive = [container for container in facts.containers if is_alive(container)]
             in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
         self._home.ensure_keeper()
+        return True
 
-    def delete(self, app_id: str) -> None:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+    def delete(self, app_id: str) -> bool:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
 
         Raises:
             SchedulerUnavailable: if the app does not end.
         """
         facts = self._facts(app_id)
         if facts.plan is None:
-            return
+            return False
         if not self._status(facts).is_terminal():
             self.cancel(app_id)
             self._await_end(app_id, facts.plan.grace)
         with self._home.lock(app_id):
             self._remove(app_id)
+        return True
 
     def _await_end(self, app_id: str, grace: float) -> None:
         watch = EngineWatch(self._engine)
@@ -284,33 +285,21 @@ class DockerScheduler:
 
     # -- logs
 
-    def _view(self, app_id: str, role_name: str, k: int, stream: Stream | None) -> LogView:
-        return LogView(
-            self._engine, app_id, role_name, k, Stream(stream or Stream.COMBINED), lambda: self._facts(app_id)
-        )
+    def _view(self, app_id: str, role_name: str, k: int, stream: Stream) -> LogView:
+        return LogView(self._engine, app_id, role_name, k, stream, lambda: self._facts(app_id))
 
-    def log_iter(
+    def log_read(
         self,
         app_id: str,
         role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterator[str]:
-        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica, or a bad regex.
-        """
-        view = self._view(app_id, role_name, k, streams)
-        return view.iterate(regex, to_nanoseconds(since), to_nanoseconds(until), should_tail)
-
-    def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        last: int | None = None,
     ) -> LogPage:
         """Return the next page of a log; never blocks.
 
@@ -318,7 +307,7 @@ class DockerScheduler:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        return self._view(app_id, role_name, k, stream).log_page(cursor, max_bytes)
+        return self._view(app_id, role_name, k, stream).log_page(cursor, max_bytes, since, last)
 
     # -- rest
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import AppDef, CfgVal, MountType, RetryPolicy, Role, parse_app_handle
 from transload_kubernetes import jobset as _jobset
 from transload_kubernetes import names
@@ -29,6 +29,8 @@ CAPABILITIES: Final = Capabilities(
     ports=True,
     gangs=False,  # a cluster starts each pod when it has room for it; Kueue admits a Job, or a JobSet, as a whole
     since_until=True,
+    streams=frozenset({Stream.COMBINED}),  # a cluster merges both
+    delete=True,
     reachable_from="network",
 )
 

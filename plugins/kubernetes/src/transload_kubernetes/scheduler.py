@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable, SpecError, UnsupportedFeature
-from transload.schedulers.api import AppDescription, Capabilities, ListAppResponse, LogPage, Stream, Submission, Watch
+from transload.schedulers.api import (
+    AppDescription,
+    Capabilities,
+    ListAppResponse,
+    LogPage,
+    SchedulerBase,
+    Stream,
+    Submission,
+    Watch,
+)
 from transload.specs import AppDef, AppStatus, CfgVal, runopts
 from transload_kubernetes import convert as _convert
 from transload_kubernetes import names, plan
@@ -19,16 +28,18 @@ from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.images import with_images
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.judge import Verdict
-from transload_kubernetes.logs import LogView, to_nanoseconds
+from transload_kubernetes.logs import LogView, Tails
 from transload_kubernetes.options import run_opts
 from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_uploads
 
 _DELETE_S: Final = 30.0
+_LOOKED_S: Final = 1.0
+"""Seconds for which readers of logs share what is known of an app."""
 
 
-class KubernetesScheduler:
+class KubernetesScheduler(SchedulerBase):
     """Runs apps as Indexed Jobs of a Kubernetes cluster.
 
     Args:
@@ -37,14 +48,17 @@ class KubernetesScheduler:
         kubeconfig: file of the client's configuration; default: ``KUBECONFIG``, else the usual one.
     """
 
-    name: Final = "kubernetes"
-    secret_kinds: Final = frozenset({"k8s"})
+    name = "kubernetes"
+    secret_kinds = frozenset({"k8s"})
     capabilities: Capabilities = _convert.CAPABILITIES
 
     def __init__(self, session_name: str, context: str | None = None, kubeconfig: str | None = None) -> None:
         self.session = session_name
         self._cluster = Cluster(context, kubeconfig)
         self._apps = Apps(self._cluster)
+        self._tails = Tails(self._cluster)
+        self._looked: dict[str, tuple[float, Facts]] = {}
+        self._lock = threading.Lock()
 
     def run_opts(self) -> runopts:
         """Return the options that this scheduler takes."""
@@ -122,7 +136,7 @@ class KubernetesScheduler:
         Raises:
             SchedulerUnavailable: if the cluster cannot be asked.
         """
-        return self._description(app_id, self._apps.facts(app_id), explain=True)
+        return self._description(app_id, self._facts(app_id), explain=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return `describe` for many apps: three queries for each namespace."""
@@ -173,9 +187,9 @@ class KubernetesScheduler:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
         return self._apps.facts(app_id).kind is not None
 
-    def watch(self) -> Watch | None:
-        """Return a new watch: one connection for each namespace, for any number of apps."""
-        return ClusterWatch(self._cluster)
+    def watch(self, logs: bool = False) -> Watch | None:
+        """Return a new watch: one connection for each namespace, for any number of apps. None tells of logs."""
+        return None if logs else ClusterWatch(self._cluster)
 
     def list(self) -> list[ListAppResponse]:
         """Return the apps of all namespaces, newest first; where those may not be listed, of those that settings name.
@@ -227,26 +241,27 @@ class KubernetesScheduler:
             self.delete(app_id)
         return old
 
-    def cancel(self, app_id: str) -> None:
-        """Ask for the end of an app; return at once. Nothing happens if it has ended or does not exist."""
-        self._apps.cancel(app_id)
+    def cancel(self, app_id: str) -> bool:
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none."""
+        return self._apps.cancel(app_id)
 
-    def delete(self, app_id: str) -> None:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+    def delete(self, app_id: str) -> bool:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
 
         Raises:
             SchedulerUnavailable: if the app does not end.
         """
         facts = self._apps.facts(app_id)
         if facts.kind != plan.APP:
-            return
+            return False
         if not self._apps.verdict(app_id, facts).status.is_terminal():
             self.cancel(app_id)
             self._await_end(app_id, facts)
             facts = self._apps.facts(app_id)
             if facts.kind != plan.APP:
-                return
+                return True
         self._apps.forget(app_id, facts)
+        return True
 
     def _await_end(self, app_id: str, facts: Facts) -> None:
         made = facts.plan()
@@ -265,51 +280,45 @@ class KubernetesScheduler:
 
     # -- logs
 
-    def _view(self, app_id: str, role_name: str, k: int) -> LogView:
-        def look() -> tuple[Facts, AppStatus]:
-            facts = self._apps.facts(app_id)
-            return facts, self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else _NOTHING
+    def _look(self, app_id: str, age: float) -> tuple[Facts, AppStatus]:
+        """Return what is known of an app, if that is not too old, for reading logs; replicas of an app share it."""
+        with self._lock:
+            moment, facts = self._looked.get(app_id, (-_LOOKED_S, None))
+        if facts is None or time.monotonic() - moment > age:
+            facts = self._facts(app_id)
+        return facts, self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else _NOTHING
 
-        return LogView(self._cluster, names.parse_app_id(app_id)[0], look, app_id, role_name, k)
+    def _facts(self, app_id: str) -> Facts:
+        moment, facts = time.monotonic(), self._apps.facts(app_id)
+        with self._lock:
+            self._looked = {key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S}
+            self._looked[app_id] = (moment, facts)
+        return facts
 
-    def log_iter(
+    def log_read(
         self,
         app_id: str,
         role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterator[str]:
-        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
-
-        Kubernetes merges both streams: all lines count as stdout, stderr is empty.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica, or a bad regex.
-        """
-        view, stream = self._view(app_id, role_name, k), Stream(streams or Stream.COMBINED)
-        return view.iterate(stream, regex, to_nanoseconds(since), to_nanoseconds(until), should_tail)
-
-    def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        last: int | None = None,
     ) -> LogPage:
-        """Return the next page of a log; never blocks. All lines count as stdout, stderr is empty.
+        """Return the next page of a log; never blocks. Kubernetes merges both streams.
 
         Raises:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        return self._view(app_id, role_name, k).page(Stream(stream), cursor, max_bytes)
+        age = _LOOKED_S if cursor else _LOOKED_S / 4
+        view = LogView(self._cluster, self._tails, lambda: self._look(app_id, age), app_id, role_name, k)
+        return view.page(cursor, max_bytes, since, last)
 
     # -- rest
-
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return None: nothing that a pod can write is seen from outside. Give ``tracker_base`` as a URL."""
-        return None
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return checks for ``transload doctor``: what was looked at, whether it is well, details."""
@@ -317,6 +326,7 @@ class KubernetesScheduler:
 
     def close(self) -> None:
         """Close connections; apps go on. May be called more than once."""
+        self._tails.close()
         self._cluster.close()
 
 

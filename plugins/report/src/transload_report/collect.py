@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import AppNotFound, TransloadError
+from transload.following.lines import last_lines
 from transload.schedulers import Stream
 from transload.specs import AppState, AppStatus, MalformedAppHandleException, ReplicaStatus, parse_app_handle
 from transload_report.model import AppData, LineageData, LogTail, RunsData
@@ -171,20 +171,12 @@ def _chosen(status: AppStatus) -> list[ReplicaStatus]:
 
 
 def _tail(runner: Runner, handle: str, replica: ReplicaStatus, count: int) -> LogTail:
-    """Return the last lines of a replica's log, in constant memory."""
+    """Return the last lines of a replica's log."""
     parsed = parse_app_handle(handle)
-    last: deque[str] = deque(maxlen=count)
-    cursor: str | None = None
-    seen = 0
     try:
         scheduler = runner.scheduler(parsed.scheduler_backend)
-        while True:
-            page = scheduler.log_read(parsed.app_id, replica.role, replica.id, Stream.COMBINED, cursor)
-            if not page.lines:
-                break
-            seen += len(page.lines)
-            last.extend(page.lines)
-            cursor = page.cursor
+        # one more than is shown tells whether there are more
+        found = last_lines(scheduler, parsed.app_id, replica.role, replica.id, Stream.COMBINED, count + 1)
     except (TransloadError, OSError) as exc:
-        return LogTail(replica.role, replica.id, tuple(last), seen > len(last), f"The log cannot be read: {exc}")
-    return LogTail(replica.role, replica.id, tuple(last), seen > len(last))
+        return LogTail(replica.role, replica.id, (), False, f"The log cannot be read: {exc}")
+    return LogTail(replica.role, replica.id, tuple(found[-count:]), len(found) > count)

@@ -29,6 +29,7 @@ CAPABILITIES: Final = Capabilities(
     mounts=frozenset(),
     ports=False,
     since_until=True,
+    delete=True,
     reachable_from="network",
 )
 """Reached from any machine that shares the folder of the apps and can ask Slurm."""

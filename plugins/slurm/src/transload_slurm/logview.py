@@ -1,22 +1,13 @@
-"""The log of a replica, in the app's folder: pages, and following."""
+"""The log of a replica, in the app's folder."""
 
 from __future__ import annotations
 
-import io
-import time
-from collections.abc import Callable, Iterator
-from datetime import datetime
-from typing import Final
+from collections.abc import Callable
 
 from transload.errors import AppNotFound, SpecError
-from transload.schedulers import line_search
 from transload.schedulers.api import LogPage, Stream
-from transload.schedulers.local.logs import Cursor, LogReader
+from transload.schedulers.local.logs import STREAM_NUMBERS, Cursor, LogReader
 from transload_slurm.store import Store
-
-_PAGE: Final = 1 << 20
-_STREAMS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
-_FOLLOW_S: Final = (0.05, 0.5)
 
 
 class LogView:
@@ -46,63 +37,26 @@ class LogView:
         self._folder = f"{store.folder(app_id)}/logs/{role}/{k}"
         self._over = over
 
-    def page(self, stream: Stream, cursor: str | None, max_bytes: int) -> LogPage:
-        """Return the next page; never blocks on the log.
+    def page(
+        self,
+        stream: Stream,
+        cursor: str | None,
+        max_bytes: int,
+        since: float | None,
+        until: float | None,
+        last: int | None,
+    ) -> LogPage:
+        """Return the next page; never blocks on the log. Lines of other times are skipped by the index.
 
         Raises:
             SpecError: for a malformed cursor.
         """
         place = Cursor.of(cursor)
         over = self._over()  # asked before the log is read: nothing is written after an end
-        reader = LogReader(self._folder, _STREAMS[stream], False)
+        reader = LogReader(self._folder, STREAM_NUMBERS[stream], False)
         try:
-            piece = reader.read(place, max(1, max_bytes), over)
+            if cursor is None:
+                place = reader.begin(since, last)
+            return reader.read(place, max(1, max_bytes), over, None if until is None else reader.until(until))
         finally:
             reader.close()
-        found = [line for text in piece.texts for line in io.StringIO(text, newline="\n")]
-        return LogPage(found, place.text(), piece.complete, piece.dropped)
-
-    def iterate(
-        self, stream: Stream, regex: str | None, since: datetime | None, until: datetime | None, tail: bool
-    ) -> Iterator[str]:
-        """Return an iterator over lines.
-
-        Args:
-            stream: which output.
-            regex: only lines in which it is found.
-            since: only what was written from this time on.
-            until: only what was written before this time.
-            tail: follow until the app has ended.
-
-        Raises:
-            SpecError: for a bad regex.
-        """
-        wanted = line_search(regex)
-        reader = LogReader(self._folder, _STREAMS[stream], False)
-        texts = self._follow(reader, _seconds(since), _seconds(until), tail)
-        lines = (line for text in texts for line in io.StringIO(text, newline="\n"))
-        return lines if regex is None else filter(wanted, lines)
-
-    def _follow(self, reader: LogReader, since: float | None, until: float | None, tail: bool) -> Iterator[str]:
-        pause = _FOLLOW_S[0]
-        try:
-            cursor = Cursor() if since is None else reader.since(since)
-            while True:
-                late = until is not None and time.time() >= until
-                over = self._over()
-                piece = reader.read(cursor, _PAGE, over, None if until is None else reader.until(until))
-                yield from piece.texts
-                if piece.texts:
-                    pause = _FOLLOW_S[0]
-                elif piece.complete or not tail or late:
-                    return
-                else:
-                    left = pause if until is None else max(0.0, min(pause, until - time.time()))
-                    time.sleep(left)
-                    pause = min(pause * 1.5, _FOLLOW_S[1])
-        finally:
-            reader.close()
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()

@@ -1,4 +1,4 @@
-"""The Slurm scheduler: `transload.schedulers.Scheduler` over Slurm's command-line tools and a shared folder."""
+"""The Slurm scheduler: `transload.schedulers.SchedulerBase` over Slurm's command-line tools and a shared folder."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.schedulers.api import AppDescription, Capabilities, ListAppResponse, LogPage, Stream, Submission, Watch
+from transload.schedulers.api import (
+    AppDescription,
+    Capabilities,
+    ListAppResponse,
+    LogPage,
+    SchedulerBase,
+    Stream,
+    Submission,
+    Watch,
+)
 from transload.schedulers.local.store import safe_id
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, runopts
 from transload_slurm import commands, options, submission
@@ -33,7 +41,7 @@ _HOLD_S: Final = 3
 _DOUBT_S: Final = 10.0
 
 
-class SlurmScheduler:
+class SlurmScheduler(SchedulerBase):
     """Runs apps as jobs of a Slurm cluster.
 
     An app is found by its id from any machine that shares the folder of the apps (``TRANSLOAD_SLURM_DIR``) and can ask
@@ -71,10 +79,6 @@ class SlurmScheduler:
     def format_request(self, request: _convert.SlurmRequest) -> str:
         """Return the batch script, and what each role runs; secrets masked."""
         return _convert.format_request(request)
-
-    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Return the app: its workspace is copied into its folder, which the submit makes."""
-        return app
 
     def submit(self, request: _convert.SlurmRequest, app_id: str, submission_: Submission) -> bool:
         """Submit an app, or adopt it: all or nothing.
@@ -227,9 +231,9 @@ class SlurmScheduler:
         # a submitter that died before it reached Slurm leaves a folder, but no app
         return self._without_asking(app_id, record) != (None, None)
 
-    def watch(self) -> Watch | None:
-        """Return a new watch."""
-        return SlurmWatch(self._places, self._words)
+    def watch(self, logs: bool = False) -> Watch | None:
+        """Return a new watch; None for logs: their files are looked at."""
+        return None if logs else SlurmWatch(self._places, self._words)
 
     def _places(self, app_id: str) -> list[str]:
         folder = self._store.folder(app_id)
@@ -268,15 +272,15 @@ class SlurmScheduler:
         ]
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
-    def cancel(self, app_id: str) -> None:
-        """Ask for the end of an app; returns at once. Nothing happens if it has ended or does not exist.
+    def cancel(self, app_id: str) -> bool:
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or refuses.
         """
         record = self._store.record(app_id)
         if record is None or self._has_ended(app_id, record):
-            return
+            return record is not None
         folder = self._store.folder(app_id)
         first = False
         with contextlib.suppress(OSError):
@@ -285,7 +289,7 @@ class SlurmScheduler:
         job_id = self._store.job_id(app_id)
         if job_id is None:  # whoever submits it sees the file
             if submission.being_submitted(folder):
-                return
+                return True
             job_id = submission.find_again(self._store, app_id)
         if job_id is not None:
             answer = commands.run(["scancel", job_id], _CANCEL_S)
@@ -295,25 +299,27 @@ class SlurmScheduler:
                     with contextlib.suppress(OSError):  # refused: nothing is to end later on account of this
                         os.unlink(f"{folder}/cancel")
                 raise SchedulerUnavailable(f"app {app_id!r} was not cancelled: scancel: {answer.complaint}")
+        return True
 
     def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
         """Tell, from the folder alone, whether an app has ended."""
         state = self._store.state(app_id, record)
         return written_end(state) or os.path.exists(f"{self._store.folder(app_id)}/slurm.json")
 
-    def delete(self, app_id: str) -> None:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+    def delete(self, app_id: str) -> bool:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or the app does not end.
         """
         record = self._store.record(app_id)
         if record is None:
-            return
+            return False
         if not self._has_ended(app_id, record):
             self.cancel(app_id)
             self._await_end(app_id)
         self._store.remove(app_id, record)
+        return True
 
     def _await_end(self, app_id: str) -> None:
         deadline = time.monotonic() + _DELETE_S
@@ -347,7 +353,17 @@ class SlurmScheduler:
         return found is None or found.status.is_terminal()
 
     def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        last: int | None = None,
     ) -> LogPage:
         """Return the next page of a log; never blocks on the log.
 
@@ -355,27 +371,7 @@ class SlurmScheduler:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        return self._view(app_id, role_name, k).page(Stream(stream), cursor, max_bytes)
-
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterator[str]:
-        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica, or a bad regex.
-        """
-        view = self._view(app_id, role_name, k)
-        return view.iterate(Stream(streams or Stream.COMBINED), regex, since, until, should_tail)
+        return self._view(app_id, role_name, k).page(Stream(stream), cursor, max_bytes, since, until, last)
 
     # -- rest
 
@@ -384,9 +380,6 @@ class SlurmScheduler:
         folder = cfg.get("job_dir")
         base = os.path.abspath(os.path.expanduser(str(folder))) if folder else self._store.root
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
-
-    def close(self) -> None:
-        """Nothing is held; jobs go on."""
 
 
 def create_slurm(session_name: str) -> SlurmScheduler:

@@ -10,6 +10,7 @@ from stat import S_ISDIR
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
+from transload.schedulers.api import Change
 
 _LOOK_S: Final = (0.02, 1.0)
 _ASK_S: Final = (1.0, 10.0)
@@ -48,13 +49,13 @@ class SlurmWatch:
             self._new &= wanted
         self._woken.set()
 
-    def wait(self, timeout: float | None) -> set[str]:
-        """Return ids that may have changed; see `transload.schedulers.api.Watch`."""
+    def wait(self, timeout: float | None) -> set[Change]:
+        """Return what may have changed; see `transload.schedulers.api.Watch`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             changed = self._changes()
             if changed:
-                return changed
+                return {Change(app_id) for app_id in changed}
             pause = self._look
             if deadline is not None:
                 pause = min(pause, deadline - time.monotonic())
@@ -62,7 +63,7 @@ class SlurmWatch:
                     return set()
             if self._woken.wait(pause):
                 self._woken.clear()
-                return self._changes()
+                return {Change(app_id) for app_id in self._changes()}
 
     def _changes(self) -> set[str]:
         with self._lock:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from transload.errors import AppNotFound, SpecError
+from transload.following import LogReader, last_lines, times
 from transload.schedulers.api import Stream
 from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite
 
@@ -14,6 +17,8 @@ class LogTests(SchedulerSuite):
 
     def test_streams(self, stage: SchedulerStage) -> None:
         """Stdout and stderr are kept apart; combined has both."""
+        if Stream.STDOUT not in stage.scheduler.capabilities.streams:
+            pytest.skip("stdout and stderr are not told apart")
         app_id = stage.submit(stage.app(Program(out=("a", "b"), err=("c",))))
         stage.ended(app_id)
         assert stage.everything(app_id, Stream.STDOUT) == ["a\n", "b\n"]
@@ -58,23 +63,18 @@ class LogTests(SchedulerSuite):
         app_id = stage.submit(stage.app(Program(out=("apple", "pear", "pineapple"))))
         stage.ended(app_id)
         stage.everything(app_id)
-        found = list(stage.scheduler.log_iter(app_id, "main", 0, regex="apple$", streams=Stream.STDOUT))
-        assert found == ["apple\n", "pineapple\n"]
+        assert stage.lines(app_id, regex="apple$") == ["apple\n", "pineapple\n"]
         with pytest.raises(SpecError):
-            list(stage.scheduler.log_iter(app_id, "main", 0, regex="("))
+            stage.lines(app_id, regex="(")
 
     def test_unknown_replica(self, stage: SchedulerStage) -> None:
         """A role, replica or app that is not there is refused by name."""
         app_id = stage.submit(stage.app(Program()))
         for role, k in (("other", 0), ("main", 1), ("main", -1)):
             with pytest.raises(SpecError):
-                list(stage.scheduler.log_iter(app_id, role, k))
-            with pytest.raises(SpecError):
-                stage.scheduler.log_read(app_id, role, k, Stream.STDOUT)
+                stage.scheduler.log_read(app_id, role, k, stage.stream)
         with pytest.raises(AppNotFound):
-            list(stage.scheduler.log_iter("suite-never-was", "main"))
-        with pytest.raises(AppNotFound):
-            stage.scheduler.log_read("suite-never-was", "main", 0, Stream.STDOUT)
+            stage.scheduler.log_read("suite-never-was", "main", 0, stage.stream)
 
     def test_pages(self, stage: SchedulerStage) -> None:
         """Read page by page, with small pages, the log is the same: no line lost, none twice, none torn."""
@@ -100,7 +100,7 @@ class LogTests(SchedulerSuite):
         try:
             pages = list(stage.pages(app_id, first.cursor, 1 << 20))
             assert [*first.lines, *(line for page in pages for line in page.lines)] == [f"{line}\n" for line in lines]
-            again = stage.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, pages[-1].cursor)
+            again = stage.scheduler.log_read(app_id, "main", 0, stage.stream, pages[-1].cursor)
             assert (again.lines, again.complete) == ([], True)
         finally:
             stage.scheduler.close()
@@ -110,13 +110,46 @@ class LogTests(SchedulerSuite):
         """Reading never waits; what is there comes, in whole lines, and the log is not complete."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
-        page = stage.scheduler.log_read(app_id, "main", 0, Stream.STDOUT)
+        page = stage.scheduler.log_read(app_id, "main", 0, stage.stream)
         assert (page.lines, page.complete) == (["up\n"], False)
-        again = stage.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, page.cursor)
+        again = stage.scheduler.log_read(app_id, "main", 0, stage.stream, page.cursor)
         assert (again.lines, again.complete) == ([], False)
 
     def test_tail(self, stage: SchedulerStage) -> None:
         """Following a log gives every line, and ends with the replica."""
         app_id = stage.submit(stage.app(Program(out=("a", "b"), seconds=0.2)))
-        followed = stage.scheduler.log_iter(app_id, "main", 0, should_tail=True, streams=Stream.STDOUT)
-        assert list(followed) == ["a\n", "b\n"]
+        assert stage.lines(app_id, follow=True) == ["a\n", "b\n"]
+
+    @pytest.mark.parametrize("ends", [True, False])
+    def test_last_lines(self, stage: SchedulerStage, ends: bool) -> None:
+        """The last lines are those at the end; what is read on from there has no line twice."""
+        lines = [f"line {number}\n" for number in range(200)]
+        app_id = stage.submit(stage.app(Program(out=tuple(line.rstrip() for line in lines), hold=not ends)))
+        stage.until(lambda: stage.lines(app_id)[-1:] == lines[-1:], "the last line is there")
+        for count in (1, 7, 500):
+            found = last_lines(stage.scheduler, app_id, "main", 0, stage.stream, count)
+            assert found == lines[-count:]
+        page = stage.scheduler.log_read(app_id, "main", 0, stage.stream, last=5)
+        reader = LogReader(stage.scheduler, app_id, "main", 0, stage.stream, page.cursor)
+        found = list(page.lines)
+        while True:
+            found += reader.read().lines
+            if not reader.moved:
+                break
+        assert found == lines[-len(found) :]
+
+    def test_times_of_lines(self, stage: SchedulerStage) -> None:
+        """Lines have the times at which they were written, ascending, and are chosen by them."""
+        if not stage.scheduler.capabilities.since_until:
+            pytest.skip("this scheduler keeps no times of lines")
+        before = time.time()
+        app_id = stage.submit(stage.app(Program(command="echo one; sleep 1; echo two")))
+        stage.ended(app_id)
+        assert stage.everything(app_id) == ["one\n", "two\n"]
+        page = stage.scheduler.log_read(app_id, "main", 0, stage.stream)
+        one, two = times(page)
+        assert before - 5 < one < two < time.time() + 5
+        assert 0.5 < two - one < 30
+        assert stage.lines(app_id, since=(one + two) / 2) == ["two\n"]
+        assert stage.lines(app_id, until=(one + two) / 2) == ["one\n"]
+        assert stage.lines(app_id, since=two + 1) == []

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import pytest
 
-from transload.schedulers.api import LogPage, Scheduler, Stream, Submission
-from transload.schedulers.optional import tend
+from transload.following import LogReader, log_lines
+from transload.schedulers.api import LogPage, SchedulerBase, Stream, Submission, tend
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class SchedulerStage:
     """
 
     suite: SchedulerSuite
-    scheduler: Scheduler
+    scheduler: SchedulerBase
     folder: Path
     submitted: list[str] = field(default_factory=list)
 
@@ -153,31 +153,35 @@ class SchedulerStage:
         """Return the statuses of all replicas."""
         return [replica for role in status.roles for replica in role.replicas]
 
-    def lines(self, app_id: str, role: str = "main", k: int = 0, stream: Stream = Stream.STDOUT) -> list[str]:
-        """Return the lines that are there now."""
-        return list(self.scheduler.log_iter(app_id, role, k, streams=stream))
+    @property
+    def stream(self) -> Stream:
+        """The output to which programs write: stdout, where it is told apart."""
+        streams = self.scheduler.capabilities.streams
+        return Stream.STDOUT if Stream.STDOUT in streams else Stream.COMBINED
+
+    def lines(self, app_id: str, role: str = "main", k: int = 0, **options: Any) -> list[str]:
+        """Return the lines that are there now; ``options`` are those of `transload.following.log_lines`."""
+        return list(log_lines(self.scheduler, app_id, role, k, **{"stream": self.stream, **options}))
 
     def pages(
-        self, app_id: str, cursor: str | None, max_bytes: int, stream: Stream = Stream.STDOUT, limit: int = 10_000
+        self, app_id: str, cursor: str | None, max_bytes: int, stream: Stream | None = None, limit: int = 10_000
     ) -> Iterator[LogPage]:
         """Yield the pages of the first replica's log, up to the complete one."""
         for _ in range(limit):
-            page = self.scheduler.log_read(app_id, "main", 0, stream, cursor, max_bytes)
+            page = self.scheduler.log_read(app_id, "main", 0, stream or self.stream, cursor, max_bytes)
             yield page
             cursor = page.cursor
             if page.complete:
                 return
 
-    def everything(self, app_id: str, stream: Stream = Stream.STDOUT, *, role: str = "main", k: int = 0) -> list[str]:
+    def everything(self, app_id: str, stream: Stream | None = None, *, role: str = "main", k: int = 0) -> list[str]:
         """Wait until a log is complete; return its lines."""
         lines: list[str] = []
-        cursor: list[str | None] = [None]
+        reader = LogReader(self.scheduler, app_id, role, k, stream or self.stream)
 
         def complete() -> bool:
-            page = self.scheduler.log_read(app_id, role, k, stream, cursor[0])
-            lines.extend(page.lines)
-            cursor[0] = page.cursor
-            return page.complete
+            lines.extend(reader.read().lines)
+            return reader.complete
 
         self.until(complete, f"the log of {app_id} {role}/{k} is complete")
         return lines
@@ -193,7 +197,7 @@ class SchedulerSuite:
         inherits_environment: jobs can get the environment of the submitting process.
         timeout: seconds for each wait.
         longest_pause: seconds between two questions while waiting.
-        cannot: name of the test → why this scheduler cannot have it.
+        cannot: name of the test → why this scheduler cannot have it. Submitting once is not to be had for less.
     """
 
     image: ClassVar[str] = ""
@@ -204,7 +208,7 @@ class SchedulerSuite:
     longest_pause: ClassVar[float] = 0.05
     cannot: ClassVar[Mapping[str, str]] = {}
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler; to be overridden. Two made of one folder are as two processes of one user would have.
 
         Args:
@@ -255,7 +259,10 @@ class SchedulerSuite:
             yield stage
         finally:
             for app_id in stage.submitted:
-                scheduler.delete(app_id)
+                if scheduler.capabilities.delete:
+                    scheduler.delete(app_id)
+                else:
+                    scheduler.cancel(app_id)
             scheduler.close()
 
 
@@ -265,4 +272,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 def needs_programs(function: F) -> F:
     """Mark a test that wants a scheduler which runs programs."""
     function.needs_programs = True  # type: ignore[attr-defined]
+    return function
+
+
+def submits_once(function: F) -> F:
+    """Mark a test that no scheduler may leave out: one id is one app."""
+    function.submits_once = True  # type: ignore[attr-defined]
     return function

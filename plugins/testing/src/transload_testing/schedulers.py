@@ -22,5 +22,8 @@ class SchedulerConformance(AppTests, IdentityTests, LogTests, RefusalTests):
         """What a scheduler is said not to be able to have exists, and has a reason."""
         for name, why in self.cannot.items():
             assert name.startswith("test_"), name
+            assert not hasattr(getattr(self, name, None), "submits_once"), (
+                f"cannot: {name!r}: one id is one app, always"
+            )
             assert hasattr(self, name), f"cannot: {name!r} is not a test"
             assert why, f"cannot: {name!r} has no reason"

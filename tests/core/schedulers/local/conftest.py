@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from transload.following import log_lines
 from transload.schedulers import Submission
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, AppStatus, CfgVal, Role, resolve_secret
@@ -97,11 +98,11 @@ class Local:
 
     def log(self, app_id: str, role: str = "main", k: int = 0, **options: object) -> list[str]:
         """Return a replica's log."""
-        return list(self.scheduler.log_iter(app_id, role, k, **options))  # type: ignore[arg-type]
+        return list(log_lines(self.scheduler, app_id, role, k, **options))  # type: ignore[arg-type]
 
     def line(self, app_id: str, text: str, role: str = "main", k: int = 0) -> str:
         """Wait, by tailing, for a line that contains ``text``."""
-        for line in self.scheduler.log_iter(app_id, role, k, should_tail=True):
+        for line in log_lines(self.scheduler, app_id, role, k, follow=True):
             if text in line:
                 return line
         raise AssertionError(f"{app_id} ended without writing {text!r}: {self.status(app_id)!r}")

@@ -270,7 +270,7 @@ def test_cancel_lets_replicas_clean_up(local) -> None:
     local.scheduler.cancel(app_id)
     status = local.wait(app_id)
     assert status.state is AppState.CANCELLED and status.cancel_requested
-    assert local.log(app_id, streams=Stream.STDOUT) == ["ready\n", "bye\n"]
+    assert local.log(app_id, stream=Stream.STDOUT) == ["ready\n", "bye\n"]
 
 
 def test_leftovers_of_a_finished_app_are_ended(local) -> None:
@@ -336,7 +336,7 @@ def test_three_hundred_apps(local) -> None:
     left, deadline = set(apps), time.monotonic() + 30
     while left:
         assert time.monotonic() < deadline
-        for app_id in watch.wait(1) & left:
+        for app_id in {change.app_id for change in watch.wait(1)} & left:
             if local.status(app_id).is_terminal():
                 assert local.status(app_id).state is AppState.SUCCEEDED
                 left.discard(app_id)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
-from transload.schedulers import Scheduler
+from transload.schedulers import Change, Stream
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, AppState, BindMount, Resource, RetryPolicy, Role, Workspace, macros
 
@@ -23,14 +23,6 @@ from transload.specs import AppDef, AppState, BindMount, Resource, RetryPolicy, 
 def printed_env(local, app_id: str, k: int = 0) -> dict[str, str]:
     """Return the environment that ``env`` has printed."""
     return dict(line.rstrip("\n").split("=", 1) for line in local.log(app_id, k=k) if "=" in line)
-
-
-def test_keeps_the_contract(local) -> None:
-    """The class has all that the Scheduler protocol asks for."""
-    scheduler: Scheduler = local.scheduler
-    for name in vars(Scheduler):
-        if not name.startswith("_"):
-            assert hasattr(scheduler, name), name
 
 
 def test_success_and_failure(local) -> None:
@@ -220,11 +212,12 @@ def test_seen_from_another_process(local) -> None:
     app_id = local.run(local.sh("echo hello; sleep 300"))
     local.line(app_id, "hello")
     script = f"""
+from transload.following import log_lines
 from transload.schedulers.local import LocalScheduler
 s = LocalScheduler("other")
 d = s.describe({app_id!r})
 print(d.status.state, d.session, d.app.roles[0].name, d.digest[:7])
-print([row.app_id for row in s.list()], next(s.log_iter({app_id!r}, "main")), end="")
+print([row.app_id for row in s.list()], next(log_lines(s, {app_id!r}, "main", 0)), end="")
 s.cancel({app_id!r})
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
@@ -237,10 +230,10 @@ def test_unknown_app(local) -> None:
     for app_id in ("nothing", "../apps", "..", "a/b", ""):
         assert local.scheduler.describe(app_id) is None
         assert not local.scheduler.existed(app_id)
-        local.scheduler.cancel(app_id)
-        local.scheduler.delete(app_id)
+        assert local.scheduler.cancel(app_id) is False
+        assert local.scheduler.delete(app_id) is False
         with pytest.raises(AppNotFound):
-            local.scheduler.log_iter(app_id, "main")
+            local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT)
     with pytest.raises(SpecError, match="app_id="):
         local.run(local.sh("exit 0"), "../evil")
 
@@ -420,7 +413,11 @@ def test_unreadable_state_is_not_absence(transload_home: Path) -> None:
     """A state folder that cannot be read says so: it is not taken for one without apps."""
     (transload_home / "local").symlink_to("local")
     scheduler = LocalScheduler("tests")
-    for ask in (scheduler.list, lambda: scheduler.describe("x"), lambda: scheduler.log_iter("x", "main")):
+    for ask in (
+        scheduler.list,
+        lambda: scheduler.describe("x"),
+        lambda: scheduler.log_read("x", "main", 0, Stream.STDOUT),
+    ):
         with pytest.raises(SchedulerUnavailable, match="cannot read"):
             ask()
     scheduler.close()
@@ -486,8 +483,8 @@ async def test_watch_in_an_event_loop(local) -> None:
     os.kill(spawner, 19)
     os.kill(keeper, 9)
     os.kill(spawner, 9)
-    seen: set[str] = set()
-    while app_id not in seen:
+    seen: set[Change] = set()
+    while Change(app_id) not in seen:
         await asyncio.wait_for(changed.wait(), 5)
         changed.clear()
         seen = watch.drain()
@@ -510,15 +507,15 @@ def test_watch(local) -> None:
         local.wait(app_id, lambda status: status.state is AppState.RUNNING)
         local.wait(other)
         watch.update([app_id])
-        assert watch.wait(1) == {app_id}
+        assert watch.wait(1) == {Change(app_id)}
         threading.Timer(0.05, watch.wake).start()
         begin = time.monotonic()
         while time.monotonic() - begin < 0.9 and not watch.wait(1):
             break
         fifo.write_text("x\n")
         while not local.status(app_id).is_terminal():
-            assert watch.wait(5) <= {app_id}
-        assert watch.drain() <= {app_id}
+            assert watch.wait(5) <= {Change(app_id)}
+        assert watch.drain() <= {Change(app_id)}
         assert isinstance(watch.fileno(), int)
     finally:
         watch.close()

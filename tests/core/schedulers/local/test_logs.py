@@ -8,13 +8,13 @@ import statistics
 import sys
 import threading
 import time
-from datetime import datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
+from transload.following import log_lines
 from transload.schedulers import LogPage, Stream
 from transload.schedulers.local.logs import Cursor, LogReader
 from transload.schedulers.local.supervisor.logindex import ENTRY
@@ -42,8 +42,8 @@ def test_streams(local) -> None:
     script = "for i in 1 2 3; do echo out $i; sleep 0.06; echo err $i >&2; sleep 0.06; done"
     app_id = local.run(local.sh(script))
     local.wait(app_id)
-    assert local.log(app_id, streams=Stream.STDOUT) == [f"out {i}\n" for i in (1, 2, 3)]
-    assert local.log(app_id, streams=Stream.STDERR) == [f"err {i}\n" for i in (1, 2, 3)]
+    assert local.log(app_id, stream=Stream.STDOUT) == [f"out {i}\n" for i in (1, 2, 3)]
+    assert local.log(app_id, stream=Stream.STDERR) == [f"err {i}\n" for i in (1, 2, 3)]
     assert local.log(app_id) == [f"{name} {i}\n" for i in (1, 2, 3) for name in ("out", "err")]
     joined = [line for page in pages(local, app_id, Stream.COMBINED, 6)[0] for line in page.lines]
     assert joined == local.log(app_id)
@@ -87,14 +87,14 @@ def test_whole_lines_while_running(local) -> None:
 def test_tail_sees_every_line_once(local) -> None:
     """A reader that follows sees each line once, in order, and ends with the app."""
     app_id = local.run(python("import time\nfor i in range(3000):\n print(i)\n if i % 100 == 0: time.sleep(0.01)"))
-    assert local.log(app_id, should_tail=True) == [f"{i}\n" for i in range(3000)]
+    assert local.log(app_id, follow=True) == [f"{i}\n" for i in range(3000)]
     assert local.status(app_id).state is AppState.SUCCEEDED
 
 
 def test_tail_latency(local) -> None:
     """A line is seen a few milliseconds after it was written."""
     app_id = local.run(python("import time\nfor i in range(60):\n print(time.time())\n time.sleep(0.02)"))
-    delays = [time.time() - float(line) for line in local.scheduler.log_iter(app_id, "main", should_tail=True)]
+    delays = [time.time() - float(line) for line in log_lines(local.scheduler, app_id, "main", 0, follow=True)]
     assert len(delays) == 60
     # 5 ms at the median where nothing else runs, which the benchmark measures; a poll would delay nearly all
     assert statistics.quantiles(delays, n=4)[0] < 0.01
@@ -127,18 +127,18 @@ def test_since_and_until(local) -> None:
     local.wait(app_id)
     times = [float(line) for line in local.log(app_id)]
     low, high = times[2] - 0.2, times[4] - 0.2
-    found = local.log(app_id, since=datetime.fromtimestamp(low), until=datetime.fromtimestamp(high))
+    found = local.log(app_id, since=low, until=high)
     assert [float(line) for line in found] == times[2:4]
-    assert local.log(app_id, until=datetime.fromtimestamp(times[0] - 1)) == []
-    assert local.log(app_id, since=datetime.fromtimestamp(times[-1] + 5)) == []
-    assert len(local.log(app_id, since=datetime.fromtimestamp(0), until=datetime.fromtimestamp(times[-1] + 60))) == 6
+    assert local.log(app_id, until=times[0] - 1) == []
+    assert local.log(app_id, since=times[-1] + 5) == []
+    assert len(local.log(app_id, since=0, until=times[-1] + 60)) == 6
 
 
 def test_tail_until(local) -> None:
     """Following ends when the time has come, though the app goes on."""
     app_id = local.run(local.sh("while :; do echo x; sleep 0.05; done"))
     begin = time.time()
-    assert local.log(app_id, should_tail=True, until=datetime.fromtimestamp(begin + 0.5))
+    assert local.log(app_id, follow=True, until=begin + 0.5)
     assert 0.3 < time.time() - begin < 20
     assert local.status(app_id).state is AppState.RUNNING
 
@@ -149,7 +149,7 @@ def test_regex(local) -> None:
     local.wait(app_id)
     assert local.log(app_id, regex=r"=\d") == ["loss=1\n", "loss=2\n"]
     with pytest.raises(SpecError, match="regex="):
-        local.scheduler.log_iter(app_id, "main", regex="(")
+        log_lines(local.scheduler, app_id, "main", 0, regex="(")
 
 
 @pytest.mark.parametrize("which", [("other", 0), ("main", 1), ("main", -1), ("../main", 0)])
@@ -157,7 +157,7 @@ def test_unknown_role_or_replica(local, which: tuple[str, int]) -> None:
     """An unknown role or replica is refused, naming what there is."""
     app_id = local.run(local.sh("exit 0"))
     with pytest.raises(SpecError, match=r"main|0 to 0"):
-        local.scheduler.log_iter(app_id, *which)
+        log_lines(local.scheduler, app_id, *which)
     with pytest.raises(SpecError):
         local.scheduler.log_read(app_id, *which, Stream.STDOUT)
 
@@ -189,8 +189,8 @@ def test_size_limit(local) -> None:
     assert stat.st_size == 400 * 100 * 101
     if stat.st_blocks * 512 > 2_000_000:
         pytest.skip("not run: this file system has no holes")
-    notice, *rest = local.log(app_id, streams=Stream.STDOUT)
-    assert "max_log_size" in notice and rest and rest[-1].startswith("0399 0099")
+    notice, *rest = local.log(app_id, stream=Stream.STDOUT)
+    assert "bytes were dropped" in notice and rest and rest[-1].startswith("0399 0099")
     first = local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, None, 1 << 20)
     assert first.dropped + sum(map(len, rest)) == stat.st_size
 
@@ -204,7 +204,7 @@ def test_memory_stays_flat(local) -> None:
 
     for stream in (Stream.STDOUT, Stream.COMBINED):
         tracemalloc.start()
-        assert sum(1 for _ in local.scheduler.log_iter(app_id, "main", streams=stream)) == 1_000_000
+        assert sum(1 for _ in log_lines(local.scheduler, app_id, "main", 0, stream=stream)) == 1_000_000
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 20 << 20
@@ -224,23 +224,23 @@ def test_keeper_death_does_not_stop_logging_readers(local) -> None:
     app_id = local.run(local.sh("echo before; sleep 300"))
     local.line(app_id, "before")
     found: list[str] = []
-    thread = threading.Thread(target=lambda: found.extend(local.log(app_id, should_tail=True)))
+    thread = threading.Thread(target=lambda: found.extend(local.log(app_id, follow=True)))
     thread.start()
     os.kill(local.keeper(app_id), 9)
     thread.join(10)
     assert not thread.is_alive() and found == ["before\n"]
 
 
-def test_tail_without_inotify(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no inotify instance is left, following works by looking."""
-    from transload.schedulers.local import notify
+def test_tail_without_notices(local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no FIFO can be made, following works by looking."""
+    from transload.schedulers.local import scheduler
 
-    def none_left(*_: object) -> None:
-        raise OSError("too many")
+    def not_here(*_: object) -> None:
+        raise OSError("no FIFO")
 
-    monkeypatch.setattr(notify.Inotify, "borrow", none_left)
+    monkeypatch.setattr(scheduler, "AppWatch", not_here)
     app_id = local.run(local.sh("for i in 1 2 3; do echo $i; sleep 0.1; done"))
-    assert local.log(app_id, should_tail=True) == ["1\n", "2\n", "3\n"]
+    assert local.log(app_id, follow=True) == ["1\n", "2\n", "3\n"]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -268,8 +268,8 @@ def test_any_pages_join_to_the_streams(tmp_path_factory, chunks, page: int, ende
             piece = reader.read(cursor, page, ended)
             reader.close()
             cursor = Cursor.of(cursor.text())
-            joined += "".join(piece.texts)
-            if piece.complete or (not ended and not piece.texts):
+            joined += "".join(piece.lines)
+            if piece.complete or (not ended and not piece.lines):
                 break
         else:
             raise AssertionError("the pages do not end")

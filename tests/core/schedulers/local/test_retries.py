@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 
-from transload.specs import AppState, RetryPolicy
+from transload.specs import NONE, AppState, RetryPolicy
 
 # Replica 1 fails until its third attempt; all note each of their attempts.
 FLAKY = """
@@ -119,3 +120,27 @@ def test_unfinished_line_of_an_attempt(local) -> None:
     app_id = local.run(local.sh("printf 'no newline %s' $TRANSLOAD_RETRY; exit 3", max_retries=1))
     local.wait(app_id)
     assert local.log(app_id) == ["no newline 0\n", "no newline 1"]
+
+
+def test_what_a_replica_says_of_its_failure(local) -> None:
+    """The error file of the first failed replica explains the app; the next attempt begins without it."""
+    script = """
+    [ -e "$TRANSLOAD_ERROR_FILE" ] && echo stale
+    [ "$TRANSLOAD_REPLICA_ID" = 0 ] && exec sleep 300
+    echo '{"message": {"message": "ValueError: attempt '$TRANSLOAD_RETRY'"}}' > "$TORCHELASTIC_ERROR_FILE"
+    exit 1
+    """
+    app_id = local.run(local.sh(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA))
+    status = local.wait(app_id)
+    assert status.msg == "role 'main', replica 1 failed (exit code 1): ValueError: attempt 1"
+    said = json.loads(status.structured_error_msg)
+    assert said == {"message": {"message": "ValueError: attempt 1"}}
+    assert json.loads(status.roles[0].replicas[1].structured_error_msg) == said
+    assert status.roles[0].replicas[0].structured_error_msg == NONE
+    assert local.log(app_id, k=1) == []
+
+
+def test_killed_by_nobody_here(local) -> None:
+    """SIGKILL that transload did not send is said to be somebody else's."""
+    status = local.wait(local.run(local.sh("kill -9 $$")))
+    assert "killed by SIGKILL: nobody here sent it" in status.msg

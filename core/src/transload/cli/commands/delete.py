@@ -80,13 +80,7 @@ def _delete(runner: Runner, texts: tuple[str, ...], force: bool, dry_run: bool) 
 def _prune(
     runner: Runner, scheduler: str | None, older_than: float | None, size: int | None, dry_run: bool
 ) -> list[str]:
-    from transload.errors import UnsupportedFeature
-
     backend = runner.scheduler(scheduler)
     handles = {row.app_id: row.app_handle for row in runner.list(backend.name)}
-    prune = getattr(backend, "prune", None)
-    if prune is None:
-        advice = "delete its ended apps by their handles"
-        raise UnsupportedFeature(f"scheduler {backend.name!r} cannot delete apps by age or size: {advice}")
-    found = list(prune(older_than=older_than, max_size=size, dry_run=dry_run))
+    found = list(backend.prune(older_than=older_than, max_size=size, dry_run=dry_run))
     return [handles.get(app_id, app_id) for app_id in found]

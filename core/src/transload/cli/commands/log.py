@@ -17,8 +17,9 @@ from transload.cli._options import handle_argument, json_option
 
 if TYPE_CHECKING:
     from transload.cli._session import Target
+    from transload.following.lines import LineFilter
     from transload.runner import Runner
-    from transload.schedulers import Stream
+    from transload.schedulers import LogPage, Stream
 
 Write = Callable[[str, int, list[str]], None]
 Replicas = list[tuple[str, int]]
@@ -185,7 +186,7 @@ def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, 
         for role, k in replicas:
             _read(runner, target, role, k, shown, write)
         return
-    lines = _Lines(shown, write, _before(runner, target, replicas, shown))
+    lines = _Lines(shown, write)
     follower = Follower(target.scheduler, target.app_id, replicas, shown.stream, lines.take)
     # what lies centuries ahead is more than a thread can wait for
     timer = None if left is None or left > threading.TIMEOUT_MAX else threading.Timer(left, follower.stop)
@@ -201,42 +202,30 @@ def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, 
             timer.cancel()
 
 
-def _before(runner: Runner, target: Target, replicas: Replicas, shown: _Filter) -> dict[tuple[str, int], int]:
-    """Return how many lines each replica wrote before ``--since``."""
-    if shown.since is None:
-        return {}
-    return {
-        (role, k): sum(1 for _ in runner.log_lines(target.handle, role, k, until=shown.since, streams=shown.stream))
-        for role, k in replicas
-    }
-
-
 class _Lines:
     """Passes on the lines of a follower that are asked for.
 
     Args:
         shown: which lines.
         write: gets them.
-        skip: how many lines of each replica are too old.
     """
 
-    def __init__(self, shown: _Filter, write: Write, skip: dict[tuple[str, int], int]) -> None:
-        self._found = re.compile(shown.regex).search if shown.regex is not None else None
+    def __init__(self, shown: _Filter, write: Write) -> None:
+        self._shown = shown
         self._write = write
-        self._skip = skip
-        self._tail = shown.tail
+        self._chosen: dict[tuple[str, int], LineFilter] = {}
         self._held: dict[tuple[str, int], deque[str]] | None = None if shown.tail is None else {}
 
-    def take(self, role: str, k: int, lines: list[str]) -> None:
-        """Take lines as they were read."""
-        skip = self._skip.get((role, k), 0)
-        if skip:
-            self._skip[role, k] = max(0, skip - len(lines))
-            lines = lines[skip:]
-        if self._found is not None:
-            lines = [line for line in lines if self._found(line)]
+    def take(self, role: str, k: int, page: LogPage) -> None:
+        """Take a page as it was read."""
+        if (role, k) not in self._chosen:
+            since = None if self._shown.since is None else self._shown.since.timestamp()
+            from transload.following.lines import LineFilter
+
+            self._chosen[role, k] = LineFilter(self._shown.regex, since)
+        lines = self._chosen[role, k].take(page)
         if self._held is not None:
-            self._held.setdefault((role, k), deque(maxlen=self._tail)).extend(lines)
+            self._held.setdefault((role, k), deque(maxlen=self._shown.tail)).extend(lines)
         elif lines:
             self._write(role, k, lines)
 

@@ -49,6 +49,7 @@ def _chosen(status: AppStatus, roles: tuple[str, ...]) -> list[RoleStatus]:
 
 
 def _show(handle: str, status: AppStatus) -> None:
+    from transload.attempts import error_line
     from transload.cli._output import emit, emit_fields, emit_table, is_terminal, state_text
     from transload.specs import NONE
 
@@ -56,7 +57,7 @@ def _show(handle: str, status: AppStatus) -> None:
         ("app", handle),
         ("state", state_text(status.state)),
         ("why", status.msg),
-        ("error", "" if status.structured_error_msg == NONE else status.structured_error_msg),
+        ("error", "" if status.structured_error_msg == NONE else error_line(status.structured_error_msg)),
         ("restarts", str(status.num_restarts or "")),
         ("cancel", "requested" if status.cancel_requested and not status.is_terminal() else ""),
         ("page", status.ui_url or ""),

@@ -17,6 +17,7 @@ CAPABILITIES: Final = Capabilities(
     mounts=frozenset(),
     ports=True,
     since_until=True,
+    delete=True,
     reachable_from="host",
 )
 """Ports are the host's own: a replica that listens on one is reached there."""

@@ -7,18 +7,24 @@ A replica's streams are plain files that only grow at their end (a size limit ma
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from transload.errors import SpecError
+from transload.schedulers.api import LogPage, Stream
 from transload.schedulers.local.supervisor.logindex import ENTRY, STREAMS
 
 LONGEST_LINE: Final = 16 << 20
 """Bytes; a line that is longer comes in pieces."""
 
+STREAM_NUMBERS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
+
 _INDEX_BLOCK: Final = ENTRY.size * 4096
+_FEW: Final = ENTRY.size * 256
 _BACK: Final = 1 << 16
 
 
@@ -52,13 +58,8 @@ class Cursor:
         return Cursor(values[:2], values[2])
 
 
-@dataclass(slots=True)
-class Piece:
-    """Whole lines as one text, how far everything is read now, and what a size limit took."""
-
-    texts: list[str]
-    complete: bool
-    dropped: int = 0
+Marks = list[tuple[int, float]]
+"""How long a stream was at which time, ascending: ``(bytes, seconds since the epoch)``."""
 
 
 class LogReader:
@@ -94,8 +95,8 @@ class LogReader:
 
     # -------------------------------------------------------------------------------------------------------- reading
 
-    def read(self, cursor: Cursor, budget: int, ended: bool, limits: tuple[int, int] | None = None) -> Piece:
-        """Read on from ``cursor``, which is moved.
+    def read(self, cursor: Cursor, budget: int, ended: bool, limits: tuple[int, int] | None = None) -> LogPage:
+        """Return a page from ``cursor`` on, which is moved.
 
         Args:
             cursor: where to begin.
@@ -103,24 +104,23 @@ class LogReader:
             ended: nothing will be written any more (found out *before* this call): the last line may lack its newline.
             limits: offsets in the two streams to stop at.
         """
-        piece = Piece([], False)
+        page = LogPage([], "", False)
         ends = [self._size(0), self._size(1)]
         if limits is not None:
             ends = [min(end, limit) for end, limit in zip(ends, limits, strict=True)]
         if len(self._streams) == 2:
-            budget = self._read_indexed(cursor, budget, ends, piece)
+            budget = self._read_indexed(cursor, budget, ends, page)
         for stream in self._streams:
             if budget > 0:
                 last = ended and limits is None
-                budget = self._read_stream(cursor, stream, ends[stream], budget, last, piece)
-        piece.complete = ended and budget > 0 and all(self._done(cursor, s, ends[s], limits) for s in self._streams)
-        return piece
-
-    def _done(self, cursor: Cursor, stream: int, end: int, limits: tuple[int, int] | None) -> bool:
+                budget = self._read_stream(cursor, stream, ends[stream], budget, last, page)
         # up to a limit in time, the rest of a line that was not finished by then does not count
-        return cursor.offsets[stream] >= end or limits is not None
+        read_all = all(cursor.offsets[s] >= ends[s] or limits is not None for s in self._streams)
+        page.complete = ended and budget > 0 and read_all
+        page.cursor = cursor.text()
+        return page
 
-    def _read_indexed(self, cursor: Cursor, budget: int, ends: list[int], piece: Piece) -> int:
+    def _read_indexed(self, cursor: Cursor, budget: int, ends: list[int], page: LogPage) -> int:
         """Read both streams in the order of the index, as far as it reaches."""
         fd = self._open("index")
         while fd is not None and budget > 0:
@@ -128,14 +128,17 @@ class LogReader:
             data = data[: len(data) - len(data) % ENTRY.size]
             if not data:
                 break
-            for stream, size in _segments(data):
-                budget = self._read_stream(cursor, stream, min(size, ends[stream]), budget, False, piece)
+            for stream, marks in _segments(data):
+                end = min(marks[-1][0], ends[stream])
+                budget = self._read_stream(cursor, stream, end, budget, False, page, marks)
                 if budget <= 0:
                     return budget  # the index stays where it is: what was read already is passed over next time
             cursor.index += len(data)
         return budget
 
-    def _read_stream(self, cursor: Cursor, stream: int, end: int, budget: int, ended: bool, piece: Piece) -> int:
+    def _read_stream(
+        self, cursor: Cursor, stream: int, end: int, budget: int, ended: bool, page: LogPage, marks: Marks | None = None
+    ) -> int:
         """Read whole lines of one stream up to ``end``; return what is left of the budget."""
         fd = self._open(STREAMS[stream])
         if fd is None:
@@ -143,7 +146,7 @@ class LogReader:
         if cursor.offsets[stream] > os.fstat(fd).st_size:  # cut off by a size limit where files cannot have holes
             cursor.offsets[stream] = 0
         while budget > 0 and cursor.offsets[stream] < end:
-            data, start = self._block(fd, cursor.offsets[stream], end, budget, piece)
+            data, start = self._block(fd, cursor.offsets[stream], end, budget, page)
             if not data:
                 cursor.offsets[stream] = start
                 break
@@ -152,12 +155,14 @@ class LogReader:
             cut = self._cut(data, start + len(data) >= end, ended)
             if cut == 0:
                 if start + len(data) < end and len(data) < LONGEST_LINE:
-                    if piece.texts:
+                    if page.lines:
                         return 0  # what is left of the budget is shorter than the next line
                     budget = min(max(budget, 2 * len(data)), LONGEST_LINE)  # a line longer than the budget
                     continue
                 break
-            piece.texts.append(data[:cut].decode("utf-8", "replace"))
+            known = self._marks(stream, start, start + cut) if marks is None else marks
+            _stamp(page, data, cut, start, known, os.fstat(fd).st_mtime)
+            page.lines.extend(io.StringIO(data[:cut].decode("utf-8", "replace"), newline="\n"))
             cursor.offsets[stream] = start + cut
             budget -= cut
         return budget
@@ -175,7 +180,7 @@ class LogReader:
                     return cut - back
         return cut
 
-    def _block(self, fd: int, start: int, end: int, budget: int, piece: Piece) -> tuple[bytes, int]:
+    def _block(self, fd: int, start: int, end: int, budget: int, page: LogPage) -> tuple[bytes, int]:
         """Read a block; jump over what a size limit has taken. Returns it and where it begins."""
         if not self._limited:
             return os.pread(fd, min(budget, end - start), start), start
@@ -186,7 +191,7 @@ class LogReader:
                 return data, start
             # looked at after reading: a hole made in between is noticed. The line at its edge has lost its beginning.
             after = _after_newline(fd, hole, end)
-            piece.dropped += after - start
+            page.dropped += after - start
             start = after
 
     # -------------------------------------------------------------------------------------------------------- by time
@@ -220,16 +225,73 @@ class LogReader:
 
     def _find(self, moment: float, count: int) -> int:
         """Return the number of index entries before a time."""
+        return self._count_before(count, lambda time, *sizes: time < moment)
+
+    def _count_before(self, count: int, is_before: Callable[..., bool]) -> int:
         fd = self._fds.get("index", -1)
         low, high = 0, count
         while low < high:
             middle = (low + high) // 2
-            (time, *_) = ENTRY.unpack(os.pread(fd, ENTRY.size, middle * ENTRY.size))
-            if time < moment:
+            if is_before(*ENTRY.unpack(os.pread(fd, ENTRY.size, middle * ENTRY.size))):
                 low = middle + 1
             else:
                 high = middle
         return low
+
+    def _entry_after(self, stream: int, offset: int) -> int:
+        """Return the number of the first index entry in which a stream was longer than ``offset``."""
+        fd = self._open("index")
+        count = 0 if fd is None else os.fstat(fd).st_size // ENTRY.size
+        return self._count_before(count, lambda time, *sizes: sizes[stream] <= offset)
+
+    def _marks(self, stream: int, start: int, end: int) -> Marks:
+        """Return when a stream grew from ``start`` to ``end``, as far as the index reaches."""
+        at, found = self._entry_after(stream, start) * ENTRY.size, Marks()
+        fd = self._open("index")
+        while fd is not None:
+            data = os.pread(fd, _FEW, at)
+            for time, *sizes in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size]):
+                if not found or sizes[stream] > found[-1][0]:
+                    found.append((sizes[stream], time))
+                if sizes[stream] >= end:
+                    return found
+            if len(data) < _FEW:
+                break
+            at += _FEW
+        return found
+
+    # ------------------------------------------------------------------------------------------------- from the end
+
+    def begin(self, since: float | None, last: int | None) -> Cursor:
+        """Return a cursor at what is wanted: lines from a time on, or so many at the end."""
+        if last is not None:
+            return self.last(last)
+        return Cursor() if since is None else self.since(since)
+
+    def last(self, count: int) -> Cursor:
+        """Return a cursor before the last ``count`` whole lines of each stream: what lies before them is not read."""
+        cursor = Cursor([self._lines_back(stream, count) for stream in (0, 1)])
+        cursor.index = min(self._entry_after(stream, cursor.offsets[stream]) for stream in self._streams) * ENTRY.size
+        return cursor
+
+    def _lines_back(self, stream: int, count: int) -> int:
+        fd = self._open(STREAMS[stream])
+        if fd is None or stream not in self._streams:
+            return 0
+        first = _hole_end(fd) if self._limited else 0
+        at, wanted = os.fstat(fd).st_size, count + 1  # the newline before the first of them, and one for each
+        while at > first:
+            start = max(first, at - _BACK)
+            data = os.pread(fd, at - start, start)
+            found = data.count(b"\n")
+            if found >= wanted:
+                position = len(data)
+                for _ in range(wanted):
+                    position = data.rfind(b"\n", 0, position)
+                return start + position + 1
+            wanted -= found
+            at = start
+        return first
 
     def _line_start(self, stream: int, offset: int) -> int:
         """Return the beginning of the line that an offset lies in."""
@@ -246,18 +308,34 @@ class LogReader:
         return 0
 
 
-def _segments(data: bytes) -> list[tuple[int, int]]:
-    """Return (stream, size) in the order in which the streams grew; while one alone grows, its last size."""
-    found: list[tuple[int, int]] = []
+def _segments(data: bytes) -> list[tuple[int, Marks]]:
+    """Return the streams in the order in which they grew, each with its marks until the other one grows."""
+    found: list[tuple[int, Marks]] = []
     last = [-1, -1]
-    for _, *sizes in ENTRY.iter_unpack(data):
+    for time, *sizes in ENTRY.iter_unpack(data):
         for stream in (0, 1):
             if sizes[stream] != last[stream]:
                 last[stream] = sizes[stream]
-                if found and found[-1][0] == stream:
-                    found.pop()
-                found.append((stream, sizes[stream]))
+                if not found or found[-1][0] != stream:
+                    found.append((stream, []))
+                found[-1][1].append((sizes[stream], time))
     return found
+
+
+def _stamp(page: LogPage, data: bytes, cut: int, start: int, marks: Marks, latest: float) -> None:
+    """Note when the lines in ``data[:cut]``, which begins at ``start``, were whole; ``latest`` if no mark tells."""
+    index, at = len(page.lines), 0
+    for size, time in [*marks, (start + cut, latest)]:
+        if size - start <= at:
+            continue
+        if page.stamps and page.stamps[-1][0] == index:
+            page.stamps.pop()
+        if not page.stamps or page.stamps[-1][1] != time:
+            page.stamps.append((index, time))
+        if size - start >= cut:
+            return
+        index += data.count(b"\n", at, size - start)
+        at = size - start
 
 
 def _hole_end(fd: int) -> int:

@@ -1,4 +1,4 @@
-"""Being told: of apps that change (by their keepers, through a FIFO), of logs that grow (by inotify, or by looking)."""
+"""Which apps have changed, and whose logs have grown: their keepers tell, through a FIFO."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import time
 from collections.abc import Collection
 from typing import Final
 
+from transload.schedulers.api import Change
 from transload.schedulers.local.supervisor import kernel, layout
-
-_GROWTH: Final = 0x002 | 0x100  # IN_MODIFY, IN_CREATE
 
 SAFETY_S: Final = 1.0
 """A keeper that was killed together with all who would have noticed writes nothing: waiters ask for it that often."""
@@ -20,82 +19,24 @@ SAFETY_S: Final = 1.0
 _LOOK_S: Final = (0.005, 0.05)
 
 
-class Inotify:
-    """An inotify instance. Those that are given back are used again: making the kernel free one takes 10 to 20 ms.
-
-    Raises:
-        OSError: if the system has none, or none left for this user.
-    """
-
-    def __init__(self) -> None:
-        if not kernel.LINUX:
-            raise OSError("no inotify here")
-        import ctypes
-
-        self._add = kernel.libc().inotify_add_watch
-        self._remove = kernel.libc().inotify_rm_watch
-        self._watches: list[int] = []
-        self._owner = os.getpid()
-        self.fd: int = kernel.libc().inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-        if self.fd < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-
-    @staticmethod
-    def borrow() -> Inotify:
-        """Return an instance that nobody uses."""
-        while _spare:
-            with contextlib.suppress(IndexError):
-                found = _spare.pop()
-                if found._owner == os.getpid():  # after a fork it is the parent's
-                    return found
-        return Inotify()
-
-    def give_back(self) -> None:
-        """Stop watching; keep the instance for the next one who needs one, or close it."""
-        while self._watches:
-            self._remove(self.fd, self._watches.pop())
-        self.read()
-        if len(_spare) < _SPARE:
-            _spare.append(self)
-        else:
-            os.close(self.fd)
-
-    def add(self, path: str) -> bool:
-        """Watch a folder for files that grow; False if it is not there (or there are too many watches)."""
-        found: int = self._add(self.fd, os.fsencode(path), _GROWTH)
-        if found >= 0:
-            self._watches.append(found)
-        return found >= 0
-
-    def read(self) -> None:
-        """Forget what has happened so far. Never blocks."""
-        with contextlib.suppress(BlockingIOError):
-            while len(os.read(self.fd, 1 << 16)) > 1 << 15:
-                pass
-
-
-_SPARE: Final = 4
-_spare: list[Inotify] = []
-
-
 class AppWatch:
     """Tells which of any number of apps may have changed: one FIFO for all (see `transload.schedulers.Watch`).
 
     Args:
         local: folder of the local scheduler; its ``events`` must exist.
+        logs: hear of logs that grow, too.
 
     Raises:
         OSError: if no FIFO can be made.
     """
 
-    def __init__(self, local: str) -> None:
+    def __init__(self, local: str, logs: bool = False) -> None:
         self._local = local
         self._ids: frozenset[str] = frozenset()
         self._fresh: set[str] = set()
         self._lock = threading.Lock()
         self._rest = b""
-        name = f"{os.getpid()}.{os.urandom(6).hex()}"
+        name = f"{os.getpid()}.{os.urandom(6).hex()}{layout.WITH_LOGS if logs else ''}"
         self._path, aside = f"{local}/events/{name}", f"{local}/events/.{name}"
         os.mkfifo(aside, 0o600)
         try:
@@ -122,8 +63,8 @@ class AppWatch:
         if fresh:
             self.wake()
 
-    def wait(self, timeout: float | None) -> set[str]:
-        """Return ids that may have changed; block up to ``timeout`` seconds (None: no limit)."""
+    def wait(self, timeout: float | None) -> set[Change]:
+        """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             changed, woken = self._take()
@@ -133,19 +74,21 @@ class AppWatch:
             limit = self._next_probe if deadline is None else min(deadline, self._next_probe)
             self._poll.poll(max(0.0, limit - now) * 1000 + 0.5)
 
-    def _take(self) -> tuple[set[str], bool]:
-        """Return the ids that may have changed, and whether somebody called `wake`."""
+    def _take(self) -> tuple[set[Change], bool]:
+        """Return what may have changed, and whether somebody called `wake`."""
         data = self._read()
         with self._lock:
             ids, fresh, self._fresh = self._ids, self._fresh, set()
             *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(data) >= self._full:
-            changed = set(ids)  # some lines may not have found room
-        else:
-            changed = fresh | (ids & {os.fsdecode(line) for line in lines})
+        told = {os.fsdecode(line) for line in lines}
+        if len(data) >= self._full:  # some lines may not have found room
+            told = {*ids, *(layout.GROWN + app_id for app_id in ids)}
+        changed = {Change(app_id) for app_id in fresh | (ids & told)}
+        changed |= {Change(line[1:], "logs") for line in told if line[:1] == layout.GROWN and line[1:] in ids}
         if time.monotonic() >= self._next_probe:
             self._next_probe = time.monotonic() + SAFETY_S
-            changed |= {app_id for app_id in ids if not layout.keeper_lives(layout.app_folder(self._local, app_id))}
+            dead = (app_id for app_id in ids if not layout.keeper_lives(layout.app_folder(self._local, app_id)))
+            changed |= {Change(app_id) for app_id in dead}
         return changed, b"" in lines
 
     def _read(self) -> bytes:
@@ -169,8 +112,8 @@ class AppWatch:
                 self._both.register(fd, select.EPOLLIN)
         return self._fd if self._both is None else self._both.fileno()
 
-    def drain(self) -> set[str]:
-        """Return ids that may have changed; never blocks."""
+    def drain(self) -> set[Change]:
+        """Return apps that may have changed; never blocks."""
         if self._timer >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._timer, 8)
@@ -212,8 +155,8 @@ class LookingWatch:
         self._ids = frozenset(app_ids)
         self._woken.set()
 
-    def wait(self, timeout: float | None) -> set[str]:
-        """Return ids that may have changed; block up to ``timeout`` seconds (None: no limit)."""
+    def wait(self, timeout: float | None) -> set[Change]:
+        """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _LOOK_S[0]
         while True:
@@ -228,7 +171,7 @@ class LookingWatch:
                 return self._look()
             pause = min(pause * 1.3, _LOOK_S[1])
 
-    def _look(self) -> set[str]:
+    def _look(self) -> set[Change]:
         before, self._seen = self._seen, {}
         for app_id in self._ids:
             folder = layout.app_folder(self._local, app_id)
@@ -237,7 +180,7 @@ class LookingWatch:
             except OSError:
                 stamp = 0
             self._seen[app_id] = (stamp, layout.keeper_lives(folder))
-        return {app_id for app_id, seen in self._seen.items() if before.get(app_id) != seen}
+        return {Change(app_id) for app_id, seen in self._seen.items() if before.get(app_id) != seen}
 
     def wake(self) -> None:
         """Make a `wait` in another thread return at once."""
@@ -245,54 +188,3 @@ class LookingWatch:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-class LogWatch:
-    """Waits until a file in some folders grows, or an app changes.
-
-    Args:
-        local: folder of the local scheduler.
-        app_id: the app.
-        folders: the folders of the logs.
-    """
-
-    def __init__(self, local: str, app_id: str, *folders: str) -> None:
-        self._pause = _LOOK_S[0]
-        self._inotify: Inotify | None = None
-        self._apps: AppWatch | None = None
-        self._poll = select.poll()
-        with contextlib.suppress(OSError):
-            self._apps = AppWatch(local)
-            self._apps.update([app_id])
-            self._poll.register(self._apps.fileno(), select.POLLIN)
-            self._inotify = Inotify.borrow()
-            self._poll.register(self._inotify.fd, select.POLLIN)
-            if not all(map(self._inotify.add, folders)):
-                self._give_back()
-
-    def _give_back(self) -> None:
-        if self._inotify is not None:
-            self._poll.unregister(self._inotify.fd)
-            self._inotify.give_back()
-            self._inotify = None
-
-    def wait(self, timeout: float) -> None:
-        """Return when something may have changed, after ``timeout`` seconds at most."""
-        if self._inotify is None:  # look again and again, soon after a change often, then less so
-            timeout = min(self._pause, timeout)
-            self._pause = min(self._pause * 1.2, _LOOK_S[1])
-        if self._poll.poll(max(0.0, timeout) * 1000):
-            if self._inotify is not None:
-                self._inotify.read()
-            if self._apps is not None:
-                self._apps.drain()
-
-    def grew(self) -> None:
-        """Say that there was something to read: without notifications, look again soon."""
-        self._pause = _LOOK_S[0]
-
-    def close(self) -> None:
-        """Free what is held."""
-        self._give_back()
-        if self._apps is not None:
-            self._apps.close()

@@ -1,37 +1,40 @@
-"""The local scheduler: `transload.schedulers.Scheduler` over keepers, a spawner and a state folder."""
+"""The local scheduler: `transload.schedulers.SchedulerBase` over keepers, a spawner and a state folder."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
-from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission, Watch
+from transload.schedulers.api import (
+    AppDescription,
+    ListAppResponse,
+    LogPage,
+    SchedulerBase,
+    Stream,
+    Submission,
+    Watch,
+)
 from transload.schedulers.local import convert as _convert
 from transload.schedulers.local import home, scope
 from transload.schedulers.local.connection import Connection
-from transload.schedulers.local.following import PAGE, blocks, lines
-from transload.schedulers.local.logs import Cursor, LogReader
-from transload.schedulers.local.notify import AppWatch, LogWatch, LookingWatch
+from transload.schedulers.local.logs import STREAM_NUMBERS, Cursor, LogReader
+from transload.schedulers.local.notify import AppWatch, LookingWatch
 from transload.schedulers.local.store import Store, safe_id, size_of
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
-from transload.schedulers.log_lines import line_search
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runopts
 
-_STREAMS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
 _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
 
 
-class LocalScheduler:
+class LocalScheduler(SchedulerBase):
     """Runs apps as processes of this machine. They outlive the program that submits them.
 
     Any process of the same user finds them by their id, through the state folder ``TRANSLOAD_HOME``. Thread-safe;
@@ -197,23 +200,23 @@ class LocalScheduler:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
         return self._store.record(app_id) is not None or self._store.is_gone(app_id)
 
-    def watch(self) -> Watch | None:
+    def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch: one descriptor for any number of apps."""
         self._ensure()
         try:
-            return AppWatch(self._local)
+            return AppWatch(self._local, logs)
         except OSError:
-            return LookingWatch(self._local)
+            return None if logs else LookingWatch(self._local)
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's apps, of all sessions, newest first."""
         return self._store.list(self.name)
 
-    def cancel(self, app_id: str) -> None:
-        """Ask for the end of an app; returns at once. Nothing happens if it has ended or does not exist."""
+    def cancel(self, app_id: str) -> bool:
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none."""
         state = self._store.state(app_id)
         if state is None or state.get("state") in layout.TERMINAL:
-            return
+            return state is not None
         folder = self._store.folder(app_id)
         with contextlib.suppress(
             OSError
@@ -221,19 +224,21 @@ class LocalScheduler:
             os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if not layout.poke(folder, layout.CANCEL):
             self._store.state(app_id)  # its keeper is gone: seen to here
+        return True
 
-    def delete(self, app_id: str) -> None:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+    def delete(self, app_id: str) -> bool:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
 
         Raises:
             SchedulerUnavailable: if the app does not end.
         """
         if self._store.record(app_id) is None:
-            return
+            return False
         if not self._store.has_ended(app_id):
             self.cancel(app_id)
             self._await_end(app_id)
         self._store.remove(app_id)
+        return True
 
     def _await_end(self, app_id: str) -> None:
         grace = ((self._store.record(app_id) or {}).get("cfg") or {}).get("grace_period") or 0.0
@@ -311,9 +316,19 @@ class LocalScheduler:
         return f"{record['logs']}/{role_name}/{k}", bool((record.get("cfg") or {}).get("max_log_size"))
 
     def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = PAGE
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        last: int | None = None,
     ) -> LogPage:
-        """Return the next page of a log; never blocks.
+        """Return the next page of a log; never blocks. Lines of other times are skipped by the index.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -322,45 +337,14 @@ class LocalScheduler:
         place = Cursor.of(cursor)
         folder, limited = self._replica(app_id, role_name, k)
         ended = self._store.has_ended(app_id)
-        reader = LogReader(folder, _STREAMS[Stream(stream)], limited)
+        reader = LogReader(folder, STREAM_NUMBERS[Stream(stream)], limited)
         try:
-            piece = reader.read(place, max(1, max_bytes), ended)
+            if cursor is None:
+                place = reader.begin(since, last)
+            limits = None if until is None else reader.until(until)
+            return reader.read(place, max(1, max_bytes), ended, limits)
         finally:
             reader.close()
-        found = [line for text in piece.texts for line in io.StringIO(text, newline="\n")]
-        return LogPage(found, place.text(), piece.complete, piece.dropped)
-
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterator[str]:
-        """Yield a replica's log lines, newline included. Arguments and errors are checked at the call.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica, or a bad regex.
-        """
-        folder, limited = self._replica(app_id, role_name, k)
-        wanted = line_search(regex)
-        reader = LogReader(folder, _STREAMS[Stream(streams or Stream.COMBINED)], limited)
-        texts = blocks(self._store, app_id, reader, _seconds(since), _seconds(until), should_tail)
-        return lines(texts) if regex is None else filter(wanted, lines(texts))
-
-    def log_watch(self, app_id: str, replicas: Collection[tuple[str, int]]) -> LogWatch:
-        """Return a watch that waits until the log of one of these replicas grows, or an app changes: one descriptor.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica.
-        """
-        return LogWatch(self._local, app_id, *(self._replica(app_id, role, k)[0] for role, k in replicas))
 
     # -- rest
 
@@ -371,10 +355,6 @@ class LocalScheduler:
     def close(self) -> None:
         """Let the spawner go; apps go on. If no app runs, no process of ours is left when this returns."""
         self._connection.close()
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()
 
 
 def create_local(session_name: str) -> LocalScheduler:

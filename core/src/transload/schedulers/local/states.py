@@ -33,6 +33,7 @@ def to_status(state: Mapping[str, Any]) -> AppStatus:
         to_state(state.get("state")),
         num_restarts=state.get("num_restarts", 0),
         msg=state.get("msg", ""),
+        structured_error_msg=state.get("structured_error_msg", NONE),
         roles=roles,
         cancel_requested=state.get("cancel_requested", False),
     )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError
@@ -19,9 +17,9 @@ from transload.schedulers.api import (
     ListAppResponse,
     LogPage,
     Reach,
+    SchedulerBase,
     Stream,
     Submission,
-    Watch,
     refuse_unsupported,
 )
 from transload.specs import (
@@ -44,8 +42,6 @@ CANCEL: Final = "cancel"
 ENV_REACH: Final = "TRANSLOAD_SCRIPTED_REACH"
 """Environment variable: the scheduler's ``reachable_from``; default ``network``."""
 
-_PAUSE: Final = 0.01
-
 
 @dataclass(frozen=True)
 class ScriptedRequest:
@@ -55,7 +51,7 @@ class ScriptedRequest:
     script: Script
 
 
-class ScriptedScheduler:
+class ScriptedScheduler(SchedulerBase):
     """Runs nothing; each app is seen to do what its script says.
 
     The script is JSON, in the run option ``script`` or in the metadata ``scripted`` of the first role.
@@ -77,6 +73,7 @@ class ScriptedScheduler:
             mounts=frozenset({MountType.BIND, MountType.VOLUME}),
             ports=False,
             since_until=False,
+            delete=True,
             reachable_from=reach,
         )
 
@@ -104,10 +101,6 @@ class ScriptedScheduler:
         return json.dumps(
             {"app": json.loads(_masked(request.app).to_json()), "script": request.script.to_dict()}, indent=2
         )
-
-    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Return the app: there is nothing to build."""
-        return app
 
     def submit(self, request: ScriptedRequest, app_id: str, submission: Submission) -> bool:
         """Put the app on stage, with the mishaps that its script asks for."""
@@ -208,7 +201,7 @@ class ScriptedScheduler:
             digest=record["digest"],
             tracker_base=record["tracker_base"],
             created=record["created"],
-            log_url=str(self.folder.root),
+            log_url=script.page or str(self.folder.root),
         )
 
     def _moment(self, app_id: str, record: dict[str, Any]) -> tuple[Script, Moment]:
@@ -225,10 +218,6 @@ class ScriptedScheduler:
             return not record["script"]["forget"] or self._moment(app_id, record)[1].step.state != GONE
         return self.folder.remembered(app_id)
 
-    def watch(self) -> Watch | None:
-        """Return None: it can only be asked."""
-        return None
-
     def list(self) -> list[ListAppResponse]:
         """Return all apps, newest first."""
         rows = []
@@ -239,57 +228,35 @@ class ScriptedScheduler:
                 rows.append(row)
         return sorted(rows, key=lambda row: -(row.created or 0.0))
 
-    def cancel(self, app_id: str) -> None:
+    def cancel(self, app_id: str) -> bool:
         """Have the rest of the script replaced by what follows a cancel."""
         self.folder.log(call="cancel", app_id=app_id)
         if self.folder.marked(OUTAGE):
             raise SchedulerUnavailable("the scripted scheduler plays an outage")
         self.folder.mark(CANCEL, app_id)
+        return self.folder.record(app_id) is not None
 
-    def delete(self, app_id: str) -> None:
+    def delete(self, app_id: str) -> bool:
         """Take the app off the stage."""
         self.folder.log(call="delete", app_id=app_id)
         record = self.folder.record(app_id)
         self.folder.remove(app_id)
         if record is not None and not record["id_given"]:
             self.folder.forget(app_id)
+        return record is not None
 
-    def log_iter(
+    def log_read(
         self,
         app_id: str,
         role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterator[str]:
-        """Yield log lines; see the contract."""
-        if since is not None or until is not None:
-            raise SpecError("since, until: the scripted scheduler keeps no times of lines")
-        try:
-            pattern = re.compile(regex) if regex else None
-        except re.error as exc:
-            raise SpecError(f"regex={regex!r}: {exc}") from exc
-        self._source(app_id, role_name, k, Stream.COMBINED)
-        return self._follow(app_id, role_name, k, pattern, should_tail, streams or Stream.COMBINED)
-
-    def _follow(
-        self, app_id: str, role: str, k: int, pattern: re.Pattern[str] | None, tail: bool, stream: Stream
-    ) -> Iterator[str]:
-        cursor: str | None = None
-        while True:
-            page = self.log_read(app_id, role, k, stream, cursor)
-            cursor = page.cursor
-            yield from (line for line in page.lines if pattern is None or pattern.search(line))
-            if page.complete or (not page.lines and not tail):
-                return
-            if not page.lines:
-                time.sleep(_PAUSE)
-
-    def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None = None, max_bytes: int = 1 << 20
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        last: int | None = None,
     ) -> LogPage:
         """Return the next lines; the cursor counts lines."""
         if self.folder.marked(OUTAGE):
@@ -338,9 +305,6 @@ class ScriptedScheduler:
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return a folder below the scheduler's own."""
         return str(self.folder.root / "results" / app_id)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to free."""
 
 
 def _status(app: AppDef, script: Script, moment: Moment) -> AppStatus:

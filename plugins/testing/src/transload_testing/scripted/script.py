@@ -76,6 +76,7 @@ class Script:
         crashes: how many submits of an app of this name die.
         latency: seconds that each query takes.
         forget: the scheduler keeps no record of the id once the app is gone.
+        page: address of the app's page; ``""``: there is none, only a folder.
 
     Raises:
         SpecError: for an unknown state or field.
@@ -93,6 +94,7 @@ class Script:
     crashes: int = 1
     latency: float = 0.0
     forget: bool = False
+    page: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", _steps(self.steps, "steps"))

@@ -9,9 +9,8 @@ import select
 import signal
 import socket
 import time
-import traceback
 
-from transload.attempts import App, Replica, Restart
+from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error
 
 from . import folder, gpus, helpers, kernel, launch, layout, logindex, protocol, tree, watcher
 from .ending import Ending
@@ -134,7 +133,9 @@ class Keeper:
     def _plan(self, replica: Replica) -> dict[str, Any]:
         role = self.app.roles[replica.role]
         part = role["replicas"][replica.k]
-        env = {**self.base_env, **part["env"], **role["secrets"]}
+        error = self._error_file(replica)
+        own = {"TRANSLOAD_ERROR_FILE": error, "TORCHELASTIC_ERROR_FILE": error}
+        env = {**self.base_env, **own, **part["env"], **role["secrets"]}
         env.update(
             TRANSLOAD_APP_ID=self.app_id,
             TRANSLOAD_ROLE=role["name"],
@@ -165,6 +166,7 @@ class Keeper:
         failed: dict[int, str] = {}
         for index, replica in enumerate(replicas):
             self.app.starting(replica)
+            layout.unlink(self._error_file(replica))  # the one before's
             try:
                 pid = batch.start(index, self._plan(replica))
             except OSError as exc:
@@ -198,7 +200,25 @@ class Keeper:
             replica = self.by_pid.pop(pid, None)
             if replica is not None:  # else an orphan of some replica
                 del self.processes[replica]
-                self.app.ended(replica, os.waitstatus_to_exitcode(status), layout.now(), time.monotonic())
+                code = os.waitstatus_to_exitcode(status)
+                error = self._error_of(replica) if code else ""
+                self.app.ended(replica, code, layout.now(), time.monotonic(), error=error)
+
+    def _error_file(self, replica: Replica) -> str:
+        return f"{self._log_folder(replica)}/error.json"
+
+    def _error_of(self, replica: Replica) -> str:
+        """Return what a replica has said of its failure, if anything."""
+        try:
+            fd = os.open(self._error_file(replica), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            return read_error(os.read(fd, LONGEST_ERROR))
+        except OSError:
+            return ""
+        finally:
+            os.close(fd)
 
     # ------------------------------------------------------------------------------------------------------ ending
 
@@ -223,8 +243,8 @@ class Keeper:
         if self.dirty and (self.app.state != self._shown or now >= self._written + _STATE_TICK_S):
             self._write(now)
         due = self.logs.due
-        if due is not None and now >= due:
-            self.logs.look(now, time.time())
+        if due is not None and now >= due and self.logs.look(now, time.time()):
+            layout.announce(self.home, self.app_id, grown=True)
         return False
 
     def _begin_endings(self, now: float) -> None:
@@ -429,5 +449,5 @@ def main(home: str, app_id: str, body: memoryview, link: int) -> None:
         if keeper.begin():
             keeper.run()
     except Exception:  # nothing may be left behind, whatever happened
-        keeper.abandon(traceback.format_exc())
+        keeper.abandon(kernel.exception_text())
     helpers.leave(home)

@@ -40,16 +40,21 @@ def write_file(path: str, data: bytes) -> None:
     """Replace a file in one step: readers see the old or the new content, never a part."""
     aside = f"{path}.{os.getpid()}.tmp"
     try:
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            while data:
-                data = data[os.write(fd, data) :]
-        finally:
-            os.close(fd)
+        write_new(aside, data)
         os.rename(aside, path)
     except OSError:
         unlink(aside)
         raise
+
+
+def write_new(path: str, data: bytes) -> None:
+    """Write a file that nobody reads yet."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
 
 
 def read_file(path: str) -> bytes | None:
@@ -105,8 +110,15 @@ def unlink(path: str) -> None:
         pass
 
 
-def announce(home: str, app_id: str) -> None:
-    """Tell the clients that an app's state has changed: a line into each one's FIFO.
+WITH_LOGS = ".logs"
+"""How the name of the FIFO of a client ends that also wants to hear of logs."""
+
+GROWN = "/"
+"""What stands before the app's id (which has none) when its logs have grown."""
+
+
+def announce(home: str, app_id: str, grown: bool = False) -> None:
+    """Tell the clients that an app's state has changed, or its logs have grown: a line into each one's FIFO.
 
     Not inotify: a user has few instances of it, and closing one takes the kernel 10 to 20 ms.
     """
@@ -114,9 +126,9 @@ def announce(home: str, app_id: str) -> None:
         listeners = os.listdir(f"{home}/events")
     except OSError:
         return
-    line = os.fsencode(app_id) + b"\n"
+    line = os.fsencode(f"{GROWN if grown else ''}{app_id}\n")
     for name in listeners:
-        if not name.startswith("."):
+        if not name.startswith(".") and (not grown or name.endswith(WITH_LOGS)):
             _tell(f"{home}/events/{name}", line)
 
 

@@ -82,8 +82,8 @@ class LogIndex:
         """When `look` wants to be called (monotonic seconds), None: when something changes."""
         return self._due
 
-    def look(self, now: float, wall: float) -> None:
-        """Note what has grown. ``now`` is monotonic, ``wall`` seconds since the epoch."""
+    def look(self, now: float, wall: float) -> bool:
+        """Note what has grown; tell whether anything has. ``now`` is monotonic, ``wall`` seconds since the epoch."""
         self._last = now
         self._due = None
         grown = False
@@ -94,6 +94,7 @@ class LogIndex:
         if not self._notified:
             self._pause = _LOOK_S[0] if grown else min(self._pause * 1.5, _LOOK_S[1])
             self._due = now + self._pause
+        return grown
 
     def _note(self, log: _Log, wall: float) -> bool:
         sizes = tuple(_size(f"{log.folder}/{name}") for name in STREAMS)
