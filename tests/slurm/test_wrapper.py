@@ -169,3 +169,40 @@ def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.M
             assert (folder / "claim").read_text() == "2"
         else:  # the submitter looks for a claim after it has written the token
             assert not (got["1"] and got["2"])
+
+
+def test_renamed_job_is_still_the_app(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """A job whose name somebody changes is known by its id and its comment."""
+    handle = runner.run(shell_app("echo up; sleep 300"), "slurm")
+    eventually(lambda: list(runner.log_lines(handle, "main")), 30)
+    scheduler: Any = runner.scheduler("slurm")
+    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    subprocess.run(["scontrol", "update", f"jobid={job}", "JobName=mine"], env=cluster.env, check=True)
+    eventually(lambda: cluster.tool("squeue", "-h", "-o", "%j", "-j", job).strip() == "mine", 30)
+    with Runner("tests") as other:
+        status = other.status(handle)
+        assert status is not None
+        assert status.state is AppState.RUNNING
+
+
+def test_stranger_of_the_same_name_is_not_adopted(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, slurm_dir: Path, tmp_path: Path
+) -> None:
+    """A submit that died before sbatch does not find a job of that name which is not its own; nor is that cancelled."""
+    (tmp_path / "app.json").write_text(shell_app("echo mine").to_json())
+    code = (
+        "import os, sys; from transload.runner import Runner; from transload.specs import AppDef; "
+        "from transload_slurm import submission; submission._sbatch = lambda *a: os._exit(9); "
+        "Runner('tests').run(AppDef.from_json(open(sys.argv[1]).read()), 'slurm', app_id='twin')"
+    )
+    stranger = cluster.tool("sbatch", "--parsable", "-J", "twin", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    died = subprocess.run([sys.executable, "-c", code, str(tmp_path / "app.json")], check=False, env=dict(os.environ))
+    assert died.returncode == 9
+    assert runner.status("slurm://tests/twin") is None
+    handle = runner.run(shell_app("echo mine"), "slurm", app_id="twin")
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert list(runner.log_lines(handle, "main")) == ["mine\n"]
+    assert cluster.tool("squeue", "-h", "-o", "%T", "-j", stranger).strip() in ("RUNNING", "PENDING")
+    cluster.tool("scancel", stranger)

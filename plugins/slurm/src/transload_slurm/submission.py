@@ -24,7 +24,7 @@ from transload.schedulers.local.environment import inherited
 from transload.schedulers.local.store import safe_id
 from transload.specs import masked_env
 from transload_slurm import commands
-from transload_slurm.convert import SlurmRequest, plan, script
+from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import squeue
 from transload_slurm.store import BULKY, Store, make_marked, read_json, read_text, write_file
 
@@ -156,10 +156,13 @@ def find_again(store: Store, app_id: str) -> str | None:
     known = store.job_id(app_id)
     if known is not None:
         return known
-    found = squeue(f"--name={app_id}", f"--user={os.getuid()}")
-    if not found:
+    ours = comment_of(app_id, read_text(f"{store.folder(app_id)}/token") or "")
+    found = squeue(f"--user={os.getuid()}")
+    # a stranger may have the name: the comment, with the token of the submit, tells
+    mine = [job.id for job in found.values() if f"{job.comment} ".startswith(f"{ours} ")]
+    if not mine:
         return None
-    job_id = max(found, key=int)
+    job_id = max(mine, key=int)
     write_file(f"{store.folder(app_id)}/job.json", json.dumps({"id": job_id}))
     return job_id
 
@@ -301,7 +304,8 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
         if any(option.startswith(f"--{flag}=") for role in request.roles for option in role.sbatch):
             env.pop(f"SBATCH_{variable}", None)
     answer = commands.run(["sbatch", "--parsable", f"{folder}/job.sh"], _SBATCH_S, env)
-    job_id = answer.out.strip().partition(";")[0]
-    if answer.code != 0 or not re.fullmatch(r"\d+", job_id):
+    # a site's own filters may say something before the id
+    job_id = next(iter(re.findall(r"^(\d+)(?:;.*)?$", answer.out.strip(), re.MULTILINE)[-1:]), "")
+    if answer.code != 0 or not job_id:
         raise SubmitError(f"app {app_id!r} was not submitted: sbatch: {answer.complaint}", transient=answer.unreachable)
     return job_id
