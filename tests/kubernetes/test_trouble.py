@@ -465,3 +465,37 @@ def test_prune_by_age(fake: Any, scheduler: Any, shell: Any, eventually: Any) ->
     assert scheduler.describe("old") is None and scheduler.describe("new") is not None
     with pytest.raises(UnsupportedFeature, match="max_size"):
         scheduler.prune(max_size=1)
+
+
+def test_following_costs_no_request_while_nothing_changes(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path
+) -> None:
+    """Each running replica has one open request; looking again asks for nothing, and new lines come by it."""
+    go = tmp_path / "go"
+    start(scheduler, shell(f"echo one; until test -e {go}; do sleep 0.05; done; echo two; sleep 300", replicas=4))
+    running(scheduler, eventually)
+    cursors: dict[int, str | None] = dict.fromkeys(range(4))
+    came: dict[int, list[str]] = {k: [] for k in range(4)}
+
+    def look() -> None:
+        for k, cursor in cursors.items():
+            page = scheduler.log_read("trouble", "main", k, Stream.COMBINED, cursor)
+            cursors[k] = page.cursor
+            came[k] += page.lines
+
+    def followed() -> bool:
+        look()
+        open_ = [each for each in fake.cluster.requests if "follow=true" in each]
+        return len(open_) == 4 and all(came.values())
+
+    eventually(followed, 30)
+    before = len(fake.cluster.requests)
+    for _ in range(20):
+        look()
+    assert len(fake.cluster.requests) == before
+    go.touch()
+    eventually(lambda: look() or all(len(lines) == 2 for lines in came.values()), 30)
+    assert set(map(tuple, came.values())) == {("one\n", "two\n")}
+    assert len(fake.cluster.requests) == before
+    scheduler.close()
+    assert not [each for each in threading.enumerate() if "kubernetes-log" in each.name]

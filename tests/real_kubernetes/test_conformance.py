@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from transload.schedulers.api import Scheduler
+from transload.schedulers.api import SchedulerBase
 from transload.specs import AppDef, CfgVal, MountType
 from transload_testing.schedulers import Program, SchedulerConformance
 
@@ -24,11 +24,8 @@ class TestJobs(SchedulerConformance):
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
     timeout: ClassVar[float] = 90.0
     longest_pause: ClassVar[float] = 0.5
-    cannot: ClassVar[Mapping[str, str]] = {
-        "test_streams": "Kubernetes keeps stdout and stderr of a container in one log: all lines count as stdout"
-    }
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the cluster that KUBECONFIG names."""
         from transload_kubernetes.scheduler import create_scheduler
 
@@ -60,7 +57,7 @@ class TestJobSets(TestJobs):
 
     cfg: ClassVar[Mapping[str, CfgVal]] = {**TestJobs.cfg, "jobset": "always"}
 
-    def make_scheduler(self, folder: Path) -> Scheduler:
+    def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler that does not claim what option ``jobset`` rules out."""
         scheduler = super().make_scheduler(folder)
         scheduler.capabilities = replace(scheduler.capabilities, min_replicas=False)

@@ -166,7 +166,7 @@ def test_inputs_are_recorded(control: ScriptedControl) -> None:
     assert record["inherit_env"] is False
     assert AppDef.from_json(record["converted"]).roles[0].args == ["mine"]
     assert "hunter2" not in json.dumps(record)
-    assert os.stat(control.folder.root).st_mode & 0o777 == 0o700 or control.folder.root.exists()
+    assert os.stat(control.folder.root).st_mode & 0o777 == 0o700
 
 
 def test_pytest_is_imported_by_the_suites_only() -> None:

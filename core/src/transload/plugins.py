@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -169,7 +168,7 @@ class Plugins:
                 plugin = load_attribute(info.value)
             self._manager.register(plugin, name=info.name)
         except (Exception, SystemExit):
-            self._set_aside(info, traceback.format_exc())
+            self._set_aside(info, _trace())
             return
         try:
             self._manager.check_pending()
@@ -232,7 +231,7 @@ class Plugins:
             try:
                 impl.function(_registrar(kind, info, found, mine))
             except Exception:
-                info.status, info.error = "broken", traceback.format_exc()
+                info.status, info.error = "broken", _trace()
                 continue
             found.update(mine)
             if mine:
@@ -339,6 +338,12 @@ def _registrar(
         mine[name] = _Entry(thing, info.name, info.dist)
 
     return register
+
+
+def _trace() -> str:
+    import traceback
+
+    return traceback.format_exc()
 
 
 def _log() -> Any:

@@ -46,17 +46,17 @@ def role(*args: str, **fields: object) -> Role:
 
 
 async def test_many_at_once(control: ScriptedControl) -> None:
-    """Ten apps in one loop: each its own result and log, one thread for all."""
+    """Ten apps in one loop: each its own result and log; threads of ours do not grow with them."""
     with Runner("host", inherit_env=False) as runner:
         runs = [execution(runner, role("-c", REPORT, str(n)), str(n)) for n in range(10)]
         task = asyncio.gather(*(each.run_async() for each in runs))
-        most = 0
+        before, most = set(threading.enumerate()), 0
         while not task.done():
-            pollers = [each for each in threading.enumerate() if each.name == "transload-poller"]
-            most = max(most, len(pollers))
+            fresh = [each for each in threading.enumerate() if each not in before]
+            most = max(most, len([each for each in fresh if not each.name.startswith("asyncio_")]))
             await asyncio.sleep(0.005)
         assert [each.value("x") for each in await task] == list(range(10))
-        assert most <= 1
+        assert 1 <= most <= 2
     assert [each.lines for each in runs] == [[f"main/0 reported {n}\n"] for n in range(10)]  # type: ignore[attr-defined]
 
 

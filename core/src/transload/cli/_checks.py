@@ -80,8 +80,11 @@ def check_state_folder() -> Iterator[Check]:
 
     home = state_home()
     there = home
-    while not os.path.isdir(there) and there != os.path.dirname(there):
+    while not os.path.lexists(there) and there != os.path.dirname(there):
         there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        yield Check("state", "folder", BROKEN, f"{home}: {there} is not a folder; set TRANSLOAD_HOME to another")
+        return
     if not os.access(there, os.W_OK | os.X_OK):
         yield Check("state", "folder", BROKEN, f"{home}: not writable; set TRANSLOAD_HOME to a folder of your own")
         return
@@ -196,7 +199,7 @@ def check_plugins() -> Iterator[Check]:
             yield Check("plugin", info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)")
         elif info.dist:
             there, lacking = _requirements(info.dist)
-            status = BROKEN if lacking else MISSING if info.status == "disabled" else OK
+            status = MISSING if info.status == "disabled" else BROKEN if lacking else OK
             needs = [f"with {', '.join(there)}"] if there else []
             needs += [f"not installed: {', '.join(lacking)}"] if lacking else []
             yield Check("plugin", info.name, status, ", ".join([f"{info.dist} {info.version}", info.status, *needs]))

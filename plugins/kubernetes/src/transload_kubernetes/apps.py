@@ -23,6 +23,7 @@ from transload_kubernetes.plan import Facts, Plan, Stop
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _FEW: Final = 40
+_STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
 _MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
 
 
@@ -244,7 +245,8 @@ class Apps:
                 events = self._cluster.list("Event", namespace, fieldSelector=field).get("items") or ()
                 warnings = [e for e in events if e.get("type") == "Warning" and _about(e).startswith(about)]
                 warnings.sort(key=states.event_time)  # the cluster lists them by name
-                return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in warnings[-1:]]
+                found = [f"{event.get('reason', '')}: {event.get('message', '')}" for event in warnings[-1:]]
+                return [f"{text}{_STRICT}" if "PodSecurity" in text else text for text in found]
         return []
 
     # -- submitting
@@ -388,8 +390,8 @@ def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:
     hint = "; ask for the rights that the docs list" if status == 403 and " cannot " in text else ""
     if status == 404 and "requested resource" in text:
         hint = "; run option jobset needs JobSet installed on the cluster (jobset.x-k8s.io/v1alpha2)"
-    if "PodSecurity" in text or "violates PodSecurity" in text:
-        hint = "; run option pod_security=restricted sets what such a namespace asks for"
+    if "PodSecurity" in text:
+        hint = _STRICT
     # a conflict that is not about the name, such as that of a quota's count, passes
     transient = status == 429 or status >= 500 or (isinstance(exc, ClusterError) and exc.reason == "Conflict")
     return SubmitError(f"app {app_id} was not started: {text}{hint}", transient=transient)

@@ -6,24 +6,32 @@ run backwards, so "the pod, the time of the last line read, and how many of that
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.schedulers.api import LogPage
 from transload.specs import AppStatus, is_terminal
-from transload_kubernetes import states
-from transload_kubernetes.cluster import Cluster, cut, lines
+from transload_kubernetes import names, states
+from transload_kubernetes.cluster import Cluster, ClusterError, cut, lines
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.pod import MAIN
 from transload_kubernetes.views import replica_pods
 
 _NS: Final = 1_000_000_000
 _SKEW_S: Final = 60
-_GONE: Final = frozenset({"Succeeded", "Failed"})
+MAX_STREAMS: Final = 64
+"""How many pods' logs are followed at once."""
+_BUFFER: Final = 1 << 20
+_IDLE_S: Final = 30.0
+_END_S: Final = 5.0
 
 Line = tuple[str, int]
 """A line, and when it was written: nanoseconds since the epoch."""
@@ -45,6 +53,17 @@ class Cursor:
     pod: str = ""
     time: int = 0
     count: int = 0
+
+    def enter(self, pod: dict[str, Any]) -> None:
+        """Go to the beginning of a pod's log, unless this is a place in it."""
+        name = pod["metadata"]["name"]
+        if self.pod != name:
+            self.pod, self.time, self.count = name, 0, 0
+
+    def pass_over(self, moment: int) -> None:
+        """Move behind a line of that time."""
+        self.count = self.count + 1 if moment == self.time else 1
+        self.time = moment
 
     def text(self) -> str:
         """Return the cursor as text."""
@@ -79,20 +98,192 @@ def nanoseconds(text: str) -> int:
     return int(whole.timestamp()) * _NS + int((match[2] or "0").ljust(9, "0"))
 
 
+class Tails:
+    """The logs of running pods that somebody follows: an open request and a thread for each, so that looking is free.
+
+    Args:
+        cluster: the cluster.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._tails: dict[tuple[str, str], _Tail] = {}
+        self._lock = threading.Lock()
+
+    def take(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
+        """Return what has come behind a place, moving it; None if its pod is not followed from there."""
+        with self._lock:
+            tail = self._tails.get((namespace, place.pod))
+        found = tail.take(place, max_bytes) if tail is not None else None
+        if tail is not None and found is None:
+            self._drop([(namespace, place.pod)])
+        return found
+
+    def follow(self, namespace: str, place: Cursor) -> None:
+        """Follow a pod from a place on. Beyond so many pods nothing happens: the rest is read at each look."""
+        now = time.monotonic()
+        with self._lock:
+            idle = [key for key, tail in self._tails.items() if now - tail.used > _IDLE_S]
+        self._drop(idle)
+        with self._lock:
+            if len(self._tails) < MAX_STREAMS and (namespace, place.pod) not in self._tails:
+                self._tails[namespace, place.pod] = _Tail(self._cluster, namespace, replace(place))
+
+    def close(self) -> None:
+        """End all of them."""
+        self._drop(list(self._tails))
+
+    def _drop(self, keys: list[tuple[str, str]]) -> None:
+        with self._lock:
+            dropped = [tail for key in keys if (tail := self._tails.pop(key, None))]
+        for tail in dropped:
+            tail.stop()
+
+
+class _Tail:
+    """The log of one pod as it grows, in a buffer.
+
+    Args:
+        cluster: the cluster.
+        namespace: the pod's namespace.
+        place: where to begin.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, place: Cursor) -> None:
+        self.used = time.monotonic()
+        self._read = Reading(cluster, namespace, replace(place), follow=True)
+        self._place = place
+        self._lines: deque[Line] = deque()
+        self._size = 0
+        self._ended = self._stopped = False
+        self._condition = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=f"transload-kubernetes-log-{place.pod}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(ClusterError, SchedulerUnavailable):
+            for line in self._read.lines():
+                with self._condition:
+                    self._condition.wait_for(lambda: self._size < _BUFFER or self._stopped)
+                    if self._stopped:
+                        break
+                    self._lines.append(line)
+                    self._size += len(line[0])
+        with self._condition:
+            self._ended = True
+
+    def take(self, place: Cursor, max_bytes: int) -> list[Line] | None:
+        """Return what has come behind a place, moving it; None if there is no more, or it is another place."""
+        with self._condition:
+            if place != self._place or (self._ended and not self._lines):
+                return None
+            self.used = time.monotonic()
+            taken: list[Line] = []
+            size = 0
+            while self._lines and size < max_bytes:
+                taken.append(self._lines.popleft())
+                size += len(taken[-1][0])
+                place.pass_over(taken[-1][1])
+            self._size -= size
+            self._place = replace(place)
+            self._condition.notify_all()
+            return taken
+
+    def stop(self) -> None:
+        """End the request and the thread."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+        self._read.cut()
+        self._thread.join(_END_S)
+
+
+class Reading:
+    """A request for the log of a pod, from a place on.
+
+    Args:
+        cluster: the cluster.
+        namespace: the pod's namespace.
+        place: the place, which moves; it names the pod.
+        follow: go on until the program has ended.
+        over: it has ended: a last line without a newline is whole.
+        since: nothing before is wanted, nanoseconds since the epoch.
+        tail: only so many last lines are wanted.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        place: Cursor,
+        *,
+        follow: bool = False,
+        over: bool = False,
+        since: int = 0,
+        tail: int | None = None,
+    ) -> None:
+        self._cluster, self._namespace, self._place = cluster, namespace, place
+        self._over = over
+        self._options: dict[str, Any] = {"tailLines": tail, "follow": "true" if follow else None}
+        start = max(place.time, since)
+        if start:
+            # whole seconds, counted back from now by the node's clock: what comes too early is left out below
+            self._options["sinceSeconds"] = max(1, int(time.time() - start / _NS) + _SKEW_S)
+        self._response: Any = None
+        self._cut = False
+
+    def lines(self) -> Iterator[Line]:
+        """Yield whole lines, moving the place; what breaks the connection ends them."""
+        self._response = self._cluster.log(self._namespace, self._place.pod, MAIN, **self._options)
+        if self._response is None or self._cut:
+            return self.cut()
+        place, skip = self._place, self._place.count
+        try:
+            for raw in lines(self._response):
+                stamp, _, text = raw.partition(b" ")
+                try:
+                    moment = nanoseconds(stamp.decode("ascii"))
+                except ValueError:
+                    continue  # not a line of the log: the server's own word on why there is none
+                if moment < place.time:
+                    continue
+                if moment == place.time and skip:
+                    skip -= 1
+                    continue
+                if not text.endswith(b"\n") and not self._over:
+                    return None
+                skip = 0
+                place.pass_over(moment)
+                yield text.decode("utf-8", "replace"), moment
+        except Exception as exc:
+            if not _broken(exc):
+                raise
+        finally:
+            self.cut()
+        return None
+
+    def cut(self) -> None:
+        """End the request, also while another thread reads it."""
+        self._cut = True
+        if self._response is not None:
+            cut(self._response)
+
+
 class LogView:
     """The log of one replica, through all its pods.
 
     Args:
         cluster: the cluster.
-        namespace: the app's namespace.
+        tails: what is followed.
         look: asks for the app.
         app_id: the app.
         role: the role.
         k: number of the replica.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, look: Look, app_id: str, role: str, k: int) -> None:
-        self._cluster, self._namespace, self._look = cluster, namespace, look
+    def __init__(self, cluster: Cluster, tails: Tails, look: Look, app_id: str, role: str, k: int) -> None:
+        self._cluster, self._tails, self._look = cluster, tails, look
+        self._namespace = names.parse_app_id(app_id)[0]
         self._app_id, self._role, self._k = app_id, role, k
 
     def _pods(self) -> tuple[list[dict[str, Any]], bool]:
@@ -119,19 +310,26 @@ class LogView:
     def page(self, cursor: str | None, max_bytes: int, since: float | None, last: int | None) -> LogPage:
         """Return the next page; never blocks. The cluster passes over what lies before ``since`` or the last lines."""
         place = Cursor.of(cursor)
+        came = self._tails.take(self._namespace, place, max_bytes) if place.pod else None
+        if came is not None:
+            return _page(came, place, False)
         pods, final = self._pods()
         if last is not None and cursor is None:
             return _page(self._last(pods, place, last), place, False)
         taken: list[Line] = []
         size = 0
         for pod in _from(pods, place):
-            _enter(place, pod)
-            for line in self._read(pod, place, since=int((since or 0) * _NS)):
+            place.enter(pod)
+            reading = Reading(self._cluster, self._namespace, place, over=_over(pod), since=int((since or 0) * _NS))
+            for line in reading.lines():
                 taken.append(line)
                 size += len(line[0])
                 if size >= max_bytes:
+                    reading.cut()
                     return _page(taken, place, False)
             if not _over(pod) and not final:
+                if cursor is not None and not taken and states.program(pod, "running"):
+                    self._tails.follow(self._namespace, place)  # somebody waits for more
                 return _page(taken, place, False)
         return _page(taken, place, final)
 
@@ -146,51 +344,16 @@ class LogView:
         return taken
 
     def _tail(self, pod: dict[str, Any], place: Cursor, count: int) -> list[Line]:
-        _enter(place, pod)
+        place.enter(pod)
         wanted = count + 1
         while True:
             at = Cursor(place.pod)
-            found = list(self._read(pod, at, tail=wanted))
+            found = list(Reading(self._cluster, self._namespace, at, over=_over(pod), tail=wanted).lines())
             # how many lines of one time came before the last can be told if its time began within the window
             if len(found) < wanted - 1 or found[0][1] < at.time:
                 place.time, place.count = at.time, at.count
                 return found
             wanted *= 2
-
-    def _read(self, pod: dict[str, Any], place: Cursor, *, since: int = 0, tail: int | None = None) -> Iterator[Line]:
-        """Yield lines of one pod behind a place, moving it; an unfinished last line only if the pod is over."""
-        options: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
-        start = max(place.time, since)
-        if start:
-            # whole seconds, counted back from now by the node's clock: what comes too early is left out below
-            options["sinceSeconds"] = max(1, int(datetime.now(UTC).timestamp() - start / _NS) + _SKEW_S)
-        response = self._cluster.log(self._namespace, pod["metadata"]["name"], MAIN, **options)
-        if response is None:
-            return
-        skip = place.count
-        try:
-            for raw in lines(response):
-                stamp, _, text = raw.partition(b" ")
-                try:
-                    moment = nanoseconds(stamp.decode("ascii"))
-                except ValueError:
-                    continue  # not a line of the log: the server's own word on why there is none
-                if moment < place.time:
-                    continue
-                if moment == place.time and skip:
-                    skip -= 1
-                    continue
-                if not text.endswith(b"\n") and not _over(pod):
-                    return
-                place.count = place.count + 1 if moment == place.time else 1
-                skip = 0
-                place.time = moment
-                yield text.decode("utf-8", "replace"), moment
-        except Exception as exc:
-            if not _broken(exc):
-                raise
-        finally:
-            cut(response)
 
 
 def _page(lines: list[Line], place: Cursor, complete: bool) -> LogPage:
@@ -205,7 +368,7 @@ def _broken(exc: Exception) -> bool:
 
 
 def _over(pod: dict[str, Any]) -> bool:
-    return (pod.get("status") or {}).get("phase") in _GONE or bool(states.program(pod, "terminated"))
+    return not states.is_active(pod) or bool(states.program(pod, "terminated"))
 
 
 def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:
@@ -216,9 +379,3 @@ def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:
     if not place.pod:
         return pods
     return [pod for pod in pods if (states.seconds(pod["metadata"].get("creationTimestamp")) or 0) * _NS >= place.time]
-
-
-def _enter(place: Cursor, pod: dict[str, Any]) -> None:
-    name = pod["metadata"]["name"]
-    if place.pod != name:
-        place.pod, place.time, place.count = name, 0, 0

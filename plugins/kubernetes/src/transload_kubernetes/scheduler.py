@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
@@ -27,13 +28,16 @@ from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.images import with_images
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.judge import Verdict
-from transload_kubernetes.logs import LogView
+from transload_kubernetes.logs import LogView, Tails
 from transload_kubernetes.options import run_opts
 from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_uploads
 
 _DELETE_S: Final = 30.0
+_CONNECTION: Final = ("context", "kubeconfig")
+_LOOKED_S: Final = 1.0
+"""Seconds for which readers of logs share what is known of an app."""
 
 
 class KubernetesScheduler(SchedulerBase):
@@ -49,10 +53,16 @@ class KubernetesScheduler(SchedulerBase):
     secret_kinds = frozenset({"k8s"})
     capabilities: Capabilities = _convert.CAPABILITIES
 
-    def __init__(self, session_name: str, context: str | None = None, kubeconfig: str | None = None) -> None:
+    def __init__(
+        self, session_name: str, context: str | None = None, kubeconfig: str | None = None, name: str = "kubernetes"
+    ) -> None:
         self.session = session_name
+        self.name = name
         self._cluster = Cluster(context, kubeconfig)
         self._apps = Apps(self._cluster)
+        self._tails = Tails(self._cluster)
+        self._looked: dict[str, tuple[float, Facts]] = {}
+        self._lock = threading.Lock()
 
     def run_opts(self) -> runopts:
         """Return the options that this scheduler takes."""
@@ -130,7 +140,7 @@ class KubernetesScheduler(SchedulerBase):
         Raises:
             SchedulerUnavailable: if the cluster cannot be asked.
         """
-        return self._description(app_id, self._apps.facts(app_id), explain=True)
+        return self._description(app_id, self._facts(app_id), explain=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return `describe` for many apps: three queries for each namespace."""
@@ -207,7 +217,10 @@ class KubernetesScheduler(SchedulerBase):
         """Return the namespace that the settings name for apps."""
         from transload.runner import load_settings
 
-        return str(load_settings().cfg(self.name, self.run_opts()).get("namespace") or names.DEFAULT_NAMESPACE)
+        return str(
+            load_settings().cfg(self.name, self.run_opts(), connection=_CONNECTION).get("namespace")
+            or names.DEFAULT_NAMESPACE
+        )
 
     def prune(
         self,
@@ -274,12 +287,20 @@ class KubernetesScheduler(SchedulerBase):
 
     # -- logs
 
-    def _view(self, app_id: str, role_name: str, k: int) -> LogView:
-        def look() -> tuple[Facts, AppStatus]:
-            facts = self._apps.facts(app_id)
-            return facts, self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else _NOTHING
+    def _look(self, app_id: str, age: float) -> tuple[Facts, AppStatus]:
+        """Return what is known of an app, if that is not too old, for reading logs; replicas of an app share it."""
+        with self._lock:
+            moment, facts = self._looked.get(app_id, (-_LOOKED_S, None))
+        if facts is None or time.monotonic() - moment > age:
+            facts = self._facts(app_id)
+        return facts, self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else _NOTHING
 
-        return LogView(self._cluster, names.parse_app_id(app_id)[0], look, app_id, role_name, k)
+    def _facts(self, app_id: str) -> Facts:
+        moment, facts = time.monotonic(), self._apps.facts(app_id)
+        with self._lock:
+            self._looked = {key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S}
+            self._looked[app_id] = (moment, facts)
+        return facts
 
     def log_read(
         self,
@@ -300,7 +321,9 @@ class KubernetesScheduler(SchedulerBase):
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        return self._view(app_id, role_name, k).page(cursor, max_bytes, since, last)
+        age = _LOOKED_S if cursor else _LOOKED_S / 4
+        view = LogView(self._cluster, self._tails, lambda: self._look(app_id, age), app_id, role_name, k)
+        return view.page(cursor, max_bytes, since, last)
 
     # -- rest
 
@@ -310,6 +333,7 @@ class KubernetesScheduler(SchedulerBase):
 
     def close(self) -> None:
         """Close connections; apps go on. May be called more than once."""
+        self._tails.close()
         self._cluster.close()
 
 
@@ -334,7 +358,7 @@ def _read_app(text: str) -> AppDef | None:
 
 
 def create_scheduler(
-    session_name: str, context: str | None = None, kubeconfig: str | None = None
+    session_name: str, context: str | None = None, kubeconfig: str | None = None, name: str = "kubernetes"
 ) -> KubernetesScheduler:
     """Make the scheduler ``kubernetes``."""
-    return KubernetesScheduler(session_name, context, kubeconfig)
+    return KubernetesScheduler(session_name, context, kubeconfig, name)

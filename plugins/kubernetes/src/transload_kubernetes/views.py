@@ -125,9 +125,11 @@ def _replica(
     held = bool(states.condition(view.job or {}, "Suspended"))
     if done:
         state = AppState.SUCCEEDED
+    elif stopping and not _stays(pod) and (view.job is None or view.job["spec"].get("suspend")):
+        state = AppState.CANCELLED if pod is None or not states.is_active(pod) else state
     elif failed or (state is AppState.FAILED and (view.finished or _is_final(view, pod))):
         state = AppState.FAILED
-    elif view.finished or (stopping and (view.job is None or (held and pod is None))):
+    elif view.finished:
         state = AppState.CANCELLED
     elif state is AppState.FAILED or (state is AppState.SUBMITTED and held):
         state = AppState.PENDING  # its Job will replace it, or let it start
@@ -139,6 +141,11 @@ def _replica(
     elif done:
         replica.exit_code = 0  # what else counts as done; its pod has been removed
     return replica
+
+
+def _stays(pod: dict[str, Any] | None) -> bool:
+    """Tell whether a pod has ended by itself: what is ended from outside is deleted."""
+    return pod is not None and not pod["metadata"].get("deletionTimestamp") and not states.is_active(pod)
 
 
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import Final
 
 LINGERING: Final = "/var/lib/systemd/linger"
@@ -11,10 +10,13 @@ LINGERING: Final = "/var/lib/systemd/linger"
 
 def command() -> list[str]:
     """Return what runs a program in a scope of its own; empty where there is no such thing, or it would not last."""
-    program = shutil.which("systemd-run")
-    if program is None or not os.path.exists(f"{runtime_folder()}/systemd/private") or not _lasts():
+    if not os.path.exists(f"{runtime_folder()}/systemd/private") or not _lasts():
         return []
-    return [program, "--user", "--scope", "--quiet", "--collect", "--description=transload", "--"]
+    import shutil
+
+    program = shutil.which("systemd-run")
+    options = ["--user", "--scope", "--quiet", "--collect", "--description=transload", "--"]
+    return [program, *options] if program else []
 
 
 def runtime_folder() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections.abc import Mapping
@@ -127,7 +126,8 @@ def machine_gpus() -> list[str]:
     """
     text = os.environ.get(ENV_GPUS)
     if text is None:
-        return [str(i) for i in range(len(glob.glob("/dev/nvidia[0-9]*")))]
+        found = [name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+        return [str(i) for i in range(len(found))]
     ids = [part.strip() for part in text.split(",") if part.strip()]
     if "," not in text:
         if not text.strip().isdigit():

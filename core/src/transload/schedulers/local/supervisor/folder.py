@@ -62,8 +62,8 @@ def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -
     for role in request["roles"]:
         for k in range(len(role["replicas"])):
             os.makedirs(f"{logs}/{role['name']}/{k}", 0o700, exist_ok=True)
-    layout.write_file(f"{aside}/record.json", json.dumps(record).encode())
-    layout.write_file(f"{aside}/state.json", json.dumps(first_state).encode())
+    layout.write_new(f"{aside}/record.json", json.dumps(record).encode())
+    layout.write_new(f"{aside}/state.json", json.dumps(first_state).encode())
     return lock
 
 

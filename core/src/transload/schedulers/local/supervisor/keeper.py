@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import time
-import traceback
 
 from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error
 
@@ -450,5 +449,5 @@ def main(home: str, app_id: str, body: memoryview, link: int) -> None:
         if keeper.begin():
             keeper.run()
     except Exception:  # nothing may be left behind, whatever happened
-        keeper.abandon(traceback.format_exc())
+        keeper.abandon(kernel.exception_text())
     helpers.leave(home)

@@ -144,3 +144,15 @@ def close_from(first: int) -> None:
                 os.close(int(name))
             except OSError:
                 pass  # the one that the folder was read by
+
+
+def exception_text() -> str:
+    """Return the traceback of the exception that is being handled (its module is loaded in that case only)."""
+    import traceback
+
+    return traceback.format_exc()
+
+
+def print_exception() -> None:
+    """Write that traceback to the log."""
+    sys.stderr.write(exception_text())

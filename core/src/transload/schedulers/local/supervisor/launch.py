@@ -13,9 +13,8 @@ TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
     from typing import Any
 
-_DEFAULTS = tuple(
-    number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP) and number < 32
-)
+_CHANGED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
+"""What the spawner, its keepers or Python itself handle or ignore: all else is as the system has it."""
 
 
 class Batch:
@@ -57,7 +56,7 @@ class Batch:
         if os.getppid() != self._keeper:  # it died before the line above
             os._exit(127)
         signal.set_wakeup_fd(-1)
-        for number in _DEFAULTS:
+        for number in _CHANGED:
             signal.signal(number, signal.SIG_DFL)
         os.umask(plan["umask"])
         _open_streams(plan["logs"])

@@ -40,16 +40,21 @@ def write_file(path: str, data: bytes) -> None:
     """Replace a file in one step: readers see the old or the new content, never a part."""
     aside = f"{path}.{os.getpid()}.tmp"
     try:
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            while data:
-                data = data[os.write(fd, data) :]
-        finally:
-            os.close(fd)
+        write_new(aside, data)
         os.rename(aside, path)
     except OSError:
         unlink(aside)
         raise
+
+
+def write_new(path: str, data: bytes) -> None:
+    """Write a file that nobody reads yet."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
 
 
 def read_file(path: str) -> bytes | None:

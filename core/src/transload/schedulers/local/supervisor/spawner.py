@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 
 from . import finalise, folder, helpers, keeper, kernel, protocol, tree
 
@@ -145,7 +144,7 @@ class Spawner:
             if events & select.POLLOUT:
                 self._flush(client)
             if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
-                data = client.sock.recv(1 << 20)
+                data = client.sock.recv(1 << 16)
                 if not data:
                     raise EOFError
                 for kind, payload in client.inbox.feed(data):
@@ -225,7 +224,7 @@ class Spawner:
             keeper.main(self.home, app_id, body, fd)
             code = 0
         except BaseException:  # whatever it was, the spawner's loop must not run here
-            traceback.print_exc()
+            kernel.print_exception()
         finally:
             os._exit(code)
 
@@ -359,7 +358,7 @@ def main(home: str, name: str) -> None:
     try:
         Spawner(home, listener).run()
     except BaseException:
-        traceback.print_exc()
+        kernel.print_exception()
         raise
     finally:
         helpers.leave(home)

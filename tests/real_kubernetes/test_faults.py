@@ -1,0 +1,161 @@
+"""What goes wrong on a real cluster: quota, Pod Security, evictions, drains, lost Jobs, rights."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import SchedulerUnavailable, SubmitError
+from transload.following import log_lines
+from transload.schedulers.api import Stream, Submission, tend
+from transload.specs import AppDef, AppState, AppStatus, Role
+from transload_kubernetes.diagnose import OBSERVE
+
+IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
+CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
+
+
+def shell(commands: dict[str, str] | str, replicas: int = 1, **fields: Any) -> AppDef:
+    """Return an app of shell commands."""
+    named = {"main": commands} if isinstance(commands, str) else commands
+    roles = [
+        Role(name, IMAGE, entrypoint="sh", args=["-c", text], num_replicas=replicas) for name, text in named.items()
+    ]
+    for name, value in fields.items():
+        setattr(roles[0], name, value)
+    return AppDef("fault", roles)
+
+
+def start(scheduler: Any, namespace: str, app: AppDef, app_id: str = "fault", **cfg: Any) -> str:
+    """Submit an app in a namespace; return its id."""
+    options = scheduler.run_opts().resolve({**CFG, "namespace": namespace, **cfg})
+    app_id = f"{namespace}:{app_id}"
+    request = scheduler.convert(app, options)
+    scheduler.submit(request, app_id, Submission(app, app.digest(), "tests", options, id_given=True))
+    return app_id
+
+
+def status(scheduler: Any, app_id: str) -> AppStatus:
+    """Return the status of an app that is there, as its owner sees it."""
+    found = scheduler.describe(app_id)
+    assert found is not None
+    tend(scheduler, found)
+    return found.status  # type: ignore[no-any-return]
+
+
+def reaches(scheduler: Any, eventually: Any, app_id: str, state: AppState) -> AppStatus:
+    """Wait until an app is in a state."""
+    return eventually(lambda: (it := status(scheduler, app_id)).state is state and it, 90)  # type: ignore[no-any-return]
+
+
+def test_quota(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
+    """Where no pod may be made the app waits with the cluster's reason; a limit of Jobs refuses the submit."""
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
+    app_id = start(scheduler, namespace, shell("true"))
+    found = eventually(lambda: "exceeded quota" in (it := status(scheduler, app_id)).msg and it, 60)
+    assert not found.is_terminal()
+    scheduler.cancel(app_id)
+    assert reaches(scheduler, eventually, app_id, AppState.CANCELLED).cancel_requested
+    jobs = {"metadata": {"name": "j"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", jobs)
+
+    number = itertools.count()
+
+    def refused() -> bool:
+        try:
+            scheduler.delete(start(scheduler, namespace, shell("true"), f"more-{next(number)}"))
+        except SubmitError as exc:
+            return "exceeded quota" in str(exc) and "rights" not in str(exc)
+        return False
+
+    eventually(refused, 60)
+
+
+def test_pod_security(cluster: Any, scheduler: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a namespace of level restricted refuses is told with the option; with it the app runs."""
+    monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig)
+    strict = cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
+    scheduler.close()
+    bare = start(scheduler, strict, shell("true"))
+    eventually(lambda: "PodSecurity" in (it := status(scheduler, bare)).msg and "pod_security=restricted" in it.msg, 60)
+    user = json.dumps({"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000}}}}})
+    app_id = start(scheduler, strict, shell("id -u"), "with", pod_security="restricted", overlay=user)
+    reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
+    assert list(log_lines(scheduler, app_id, "main", 0)) == ["1000\n"]
+
+
+def test_an_evicted_pod_is_started_again(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
+    """An eviction is no failure: the replica starts again without retries, and every log line is there once."""
+    app_id = start(scheduler, namespace, shell("echo up; sleep 20; echo done"))
+    reaches(scheduler, eventually, app_id, AppState.RUNNING)
+    pod = cluster.items(namespace, "pods")[0]["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", eviction)
+    found = reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
+    assert found.num_restarts == 1
+    lines: list[str] = []
+    cursor = None
+    while True:
+        page = scheduler.log_read(app_id, "main", 0, Stream.COMBINED, cursor, 4)
+        lines += page.lines
+        cursor = page.cursor
+        if page.complete:
+            break
+    assert lines[-2:] == ["up\n", "done\n"]
+
+
+def test_a_cancel_keeps_what_has_ended(namespace: str, scheduler: Any, eventually: Any) -> None:
+    """The replica that had ended keeps state, exit code and log; the other is ended within its grace period."""
+    command = 'test "$TRANSLOAD_REPLICA_ID" = 0 && echo done && exit 0; sleep 300'
+    for jobset in ("never", "always"):
+        app_id = start(scheduler, namespace, shell(command, 2), f"cancel-{jobset}", jobset=jobset, grace_period=30)
+        eventually(lambda app_id=app_id: status(scheduler, app_id).roles[0].replicas[0].exit_code == 0, 60)
+        eventually(lambda app_id=app_id: status(scheduler, app_id).roles[0].replicas[1].state is AppState.RUNNING, 60)
+        scheduler.cancel(app_id)
+        # far less than the grace period: the program is not process 1, so that SIGTERM ends it
+        eventually(lambda app_id=app_id: status(scheduler, app_id).is_terminal(), 20)
+        first, second = status(scheduler, app_id).roles[0].replicas
+        assert (first.state, first.exit_code, second.state) == (AppState.SUCCEEDED, 0, AppState.CANCELLED)
+        assert list(log_lines(scheduler, app_id, "main", 0)) == ["done\n"]
+
+
+def test_roles_end_together_though_nobody_waits(namespace: str, scheduler: Any, eventually: Any) -> None:
+    """Several roles are a JobSet where that is installed: its controller ends the others; readers see it."""
+    app_id = start(scheduler, namespace, shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}))
+    found = eventually(lambda: (it := scheduler.describe(app_id)).status.is_terminal() and it, 60)
+    assert found.due, "the end is for an owner to note"
+    assert found.status.state is AppState.FAILED and "bad/0" in found.status.msg
+
+
+def test_a_readers_rights(
+    cluster: Any, namespace: str, scheduler: Any, eventually: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has the first Role sees everything and can change nothing."""
+    app_id = start(scheduler, namespace, shell({"bad": "exit 3", "good": "sleep 300"}), jobset="never")
+    monkeypatch.setenv("KUBECONFIG", str(cluster.user(namespace, tmp_path, OBSERVE)))
+    from transload_kubernetes.scheduler import create_scheduler
+
+    reader = create_scheduler("reader")
+    found = eventually(lambda: (it := reader.describe(app_id)).due and it, 60)
+    assert found.status.state is AppState.RUNNING and "bad/0" in found.status.msg
+    assert [row.app_id for row in reader.list()] == [app_id]
+    checks = {name: ok for name, ok, _ in reader.diagnose()}
+    assert checks["observe"] and not checks["submit"]
+    with pytest.raises(SchedulerUnavailable, match="cannot patch"):
+        reader.cancel(app_id)
+    reader.close()
+    assert reaches(scheduler, eventually, app_id, AppState.FAILED).msg.startswith("bad/0")
+
+
+def test_a_job_that_somebody_deletes(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
+    """It is lost, and never a success."""
+    app_id = start(scheduler, namespace, shell("sleep 300"))
+    reaches(scheduler, eventually, app_id, AppState.RUNNING)
+    cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{namespace}/jobs/fault-main", propagationPolicy="Background")
+    assert "lost" in reaches(scheduler, eventually, app_id, AppState.FAILED).msg

@@ -1,0 +1,75 @@
+"""Outages of a cluster's parts, for one that REAL_CLUSTER can stop and start; these tests run alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+
+from transload.errors import SchedulerUnavailable
+from transload.following import log_lines
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, Role
+
+pytestmark = pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="REAL_CLUSTER does not say how to stop a part")
+IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
+
+
+def cluster_do(*words: str) -> None:
+    """Let the program do something with parts of the cluster."""
+    # what it starts is not of this test, though it begins in it
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("TRANSLOAD_", "PYTEST_"))}
+    subprocess.run([os.environ["REAL_CLUSTER"], *words], check=True, timeout=120, env=own)
+
+
+def test_servers_are_killed_and_come_back(namespace: str, transload_home: Any, eventually: Any) -> None:
+    """API server and etcd are killed while an app is waited for and its log followed: nothing is lost or doubled."""
+    from transload_kubernetes.scheduler import create_scheduler
+
+    app = AppDef(
+        "outage", [Role("main", IMAGE, entrypoint="sh", args=["-c", "for i in $(seq 60); do echo $i; sleep 0.5; done"])]
+    )
+    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "grace_period": 2}
+    with Runner("tests", {"kubernetes": create_scheduler}) as runner:
+        handle = runner.run(app, "kubernetes", cfg)
+        lines: list[str] = []
+        follower = threading.Thread(target=lambda: lines.extend(runner.log_lines(handle, "main", should_tail=True)))
+        follower.start()
+        eventually(lambda: runner.status(handle).state is AppState.RUNNING, 60)  # type: ignore[union-attr]
+        try:
+            cluster_do("kill", "apiserver", "etcd")
+            with pytest.raises(SchedulerUnavailable):
+                create_scheduler("other").list()
+        finally:
+            cluster_do("start", "etcd", "apiserver")
+        final = runner.wait(handle, timeout=150)
+        assert final is not None and (final.state, final.num_restarts) == (AppState.SUCCEEDED, 0)
+        follower.join(60)
+        assert [line.strip() for line in lines] == [str(number) for number in range(1, 61)]
+        runner.delete(handle)
+
+
+def test_a_kubelet_that_stops(namespace: str, transload_home: Any, eventually: Any) -> None:
+    """The replica stays RUNNING, with the word that its node does not answer; it goes on when the kubelet is back."""
+    from transload_kubernetes.scheduler import create_scheduler
+
+    app = AppDef("outage", [Role("main", IMAGE, entrypoint="sh", args=["-c", "sleep 35; echo end"])])
+    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "grace_period": 2}
+    with Runner("tests", {"kubernetes": create_scheduler}) as runner:
+        handle = runner.run(app, "kubernetes", cfg)
+        eventually(lambda: runner.status(handle).state is AppState.RUNNING, 60)  # type: ignore[union-attr]
+        try:
+            cluster_do("stop", "kubelet")
+            eventually(lambda: "does not answer" in runner.status(handle).msg, 60)  # type: ignore[union-attr]
+            assert runner.status(handle).state is AppState.RUNNING  # type: ignore[union-attr]
+        finally:
+            cluster_do("start", "kubelet")
+        final = runner.wait(handle, timeout=120)
+        assert final is not None and final.state is AppState.SUCCEEDED
+        scheduler = create_scheduler("other")
+        assert list(log_lines(scheduler, handle.rpartition("/")[2], "main", 0)) == ["end\n"]
+        scheduler.close()
+        runner.delete(handle)
