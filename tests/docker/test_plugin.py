@@ -18,6 +18,7 @@ def test_two_names() -> None:
     assert {"docker", "local_docker"} <= set(plugins.names("schedulers"))
     for name in ("docker", "local_docker"):
         assert plugins.get("schedulers", name)("session").name == name
+    assert plugins.get("schedulers", "docker")("session", name="gpu-box").name == "gpu-box"
 
 
 def test_dry_run_imports_no_client() -> None:

@@ -16,6 +16,7 @@ def test_name() -> None:
     plugins = Plugins([("kubernetes", "transload_kubernetes.plugin", "transload-kubernetes", "0")])
     assert "kubernetes" in plugins.names("schedulers")
     assert plugins.get("schedulers", "kubernetes")("session").name == "kubernetes"
+    assert plugins.get("schedulers", "kubernetes")("session", name="prod", context="eu").name == "prod"
 
 
 def test_dry_run_imports_no_client() -> None:

@@ -16,6 +16,7 @@ import yaml
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 """An image with a shell and Python that the cluster has, or can pull."""
 _GONE_S = 60.0
+_BEGAN = time.monotonic()
 _PREFIXES = {"": "/api/v1", "batch": "/apis/batch/v1", "jobset": "/apis/jobset.x-k8s.io/v1alpha2"}
 
 
@@ -142,11 +143,19 @@ def scheduler(namespace: str) -> Iterator[Any]:
     made.close()
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin no test when the seconds are over that REAL_SECONDS gives all of them together."""
+    limit = os.environ.get("REAL_SECONDS")
+    if limit and time.monotonic() - _BEGAN > float(limit):
+        pytest.skip(f"not run: kubernetes: the {limit} s that all of it may take were over")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of these tests need a cluster."""
     for item in items:
         if "real_kubernetes" in str(item.path):
             item.add_marker(pytest.mark.engine("kubernetes"))
-        if "TestJobSets::test_retries" in item.nodeid:  # back-offs of a cluster are long
+        # back-offs of a cluster are long: one of each kind is enough for every day
+        if "::test_retries" in item.nodeid and "TestJobs::test_retries[REPLICA]" not in item.nodeid:
             item.add_marker(pytest.mark.slow)

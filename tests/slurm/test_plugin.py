@@ -17,6 +17,7 @@ def test_name_and_reach() -> None:
     """``slurm`` is registered, through the entry point; its apps are reached from every machine."""
     plugins = Plugins([("slurm", "transload_slurm.plugin", "transload-slurm", "0")])
     assert "slurm" in plugins.names("schedulers")
+    assert plugins.get("schedulers", "slurm")("session", name="hpc").name == "hpc"
     made = plugins.get("schedulers", "slurm")("session")
     assert (made.name, made.capabilities.reachable_from) == ("slurm", "network")
 

@@ -32,9 +32,13 @@ def complete_handles(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def complete_schedulers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of schedulers."""
-    from transload.plugins import get_plugins
+    from transload.cli._session import open_runner
 
-    return [CompletionItem(name) for name in get_plugins().names("schedulers") if name.startswith(incomplete)]
+    try:
+        with open_runner() as runner:
+            return [CompletionItem(name) for name in runner.scheduler_backends() if name.startswith(incomplete)]
+    except TransloadError:
+        return []
 
 
 def complete_components(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -64,7 +64,7 @@ class Runner:
         self._inherit_env = inherit_env
         self._loaded_settings = settings
         self._environ: Mapping[str, str] = os.environ
-        self._schedulers = Schedulers(name, scheduler_factories, scheduler_params or {})
+        self._schedulers = Schedulers(name, scheduler_factories, scheduler_params or {}, lambda: self.settings)
         self._schedulers.check_params()
         self._lock = fork_lock()
 
@@ -111,8 +111,25 @@ class Runner:
     # -- schedulers
 
     def scheduler_backends(self) -> list[str]:
-        """Return the names of the schedulers that can be used."""
+        """Return the names of the schedulers that can be used, clusters that the settings name included."""
         return self._schedulers.names()
+
+    def scheduler_kind(self, name: str) -> str:
+        """Return the kind of a scheduler: of a cluster that the settings name, what it is; else the name itself.
+
+        Raises:
+            ConfigError: if there is no scheduler of that name.
+        """
+        return self._schedulers.kind(name)
+
+    def configured_options(self, scheduler: str) -> dict[str, CfgVal]:
+        """Return the run options that files and the environment set for a scheduler.
+
+        Raises:
+            ConfigError: for an option that the scheduler does not have, saying where it was set.
+        """
+        opts, connection = self.scheduler_run_opts(scheduler), self._schedulers.connection(scheduler)
+        return self.settings.cfg(scheduler, opts, self.scheduler_backends(), connection)
 
     def scheduler(self, name: str | None = None) -> SchedulerBase:
         """Return the scheduler of that name, made once per runner.
@@ -436,7 +453,7 @@ class Runner:
         self, name: str, backend: SchedulerBase, cfg: Mapping[str, CfgVal] | None
     ) -> tuple[dict[str, CfgVal], str | None]:
         """Return the resolved run options and the tracker base among them or in the settings."""
-        settings = self.settings.cfg(name, self.scheduler_run_opts(name), self.scheduler_backends())
+        settings = self.configured_options(name)
         if not isinstance(cfg, Mapping | None):
             raise ConfigError(f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)")
         merged = {**settings, **(cfg or {})}

@@ -2,13 +2,16 @@
 
 The nearest folder upwards of the working directory that holds a ``transload.toml``, or a ``pyproject.toml`` with a
 ``[tool.transload]`` table, is the project's configuration; ``$XDG_CONFIG_HOME/transload/config.toml`` is the user's
-own, and weaker. The keys are those of `KEYS`::
+own, and weaker. ``TRANSLOAD_CONFIG`` names a file that takes the project's place. The keys are those of `KEYS`::
 
     scheduler = "local"                 # TRANSLOAD_SCHEDULER
     workspace = "."                     # TRANSLOAD_WORKSPACE
     tracker_base = "s3://bucket/runs"   # cfg key tracker_base
     [schedulers.slurm]           # TRANSLOAD_CFG_SLURM_PARTITION
     partition = "gpu"
+    [schedulers.prod]            # a cluster with a name of its own: another scheduler of that kind
+    kind = "kubernetes"
+    context = "prod-eu"
     [component."utils.echo"]
     msg = "hello"
     [tracker.team]                      # TRANSLOAD_TRACKERS, TRANSLOAD_TRACKER_TEAM_CONFIG
@@ -19,12 +22,13 @@ own, and weaker. The keys are those of `KEYS`::
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SpecError
 from transload.specs import CfgVal, runopts
 from transload.specs._check import nearest, shorten
 
@@ -41,9 +45,11 @@ KEYS: Final[dict[str, type]] = {
 
 DEFAULT_SCHEDULER: Final = "local"
 _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKSPACE"}
+_ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
 _RUNNERS_OWN: Final = frozenset({"tracker_base"})  # taken for every scheduler, and no option of any
+_CLUSTER_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +108,51 @@ class Settings:
         shown |= {name: Setting(name, value, "environment") for name, value in variables.items()}
         return [shown[key] for key in sorted(shown)]
 
-    def cfg(self, scheduler: str, opts: runopts, others: Collection[str] = ()) -> dict[str, CfgVal]:
+    def has_table(self, scheduler: str) -> bool:
+        """Tell whether a file has a table of that scheduler."""
+        return any(key.startswith(f"schedulers.{scheduler}.") for key in self._values)
+
+    def clusters(self) -> dict[str, str]:
+        """Return the kind of each cluster that has a name of its own (``[schedulers.NAME] kind = …``)."""
+        found = {}
+        for key, setting in self._values.items():
+            table, _, option = key.removeprefix("schedulers.").rpartition(".")
+            if key.startswith("schedulers.") and option == "kind" and setting.value != table:
+                found[table] = str(setting.value)
+        return found
+
+    def connection(self, scheduler: str, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that say which cluster a scheduler leads to.
+
+        Args:
+            scheduler: its name.
+            known: the settings of that kind, and the type of each.
+
+        Raises:
+            ConfigError: for a value of another type, saying where it was set.
+        """
+        from transload.components import decode_value
+
+        found = {}
+        for name, wanted in known.items():
+            setting = self._values.get(f"schedulers.{scheduler}.{name}")
+            if setting is not None:
+                try:
+                    found[name] = decode_value(setting.value, wanted, f"schedulers.{scheduler}.{name}")
+                except SpecError as exc:
+                    raise ConfigError(f"{setting.source}: {exc}") from exc
+        return found
+
+    def cfg(
+        self, scheduler: str, opts: runopts, others: Collection[str] = (), connection: Collection[str] = ()
+    ) -> dict[str, CfgVal]:
         """Return the options set for a scheduler, by files and by ``TRANSLOAD_CFG_<SCHEDULER>_<OPTION>``.
 
         Args:
             scheduler: its name.
             opts: its options.
             others: names of other schedulers: variables of ``local_cwd`` begin as those of ``local`` do.
+            connection: keys of its table that are no run options: they say which cluster it is.
 
         Raises:
             ConfigError: for an option that the scheduler does not have, saying where it was set.
@@ -118,7 +162,7 @@ class Settings:
         for key, setting in self._values.items():
             if key.startswith(prefix):
                 name = key.removeprefix(prefix)
-                if opts.get(name) is None and name in _RUNNERS_OWN:
+                if opts.get(name) is None and (name in _RUNNERS_OWN or name == "kind" or name in connection):
                     continue
                 if opts.get(name) is None:
                     options = [option for option, _ in opts]
@@ -231,6 +275,13 @@ def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dic
     user = os.path.join(home, "transload", "config.toml")
     if os.path.isfile(user):
         found.append((user, _read(user)))
+    if named := environ.get(_ENV_CONFIG):
+        if not os.path.isfile(named):
+            raise ConfigError(f"environment variable {_ENV_CONFIG}={named!r}: there is no such file")
+        given = _read(named)
+        if os.path.basename(named) == "pyproject.toml":
+            given = given.get("tool", {}).get("transload", {})
+        return [*found, (os.path.abspath(named), given)]
     folder = os.path.abspath(start or os.getcwd())
     while True:
         own, shared = os.path.join(folder, "transload.toml"), os.path.join(folder, "pyproject.toml")
@@ -286,7 +337,23 @@ def _flatten(path: str, table: Any) -> list[Setting]:
             found += [Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()]
             if key == "tracker" and not entries:
                 found.append(Setting(f"{key}.{name}.config", None, path))
+    _check_clusters(path, table.get("schedulers", {}))
     return found
+
+
+def _check_clusters(path: str, tables: dict[str, Any]) -> None:
+    """Refuse names of clusters that could not stand in a handle, or that variables could not tell apart."""
+    taken: dict[str, str] = {}
+    for name, entries in tables.items():
+        kind = entries.get("kind", name)
+        if not isinstance(kind, str):
+            raise ConfigError(f"{path}: schedulers.{name}.kind={shorten(kind)}: must be a str")
+        if kind != name and not _CLUSTER_NAME.fullmatch(name):
+            rule = "a letter a-z, then up to 62 of a-z, 0-9, _ and -"
+            raise ConfigError(f"{path}: schedulers.{name}: the name of a cluster must be {rule}")
+        other = taken.setdefault(_variable(name), name)
+        if other != name:
+            raise ConfigError(f"{path}: schedulers.{name}: its variables would be those of {other!r}: choose another")
 
 
 def _prefix(scheduler: str) -> str:

@@ -361,7 +361,8 @@ class SchedulerBase(ABC):
 
 
 SchedulerFactory = Callable[..., SchedulerBase]
-"""``factory(session_name, **params)``; unknown params are to be ignored."""
+"""``factory(session_name, …)`` gets those of the runner's parameters, and of the settings in its table, that its
+signature names. One that names ``name`` makes clusters with names of their own (``[schedulers.NAME] kind = …``)."""
 
 
 def unsupported_fields(app: AppDef, capabilities: Capabilities) -> Iterable[tuple[str, str]]:

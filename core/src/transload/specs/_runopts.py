@@ -31,7 +31,9 @@ class UnknownSchedulerException(ConfigError):
     """No scheduler of that name is installed."""
 
     def __init__(self, scheduler_backend: str, known: list[str] | None = None) -> None:
-        super().__init__(f"scheduler {scheduler_backend!r} does not exist: {nearest(scheduler_backend, known or [])}")
+        advice = "a cluster has its name by a table [schedulers.NAME] in transload.toml"
+        hint = nearest(scheduler_backend, known or [])
+        super().__init__(f"scheduler {scheduler_backend!r} is not installed or configured here: {hint} ({advice})")
         self.scheduler_backend = scheduler_backend
 
 

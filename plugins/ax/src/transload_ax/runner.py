@@ -142,7 +142,7 @@ class TransloadRunner(PerProcess, Runner):
         """
         runner = self.trials.apps.runner
         opts = runner.scheduler_run_opts(self.scheduler)
-        opts.resolve({**runner.settings.cfg(self.scheduler, opts), **self._cfg})
+        opts.resolve({**runner.configured_options(self.scheduler), **self._cfg})
 
     # -- what Ax asks for
 

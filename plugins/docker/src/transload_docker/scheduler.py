@@ -337,9 +337,9 @@ def _read_app(text: str) -> AppDef | None:
         return None  # of a newer schema
 
 
-def create_docker(session_name: str, docker_host: str | None = None) -> DockerScheduler:
-    """Make the scheduler ``docker``."""
-    return DockerScheduler(session_name, "docker", docker_host)
+def create_docker(session_name: str, docker_host: str | None = None, name: str = "docker") -> DockerScheduler:
+    """Make the scheduler ``docker``, or one of this kind with another name."""
+    return DockerScheduler(session_name, name, docker_host)
 
 
 def create_local_docker(session_name: str, docker_host: str | None = None) -> DockerScheduler:

@@ -35,6 +35,7 @@ from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_uploads
 
 _DELETE_S: Final = 30.0
+_CONNECTION: Final = ("context", "kubeconfig")
 _LOOKED_S: Final = 1.0
 """Seconds for which readers of logs share what is known of an app."""
 
@@ -52,8 +53,11 @@ class KubernetesScheduler(SchedulerBase):
     secret_kinds = frozenset({"k8s"})
     capabilities: Capabilities = _convert.CAPABILITIES
 
-    def __init__(self, session_name: str, context: str | None = None, kubeconfig: str | None = None) -> None:
+    def __init__(
+        self, session_name: str, context: str | None = None, kubeconfig: str | None = None, name: str = "kubernetes"
+    ) -> None:
         self.session = session_name
+        self.name = name
         self._cluster = Cluster(context, kubeconfig)
         self._apps = Apps(self._cluster)
         self._tails = Tails(self._cluster)
@@ -213,7 +217,10 @@ class KubernetesScheduler(SchedulerBase):
         """Return the namespace that the settings name for apps."""
         from transload.runner import load_settings
 
-        return str(load_settings().cfg(self.name, self.run_opts()).get("namespace") or names.DEFAULT_NAMESPACE)
+        return str(
+            load_settings().cfg(self.name, self.run_opts(), connection=_CONNECTION).get("namespace")
+            or names.DEFAULT_NAMESPACE
+        )
 
     def prune(
         self,
@@ -351,7 +358,7 @@ def _read_app(text: str) -> AppDef | None:
 
 
 def create_scheduler(
-    session_name: str, context: str | None = None, kubeconfig: str | None = None
+    session_name: str, context: str | None = None, kubeconfig: str | None = None, name: str = "kubernetes"
 ) -> KubernetesScheduler:
     """Make the scheduler ``kubernetes``."""
-    return KubernetesScheduler(session_name, context, kubeconfig)
+    return KubernetesScheduler(session_name, context, kubeconfig, name)

@@ -51,11 +51,11 @@ class SlurmScheduler(SchedulerBase):
         session_name: name of the session, recorded with each app.
     """
 
-    name = "slurm"
     capabilities: Capabilities = _convert.CAPABILITIES
 
-    def __init__(self, session_name: str) -> None:
+    def __init__(self, session_name: str, name: str = "slurm") -> None:
         self._session = session_name
+        self.name = name
         self._store = Store(root_folder())
         self._jobs = Jobs()
         self._lifted: dict[str, float] = {}
@@ -382,6 +382,6 @@ class SlurmScheduler(SchedulerBase):
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
 
 
-def create_slurm(session_name: str) -> SlurmScheduler:
-    """Make the scheduler ``slurm``."""
-    return SlurmScheduler(session_name)
+def create_slurm(session_name: str, name: str = "slurm") -> SlurmScheduler:
+    """Make the scheduler ``slurm``, or one of this kind with another name."""
+    return SlurmScheduler(session_name, name)

@@ -79,8 +79,9 @@ def _look(runner: Runner, name: str) -> dict[str, Any]:
     """Return name, options and capabilities, or the error of a scheduler that does not work."""
     from transload.errors import TransloadError
 
-    found: dict[str, Any] = {"name": name, "opts": (), "capabilities": None, "error": None}
+    found: dict[str, Any] = {"name": name, "kind": name, "opts": (), "capabilities": None, "error": None}
     try:
+        found["kind"] = runner.scheduler_kind(name)
         return found | {"opts": runner.scheduler_run_opts(name), "capabilities": runner.scheduler(name).capabilities}
     except TransloadError as exc:
         return found | {"error": str(exc)}
@@ -97,7 +98,10 @@ def _list(
     for each in schedulers:
         status = "broken" if each["error"] else "default" if each["name"] == default else "ready"
         reach = "" if each["capabilities"] is None else f"reachable from: {each['capabilities'].reachable_from}"
-        rows.append(("scheduler", each["name"], status, registry[each["name"]].plugin, each["error"] or reach))
+        kind = each["kind"]
+        origin = registry[kind].plugin if kind in registry else ""
+        about = reach if kind == each["name"] else f"kind: {kind}; {reach}"
+        rows.append(("scheduler", each["name"], status, origin, each["error"] or about))
     for adapter in adapters:
         ready = adapter.status == "ready"
         about = "" if ready else adapter.status
@@ -127,7 +131,8 @@ def _explain_scheduler(item: dict[str, Any]) -> None:
     from transload.cli._output import emit, paint
     from transload.specs import get_type_name
 
-    emit(paint(f"scheduler {item['name']}", "bold") + (f": {item['error']}" if item["error"] else ""))
+    kind = "" if item["kind"] == item["name"] else f" (kind: {item['kind']})"
+    emit(paint(f"scheduler {item['name']}{kind}", "bold") + (f": {item['error']}" if item["error"] else ""))
     for key, opt in item["opts"]:
         extra = "required" if opt.is_required else "" if opt.default is None else f"default {opt.default}"
         kind = ", ".join(part for part in (get_type_name(opt.opt_type), extra) if part)
@@ -192,7 +197,13 @@ def _scheduler_json(item: dict[str, Any]) -> dict[str, Any]:
         for key, opt in opts
     ]
     capabilities = _capabilities(item["capabilities"]) or None
-    return {"name": item["name"], "error": item["error"], "options": options, "capabilities": capabilities}
+    return {
+        "name": item["name"],
+        "kind": item["kind"],
+        "error": item["error"],
+        "options": options,
+        "capabilities": capabilities,
+    }
 
 
 def _json(infos: list[PluginInfo]) -> list[dict[str, object]]:

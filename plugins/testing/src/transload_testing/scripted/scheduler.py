@@ -60,12 +60,18 @@ class ScriptedScheduler(SchedulerBase):
         session_name: name of the session.
         scripted_dir: the folder; default: ``TRANSLOAD_SCRIPTED_DIR``, else below ``TRANSLOAD_HOME``.
         reachable_from: what its capabilities say; default: ``TRANSLOAD_SCRIPTED_REACH``, else ``network``.
+        name: under which it is asked for.
     """
 
-    name = "scripted"
-
-    def __init__(self, session_name: str, scripted_dir: str | None = None, reachable_from: Reach | None = None) -> None:
+    def __init__(
+        self,
+        session_name: str,
+        scripted_dir: str | None = None,
+        reachable_from: Reach | None = None,
+        name: str = "scripted",
+    ) -> None:
         self.session = session_name
+        self.name = name
         self.folder = Folder(scripted_dir or default_folder())
         reach: Any = reachable_from or os.environ.get(ENV_REACH) or "network"
         self.capabilities = Capabilities(
@@ -343,7 +349,10 @@ def _masked(app: AppDef) -> AppDef:
 
 
 def create_scheduler(
-    session_name: str, scripted_dir: str | None = None, reachable_from: Reach | None = None
+    session_name: str,
+    scripted_dir: str | None = None,
+    reachable_from: Reach | None = None,
+    name: str = "scripted",
 ) -> ScriptedScheduler:
     """Return a scripted scheduler; the factory that is registered."""
-    return ScriptedScheduler(session_name, scripted_dir, reachable_from)
+    return ScriptedScheduler(session_name, scripted_dir, reachable_from, name)
