@@ -26,6 +26,7 @@ else:
 STREAMS = ("stdout.log", "stderr.log")
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
+_REPLACED_S = 10.0
 _HEARD_S = 1.0
 _HEAR_S = 0.1
 _OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -90,6 +91,8 @@ class Agent:
         self.signalled = False
         self.heard: dict[int, float] = {}  # signal -> when we got it from Slurm, which sends it to the replica too
         self.passing: dict[int, float] = {}  # signal -> when to pass it on
+        self.start = ""  # the folder of this start of the job, which a newer start takes away
+        self.looked = time.monotonic()
         self.sizes = (0, 0)
         self.pause = _TICK_S[0]
 
@@ -236,7 +239,11 @@ class Agent:
             pass
 
     def _look(self) -> None:
-        """Note in the index how long the streams are, if they have grown."""
+        """Note in the index how long the streams are, if they have grown; now and then, whether we are still wanted."""
+        if self.start and time.monotonic() >= self.looked + _REPLACED_S:
+            self.looked = time.monotonic()
+            if not os.path.isdir(self.start):
+                self._stop()  # the supervisor may have lost sight of us
         sizes = tuple(_size(os.path.join(self.logs, name)) for name in STREAMS)
         if sizes == self.sizes:
             self.pause = min(self.pause * 1.5, _TICK_S[1])
@@ -413,5 +420,8 @@ def main(folder: str, role: str, k: str = "") -> None:
         task = unpack(file.read())
     report = os.dup(1)
     os.dup2(2, 1)  # a stray print must not be taken for a report
-    Agent(folder, task, int(role), int(k or os.environ.get("SLURM_PROCID", "0")), 0, report).main()
+    agent = Agent(folder, task, int(role), int(k or os.environ.get("SLURM_PROCID", "0")), 0, report)
+    place = os.path.join(folder, "elements", k) if k else folder
+    agent.start = os.path.join(place, ".start-" + os.environ.get("SLURM_RESTART_COUNT", "0"))
+    agent.main()
     sys.exit(0)

@@ -10,7 +10,6 @@ import subprocess
 import time
 
 from . import agent
-from .starts import job_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,15 +133,22 @@ class Step:
         self.process.returncode = 0
 
 
-def component(role: int) -> str:
-    """Return Slurm's word for one component of this job; "" if it cannot be asked."""
-    command = ["squeue", "-h", "-t", "all", "-o", "%i %T", "-j", job_id()]
+def job_now(role: int) -> tuple[str, int]:
+    """Return Slurm's word for this job (of several roles: for that one's component) and how often it was started again.
+
+    ``("", 0)`` if it cannot be asked.
+    """
+    command = ["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=_ASK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    rows = [line.split() for line in done.stdout.decode("utf-8", "replace").splitlines()]
-    return next((row[1] for row in rows if len(row) > 1 and row[0] == f"{job_id()}+{role}"), "")
+        return "", 0
+    jobs = [
+        dict(word.split("=", 1) for word in line.split() if "=" in word)
+        for line in done.stdout.decode("utf-8", "replace").splitlines()
+    ]
+    found = next((job for job in jobs if job.get("HetJobOffset", str(role)) == str(role)), {})
+    return found.get("JobState", ""), int(found.get("Restarts", "0"))
 
 
 def _let_be() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import selectors
 import signal
 import sys
@@ -16,7 +15,7 @@ from transload.attempts import TERMINAL, App, Replica
 from .agent import SENT, catch, patiently
 from .rank0 import Rank0
 from .starts import Start, claim, job_id
-from .steps import Step, complain, component
+from .steps import Step, complain, job_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ WITHDRAWN = 75
 _WRITE_S = 0.1
 _KILL_S = 10.0
 _SIGNAL_S = 1.0
-_DOUBT_S = 5.0
 _REPLACED_S = 10.0
 _AGAIN_S = (1.0, 30.0)
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
@@ -62,7 +60,6 @@ class Supervisor:
         self.again: dict[int, float] = {}  # role -> when to try once more to start its tasks
         self.pause = _AGAIN_S[0]
         self.why: dict[int, str] = {}  # role -> what srun said when it ended
-        self.doubted = -_DOUBT_S
         self.rank0: Rank0 | None = None
         self.wake, woken = os.pipe()
         for end in (self.wake, woken):
@@ -196,22 +193,10 @@ class Supervisor:
                 self.app.started(replica, report["time"], report["host"])
             else:
                 replica.host = report["host"]
-                if report.get("signalled") and not replica.stopping:
+                if (report.get("signalled") or report["code"] in _TERMINATED) and not replica.stopping:
                     self._in_doubt(replica, report["code"], report["time"])
                     continue
-                if report["code"] in _TERMINATED and not replica.stopping:
-                    self._doubt()
                 self._judge(replica, report["code"], report["time"])
-
-    def _doubt(self) -> None:
-        """A replica was terminated, not by us: Slurm may have signalled it before its agent and us. Wait for that.
-
-        Taken for a failure, it would end an app that Slurm is about to start again. Of many ends one is waited for.
-        """
-        if self.app.final is None and not self.app.interrupted and time.monotonic() - self.doubted >= _DOUBT_S:
-            select.select([self.wake], [], [], _SIGNAL_S)
-            self._on_signal()
-            self.doubted = time.monotonic()
 
     def _lost(self, step: Step) -> None:
         """The tasks of a role are gone; those replicas that had not ended are lost."""
@@ -238,23 +223,25 @@ class Supervisor:
             self._start([r for r in self.app.replicas if r.role == role and r.alive])
 
     def _in_doubt(self, replica: Replica, code: int | None, when: float) -> None:
-        """A replica was signalled by Slurm, or is gone: if Slurm is about to signal us too, that is no failure."""
+        """A replica was terminated, or is gone: if Slurm is about to signal us too, that is no failure to answer."""
         self.doubtful.append((replica, code, when))
         self.patience = time.monotonic() + _SIGNAL_S
 
     def _settle_doubts(self) -> None:
-        """Slurm has signalled us by now, or it ends a part of the job only, or none."""
+        """Slurm has signalled us by now; or it has ended a part of the job only, or taken the node from us; or none."""
         doubtful, self.doubtful = self.doubtful, []
-        if not self.app.interrupted and self.app.final is None and len(self.plan["roles"]) > 1:
+        if not self.app.interrupted and self.app.final is None:
             for role in sorted({replica.role for replica, _, _ in doubtful}):
-                word = component(role)
+                word, restarts = job_now(role)
                 if word == "COMPLETING":  # which hides what it has come to
                     self.doubtful, self.patience = doubtful, time.monotonic() + _SIGNAL_S
                     return
-                if word not in ("", "RUNNING", "CONFIGURING", "SUSPENDED"):
-                    name = self.plan["roles"][role]["name"]
-                    state = "CANCELLED" if word == "CANCELLED" else "FAILED"
-                    self._finish(state, f"Slurm ended the component of role {name!r}: {word}")
+                if restarts > self.start.number or word in ("PENDING", "REQUEUED"):
+                    self._give_way()
+                elif word not in ("", "RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED"):
+                    of = f"the component of role {self.plan['roles'][role]['name']!r}"
+                    of = of if len(self.plan["roles"]) > 1 else "the job"
+                    self._finish("CANCELLED" if word == "CANCELLED" else "FAILED", f"Slurm ended {of}: {word}")
         for replica, code, when in doubtful:
             self._judge(replica, code, when)
 
@@ -364,6 +351,8 @@ class Supervisor:
 
     def _write(self) -> bool:
         self.written = time.monotonic()
+        if self.replaced:
+            return True
         try:
             self.start.write("state.json", json.dumps(self._state()))
         except FileNotFoundError:
