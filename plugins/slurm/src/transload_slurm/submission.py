@@ -9,6 +9,7 @@ a token that is not its own and ends at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from transload_slurm.store import BULKY, Store, make_marked, read_json, read_tex
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
 _WAIT_S: Final = 60.0
+_PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 _JOB = Path(__file__).parent / "job"
 
 
@@ -48,7 +50,11 @@ def submit(store: Store, request: SlurmRequest, app_id: str, submission: Submiss
     if store.is_gone(app_id) and store.record(app_id) is None:
         raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
     record = _record(store, request, app_id, submission)
-    if _create(store, app_id, record):
+    try:
+        created = _create(store, app_id, record)
+    except OSError as exc:
+        raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
+    if created:
         _launch(store, request, app_id, submission, fresh=True)
         return True
     found = store.record(app_id)
@@ -221,7 +227,7 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         if record is not None:
             store.remove(app_id, {**record, "id_given": False})
         if isinstance(exc, OSError):
-            raise SubmitError(f"app {app_id!r} was not submitted: {exc}") from exc
+            raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
         if isinstance(exc, SchedulerUnavailable):
             raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=True) from exc
         raise

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import selectors
 import signal
 import sys
 import time
 
+from .agent import SENT, catch, patiently
 from .rank0 import Rank0
 from .rules import TERMINAL, App, Replica, exit_text
-from .starts import Start
-from .steps import Step, complain
+from .starts import Start, claim, job_id
+from .steps import Step, complain, job_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ WITHDRAWN = 75
 _WRITE_S = 0.1
 _KILL_S = 10.0
 _SIGNAL_S = 1.0
-_DOUBT_S = 5.0
 _REPLACED_S = 10.0
+_AGAIN_S = (1.0, 30.0)
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
@@ -53,8 +53,11 @@ class Supervisor:
         self.restarting: list[set[Replica]] = []
         self.dirty, self.written = True, 0.0
         self.looked, self.replaced = time.monotonic(), False
+        self.doubtful: list[tuple[Replica, int | None, float]] = []
         self.patience = 0.0
-        self.doubted = -_DOUBT_S
+        self.again: dict[int, float] = {}  # role -> when to try once more to start its tasks
+        self.pause = _AGAIN_S[0]
+        self.why: dict[int, str] = {}  # role -> what srun said when it ended
         self.rank0: Rank0 | None = None
         if self.app.began is None:
             self.app.began = time.time()
@@ -62,8 +65,7 @@ class Supervisor:
         for end in (self.wake, woken):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)
+        catch(SENT)
         self.selector.register(self.wake, selectors.EVENT_READ, None)
 
     def main(self) -> int:
@@ -107,7 +109,7 @@ class Supervisor:
             self._leave(step)
             step = None
         if step is None:
-            step = self.steps[role] = Step(self.folder, self.plan, role, self.only)
+            step = self.steps[role] = patiently(lambda: Step(self.folder, self.plan, role, self.only))
             self.selector.register(step.reports, selectors.EVENT_READ, step)
             if step.noise is not None:
                 self.selector.register(step.noise, selectors.EVENT_READ, (step,))
@@ -132,6 +134,9 @@ class Supervisor:
             dues.append((self.app.began or 0.0) + limit - time.time())
         if self.dirty:
             dues.append(self.written + _WRITE_S - now)
+        dues += [due - now for due in self.again.values()]
+        if self.doubtful:
+            dues.append(self.patience - now)
         for key, _ in self.selector.select(max(0.0, min(dues))):
             if key.data is None:
                 self._on_signal()
@@ -145,6 +150,9 @@ class Supervisor:
             self.looked = time.monotonic()
             if self.start.replaced():
                 self._give_way()
+        if self.doubtful and (self.app.signalled or time.monotonic() >= self.patience):
+            self._settle_doubts()
+        self._try_again()
         self._restart_ready()
         before = self.app.state
         self.app.refresh()
@@ -153,13 +161,18 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            numbers = os.read(self.wake, 4096)
-            if set(numbers) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+            numbers = set(os.read(self.wake, 4096)) & set(SENT)
+            for number in sorted(numbers):  # it may have come to us alone (``scancel --batch``, ``--signal=B:USR1@60``)
+                for step in self.steps.values():
+                    step.tell(f"signal * {number}")
+            if signal.SIGTERM in numbers:
                 # scancel, the time limit, pre-emption: Slurm knows which, and signals the replicas itself
                 self.app.signalled = self.dirty = True
                 self.restarting = []
                 for replica in self.app.replicas:
                     replica.stopping = True
+                    if replica.active and replica.role in self.again:
+                        self._judge(replica, None, time.time())
 
     def _on_report(self, step: Any) -> None:
         lines = step.lines()
@@ -180,33 +193,57 @@ class Supervisor:
                 self.app.started(replica, report["host"], report["time"])
             else:
                 replica.host = report["host"]
-                if report.get("signalled"):  # by Slurm; why, it will tell us, or whoever asks it
-                    replica.stopping, self.patience = True, time.monotonic() + _SIGNAL_S
-                elif report["code"] in _TERMINATED and not replica.stopping:
-                    self._doubt()
+                if (report.get("signalled") or report["code"] in _TERMINATED) and not replica.stopping:
+                    self._in_doubt(replica, report["code"], report["time"])
+                    continue
                 self._judge(replica, report["code"], report["time"])
-
-    def _doubt(self) -> None:
-        """A replica was terminated, not by us: Slurm may have signalled it before its agent and us. Wait for that.
-
-        Taken for a failure, it would end an app that Slurm is about to start again. Of many ends one is waited for.
-        """
-        if self.final is None and not self.app.signalled and time.monotonic() - self.doubted >= _DOUBT_S:
-            select.select([self.wake], [], [], _SIGNAL_S)
-            self._on_signal()
-            self.doubted = time.monotonic()
 
     def _lost(self, step: Step) -> None:
         """The tasks of a role are gone; those replicas that had not ended are lost."""
         self._leave(step)
         self.dirty = True
-        lost = [r for r in self.app.replicas if r.role == step.role and r.active]
-        if lost and not self.app.signalled:
-            # Slurm's own signal may be on its way: then this is no failure to answer
-            select.select([self.wake], [], [], _SIGNAL_S)
-            self._on_signal()
+        doubtful = [replica for replica, _, _ in self.doubtful]
+        lost = [r for r in self.app.replicas if r.role == step.role and r.active and r not in doubtful]
+        why = step.never_began()
+        if lost and why and self.final is None and not self.app.signalled:
+            complain(f"no task of role {self.plan['roles'][step.role]['name']!r} was started; it is tried again")
+            self.app.msg = f"waiting for Slurm to start the replicas: srun: {why}"
+            self.again[step.role] = time.monotonic() + self.pause
+            self.pause = min(2 * self.pause, _AGAIN_S[1])
+            return
+        self.why[step.role] = step.complaint()
         for replica in lost:
-            self._judge(replica, None, time.time())
+            self._in_doubt(replica, None, time.time())
+
+    def _try_again(self) -> None:
+        """Start the tasks that Slurm could not start when it was asked first; that is no failure of the app."""
+        for role in [role for role, due in self.again.items() if time.monotonic() >= due]:
+            del self.again[role]
+            self.app.msg = ""
+            self._start([r for r in self.app.replicas if r.role == role and r.active])
+
+    def _in_doubt(self, replica: Replica, code: int | None, when: float) -> None:
+        """A replica was terminated, or is gone: if Slurm is about to signal us too, that is no failure to answer."""
+        self.doubtful.append((replica, code, when))
+        self.patience = time.monotonic() + _SIGNAL_S
+
+    def _settle_doubts(self) -> None:
+        """Slurm has signalled us by now; or it has ended a part of the job only, or taken the node from us; or none."""
+        doubtful, self.doubtful = self.doubtful, []
+        if not self.app.signalled and self.final is None:
+            for role in sorted({replica.role for replica, _, _ in doubtful}):
+                word, restarts = job_now(role)
+                if word == "COMPLETING":  # which hides what it has come to
+                    self.doubtful, self.patience = doubtful, time.monotonic() + _SIGNAL_S
+                    return
+                if restarts > self.start.number or word in ("PENDING", "REQUEUED"):
+                    self._give_way()
+                elif word not in ("", "RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED"):
+                    of = f"the component of role {self.plan['roles'][role]['name']!r}"
+                    of = of if len(self.plan["roles"]) > 1 else "the job"
+                    self._finish("CANCELLED" if word == "CANCELLED" else "FAILED", f"Slurm ended {of}: {word}")
+        for replica, code, when in doubtful:
+            self._judge(replica, code, when)
 
     def _on_noise(self, step: Step) -> None:
         """A task was killed, its agent with it: that replica is lost, and the role wants new tasks."""
@@ -220,6 +257,7 @@ class Supervisor:
         if not lost or self.app.signalled:
             return
         step.broken = self.dirty = True
+        self.why[step.role] = step.complaint()
         for replica in lost:
             self._judge(replica, None, time.time())
         scope = next((scope for scope in self.restarting if scope & set(lost)), None)
@@ -235,7 +273,8 @@ class Supervisor:
         failed = self.app.ended(replica, code, when)
         if not failed or self.final is not None or self.app.signalled:
             return
-        reason = f"{self.app.name(replica)} failed ({exit_text(code)})"
+        why = self.why.get(replica.role) if code is None else ""
+        reason = f"{self.app.name(replica)} failed ({exit_text(code)})" + (f": {why}" if why else "")
         again = self.app.to_restart(replica)
         if again:
             self.app.count(replica)
@@ -250,7 +289,9 @@ class Supervisor:
         for replica in replicas:
             if replica.active and not replica.stopping:
                 replica.stopping = True
-                if replica.role in self.steps:
+                if replica.role in self.again:  # it has not begun
+                    self._judge(replica, None, time.time())
+                elif replica.role in self.steps:
                     self.steps[replica.role].tell(f"stop {replica.k}")
 
     def _restart_ready(self) -> None:
@@ -279,10 +320,6 @@ class Supervisor:
         if any(replica.active for replica in self.app.replicas) or self.restarting:
             return False
         if self.final is None and not self.app.signalled:
-            if time.monotonic() < self.patience:
-                select.select([self.wake], [], [], _SIGNAL_S)
-                self._on_signal()
-                return self.app.signalled
             good = self.app.succeeded()
             self.final = ("SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well")
         return True
@@ -327,6 +364,8 @@ class Supervisor:
 
     def _write(self) -> bool:
         self.written = time.monotonic()
+        if self.replaced:
+            return True
         try:
             self.start.write("state.json", json.dumps({"job": job_id(), **self.app.as_json()}))
         except FileNotFoundError:
@@ -338,12 +377,6 @@ class Supervisor:
         return True
 
 
-def job_id() -> str:
-    """Return the id by which the whole job is known: of an array, of a heterogeneous job, or plain."""
-    env = os.environ
-    return env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
-
-
 def _read_json(path: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
@@ -353,33 +386,9 @@ def _read_json(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def claim(folder: str, token: str) -> bool:
-    """Take the app for this job: only one job may run it, and only that of the latest submit."""
-    path = os.path.join(folder, "claim")
-    mine = job_id()
-    aside = f"{path}.{mine}.{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
-    try:
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(mine)
-        with contextlib.suppress(FileExistsError):
-            os.link(aside, path)
-        os.unlink(aside)
-        with open(path, encoding="utf-8") as file:
-            holder = file.read()
-        with open(os.path.join(folder, "token"), encoding="utf-8") as file:
-            current = file.read()
-    except FileNotFoundError:
-        return False
-    if holder == mine and current == token:
-        return True
-    if holder == mine:
-        os.unlink(path)
-    return False
-
-
 def main(folder: str, token: str) -> None:
     """Run the app in ``folder``, unless its submit was withdrawn."""
-    if not claim(folder, token):
+    if not patiently(lambda: claim(folder, token)):
         complain("this submit was withdrawn, or done again: nothing to do")
         sys.exit(WITHDRAWN)
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
@@ -387,7 +396,7 @@ def main(folder: str, token: str) -> None:
     element = os.environ.get("SLURM_ARRAY_TASK_ID")
     place = folder if element is None else os.path.join(folder, "elements", element)
     start = Start(place, int(os.environ.get("SLURM_RESTART_COUNT", "0")))
-    if not start.enter():
+    if not patiently(start.enter):
         complain("Slurm has started the job anew: nothing to do for this start")
         sys.exit(WITHDRAWN)
     before = _read_json(os.path.join(place, "state.json"))
