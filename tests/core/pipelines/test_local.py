@@ -60,6 +60,16 @@ async def test_many_at_once(control: ScriptedControl) -> None:
     assert [each.lines for each in runs] == [[f"main/0 reported {n}\n"] for n in range(10)]  # type: ignore[attr-defined]
 
 
+def test_the_last_words_of_a_long_log(control: ScriptedControl) -> None:
+    """Also where nobody read along, and however much was written: the end of the log is read from its end."""
+    script = "import sys; sys.stderr.write(('x' * 1023 + '\\n') * 70 * 1024); sys.exit('that was it')"
+    with Runner("host") as runner:
+        launch = Launch(app=AppDef("a", [role("-c", script)]), scheduler="local")
+        one = Execution(runner, launch, Identity("host", "here", ("long",)))
+        with pytest.raises(AppFailed, match="that was it"):
+            one.run()
+
+
 def test_failure_has_the_last_words(control: ScriptedControl) -> None:
     """Exit code and traceback of the replica are in the message."""
     with Runner("host") as runner:

@@ -6,8 +6,8 @@ import asyncio
 import difflib
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -25,7 +25,7 @@ from prefect.utilities.annotations import allow_failure, opaque, quote
 from prefect.utilities.collections import isiterable
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import ExecutionOptions, Identity, Launch
+from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
 from transload.runner import AppResults
 from transload.specs import masked_env
 from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, signature_of
@@ -55,6 +55,7 @@ class AppSpec:
         stderr_level: name of the level that lines of stderr are logged with.
         namespace: tells the app from those of others, instead of the flow run's id.
         known: arguments that the component may declare (``trial_idx``).
+        meanwhile: entered while the app is waited for, with its execution.
     """
 
     launch: Launch
@@ -67,6 +68,7 @@ class AppSpec:
     stderr_level: str = "WARNING"
     namespace: str | None = None
     known: Mapping[str, Any] = field(default_factory=dict)
+    meanwhile: Callable[[Execution], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
         if self.stderr_level not in logging.getLevelNamesMapping():
@@ -140,15 +142,25 @@ class AppTask(Task[..., Any]):
         settings = {**self._current(), **given}
         return AppTask(replace(self.spec, **changes), settings.pop("asynchronous", self.asynchronous), **settings)
 
-    def of_trial(self, index: int, namespace: str, label: str) -> AppTask:
+    def of_trial(
+        self,
+        index: int,
+        namespace: str,
+        label: str,
+        known: Mapping[str, Any],
+        meanwhile: Callable[[Execution], AbstractContextManager[object]],
+    ) -> AppTask:
         """Return the task of one trial of a search, found again by whoever goes on with that search.
 
         Args:
             index: the trial.
             namespace: of the search.
             label: name of the task run, unless the task has one of its own.
+            known: arguments that the component may declare.
+            meanwhile: entered while the app is waited for.
         """
-        spec = replace(self.spec, key=f"trial-{index}", namespace=namespace, known={"trial_idx": index})
+        key = f"trial-{index}"
+        spec = replace(self.spec, key=key, namespace=namespace, known=known, meanwhile=meanwhile)
         return AppTask(spec, self.asynchronous, **{"task_run_name": label, **self._current()})
 
     def _current(self) -> dict[str, Any]:
@@ -368,8 +380,14 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
     )
     if flow is not None and flow.flow_run is not None:
         watch, stop = watch_of(flow), told_to_stop(flow)
-        around.watch = lambda execution: watch.around(execution, stop)
+        around.watch = lambda execution: _both(watch.around(execution, stop), spec.meanwhile(execution))
     return around
+
+
+@contextmanager
+def _both(one: AbstractContextManager[object], other: AbstractContextManager[object]) -> Iterator[None]:
+    with one, other:
+        yield
 
 
 def _done(traces: Traces, spec: AppSpec, execution: Any, results: AppResults | None) -> None:

@@ -9,6 +9,7 @@ a token that is not its own and ends at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from transload import attempts
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import Submission
 from transload.schedulers.local.environment import inherited
@@ -30,6 +32,7 @@ from transload_slurm.store import BULKY, Store, make_marked, read_json, read_tex
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
 _WAIT_S: Final = 60.0
+_PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 _JOB = Path(__file__).parent / "job"
 
 
@@ -48,7 +51,11 @@ def submit(store: Store, request: SlurmRequest, app_id: str, submission: Submiss
     if store.is_gone(app_id) and store.record(app_id) is None:
         raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
     record = _record(store, request, app_id, submission)
-    if _create(store, app_id, record):
+    try:
+        created = _create(store, app_id, record)
+    except OSError as exc:
+        raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
+    if created:
         _launch(store, request, app_id, submission, fresh=True)
         return True
     found = store.record(app_id)
@@ -221,7 +228,7 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         if record is not None:
             store.remove(app_id, {**record, "id_given": False})
         if isinstance(exc, OSError):
-            raise SubmitError(f"app {app_id!r} was not submitted: {exc}") from exc
+            raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
         if isinstance(exc, SchedulerUnavailable):
             raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=True) from exc
         raise
@@ -269,6 +276,8 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
         folders[index] = copies[key]
     package = f"{folder}/job/transload_slurm_job"
     os.makedirs(package, mode=0o700, exist_ok=True)
+    os.makedirs(f"{folder}/job/transload", mode=0o700, exist_ok=True)
+    shutil.copyfile(attempts.__file__, f"{folder}/job/transload/attempts.py")
     for source in sorted(_JOB.glob("*.py")):
         target = f"{folder}/job/{source.name}" if source.name == "__main__.py" else f"{package}/{source.name}"
         shutil.copyfile(source, target)
