@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 from prefect import Task, unmapped
 from prefect.cache_policies import NO_CACHE, CachePolicy
@@ -27,6 +27,7 @@ from prefect.utilities.collections import isiterable
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
 from transload.runner import AppResults
+from transload.specs import masked_env
 from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, signature_of
 from transload_prefect.cache import AppCachePolicy
 from transload_prefect.journal import AppStore, CursorStore, journal_of
@@ -34,6 +35,9 @@ from transload_prefect.run import HOST, Ending, Surroundings, make_execution, ru
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
 from transload_prefect.watch import told_to_stop, watch_of, within_time_limit
+
+_LONGEST_SHOWN: Final = 24
+_MOST_SHOWN: Final = 4
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ class AppTask(Task[..., Any]):
         self._settings = settings
         name = settings.get("name") or spec.launch.name
         function = _function(spec, name, bool(asynchronous))
-        super().__init__(function, **{**settings, "name": name, **_retry_condition(spec, settings)})
+        named = {"task_run_name": partial(_task_run_name, name), **settings, "name": name}
+        super().__init__(function, **{**named, **_retry_condition(spec, settings)})
         self.task_key = f"{name}-{sha256(f'{name}:{spec.digest}'.encode()).hexdigest()[:8]}"
         theirs = self.cache_policy
         if isinstance(theirs, CachePolicy) and theirs != NO_CACHE:
@@ -252,6 +257,16 @@ def _length(values: Iterable[Any]) -> int | None:
         if isiterable(each):
             return len(list(each))
     return None
+
+
+def _task_run_name(name: str, parameters: dict[str, Any]) -> str:
+    """Return the name of a task run: the task's, and the arguments of the call; those that look secret are masked."""
+    given = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
+    texts = {key: " ".join(str(value).split()) for key, value in given.items() if not isinstance(value, LeftOpen)}
+    shown = {key: text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…" for key, text in texts.items()}
+    words = [f"{key}={text}" for key, text in masked_env(shown).items()]
+    unit = parameters.get(UNIT)
+    return " ".join([name, *words[:_MOST_SHOWN]]) if words or unit is None else str(unit)
 
 
 def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import os
 import shlex
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ from transload.pipelines import (
     ExecutionOptions,
     Identity,
     Launch,
+    failure_message,
     get_poller,
     host_runner,
 )
@@ -55,6 +57,9 @@ ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLE
 
 QUEUE_INTERVAL: Final = 5.0
 """Seconds between two questions whether a flow run was cancelled, as long as its app has not begun to run it."""
+
+_TAIL: Final = 20
+"""How many last lines of an app that failed are shown."""
 
 _SCHEDULER: Any = Field(
     default=None, title="Scheduler", description="Where flow runs go; empty: the configured one, else local."
@@ -169,9 +174,22 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             code = _exit_status(status)
             if code and await self._was_cancelled(flow_run.id, handle):
                 code = 0  # or Prefect would call it crashed
+            if code:
+                await asyncio.to_thread(self._tell_failure, runner, flow_run, handle, status)
             return AppWorkerResult(identifier=handle, status_code=code)
         finally:
             self._followed.discard(flow_run.id)
+
+    def _tell_failure(self, runner: Runner, flow_run: FlowRun, handle: str, status: AppStatus) -> None:
+        """Put the last words of an app into its flow run's log: it may have died before Prefect started in it."""
+
+        def tail(role: str, replica: int) -> list[str]:
+            with suppress(TransloadError):
+                return list(deque(runner.log_lines(handle, role, replica), _TAIL))
+            return []
+
+        message = failure_message(status, tail, handle=handle, lines=_TAIL)
+        self.get_flow_run_logger(flow_run).error("%s", message)
 
     # -- flow runs of a worker that died
 
@@ -262,6 +280,8 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             return
         flow_run = await self.client.read_flow_run(flow_run_id)
         if not ended(flow_run) and (status is None or _exit_status(status)):
+            if status is not None:
+                await asyncio.to_thread(self._tell_failure, host_runner(HOST), flow_run, handle, status)
             how = "is lost" if status is None else f"ended: {status.summary()}"
             await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
 

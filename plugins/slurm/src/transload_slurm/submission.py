@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from transload import attempts
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import Submission
 from transload.schedulers.local.environment import inherited
@@ -278,6 +279,8 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
         folders[index] = copies[key]
     package = f"{folder}/job/transload_slurm_job"
     os.makedirs(package, mode=0o700, exist_ok=True)
+    os.makedirs(f"{folder}/job/transload", mode=0o700, exist_ok=True)
+    shutil.copyfile(attempts.__file__, f"{folder}/job/transload/attempts.py")
     for source in sorted(_JOB.glob("*.py")):
         target = f"{folder}/job/{source.name}" if source.name == "__main__.py" else f"{package}/{source.name}"
         shutil.copyfile(source, target)
