@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -206,3 +207,18 @@ def test_stranger_of_the_same_name_is_not_adopted(
     assert list(runner.log_lines(handle, "main")) == ["mine\n"]
     assert cluster.tool("squeue", "-h", "-o", "%T", "-j", stranger).strip() in ("RUNNING", "PENDING")
     cluster.tool("scancel", stranger)
+
+
+def test_sbatch_that_fails_after_it_has_submitted(
+    runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job is found by the submit's token and ended: a refused submit leaves nothing in the queue."""
+    real = shutil.which("sbatch")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sbatch").write_text(f'#!/bin/sh\n{real} "$@"\necho broken >&2\nexit 1\n')
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    with pytest.raises(SubmitError, match="broken"):
+        runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}, app_id="lying")
+    assert cluster.tool("squeue", "-h", "-o", "%i", "--name=lying").strip() == ""
+    assert runner.status("slurm://tests/lying") is None

@@ -227,6 +227,8 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         job_id = _sbatch(folder, request, app_id, submission)
         write_file(f"{folder}/job.json", json.dumps({"id": job_id}))
     except BaseException as exc:
+        if isinstance(exc, SubmitError) and not exc.transient:
+            _take_back(store, app_id)
         record = store.record(app_id)
         if record is not None:
             store.remove(app_id, {**record, "id_given": False})
@@ -238,6 +240,14 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
     _unlink(f"{folder}/submitting")
     if os.path.exists(f"{folder}/cancel"):
         commands.run(["scancel", job_id], _SBATCH_S)
+
+
+def _take_back(store: Store, app_id: str) -> None:
+    """End the job of an ``sbatch`` that failed though it had submitted; if it is not found it ends by itself."""
+    with contextlib.suppress(SchedulerUnavailable, OSError):
+        job_id = find_again(store, app_id)
+        if job_id is not None:
+            commands.run(["scancel", job_id], _SBATCH_S)
 
 
 def _claimed(folder: str) -> bool:
