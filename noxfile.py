@@ -38,6 +38,7 @@ BASE = ("core", "plugins/testing")
 """What every suite installs: the core, and the conformance suites with the scripted scheduler."""
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
+OTHER_PYTHONS = ("3.12", "3.13")
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
 nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
@@ -142,23 +143,49 @@ def everywhere(session: nox.Session) -> None:
     session.run("python", "tests/everywhere/table.py", *rows, external=True)
 
 
-def python_of(session: nox.Session, name: str, *more: str) -> Path:
+def python_of(session: nox.Session, name: str, *more: str, version: str = "") -> Path:
     """Return the Python of a suite's own environment, with the wheels of today; it is made if it is not there yet.
 
     Args:
         session: Who asks.
         name: `core`, or a plugin.
         more: What else to install.
+        version: Of another Python than this one, such as `3.13`; the session is skipped if there is none here.
     """
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
-    python = ROOT / ".nox" / name / "bin" / "python"
+    python = ROOT / ".nox" / (f"{name}-{version}" if version else name) / "bin" / "python"
     own = [f"./{folder}" for folder in _folders(name)]
     if not python.exists():
-        session.run(uv, "venv", "--quiet", str(python.parents[1]), external=True)
+        other = ("--python", interpreter(session, version)) if version else ()
+        session.run(uv, "venv", "--quiet", *other, str(python.parents[1]), external=True)
     install = (uv, "pip", "install", "--quiet", "--python", str(python))
     session.run(*install, *TOOLS, *files_of(name), *more, *own, external=True)
     session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
     return python
+
+
+def interpreter(session: nox.Session, version: str) -> str:
+    """Return the path of a Python of this version: one on the PATH, or one of pyenv's; else the session is skipped."""
+    own = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
+    found = [each for each in (shutil.which(f"python{version}"), *map(str, own)) if each]
+    # what pyenv puts on the PATH may be there and not run
+    running = [
+        each for each in found if not subprocess.run([each, "-c", ""], capture_output=True, check=False).returncode
+    ]
+    if not running:
+        session.skip(f"no Python {version} is here")
+    return running[0]
+
+
+@nox.session(venv_backend="none")
+@nox.parametrize("version", OTHER_PYTHONS, ids=OTHER_PYTHONS)
+def python(session: nox.Session, version: str) -> None:
+    """Run the core's suite and the conformance suites on another Python, if this machine has it."""
+    find_cpu_torch(session)
+    program = python_of(session, "core", version=version)
+    given = tuple(session.posargs) or ("-q", "-n", "2")
+    where = () if any(word.startswith("tests/") for word in given) else ("tests/core", "tests/testing")
+    session.run(str(program), "-m", "pytest", *where, "--timeout=120", "--reruns=1", *QUICK, *given, external=True)
 
 
 def _plugin_session(name: str) -> None:
@@ -233,7 +260,7 @@ def suggested(session: nox.Session, name: str) -> None:
 
 @nox.session(venv_backend="none")
 def slow(session: nox.Session) -> None:
-    """Run every suite's slow tests, then the lowest versions and the wheels of everything."""
+    """Run every suite's slow tests, then the lowest versions, other Pythons and the wheels of everything."""
     for name in ("core", *TESTED):
         session.notify(name, SLOW)
     for name in ("core", *TESTED):
@@ -241,6 +268,8 @@ def slow(session: nox.Session) -> None:
     for name in ("airflow", "kfp", "prefect"):
         session.notify(f"suggested({name})")
     session.notify("real_kubernetes", SLOW)
+    for version in OTHER_PYTHONS:
+        session.notify(f"python({version})", ("-q", "-n", "2"))
     session.notify("wheels")
 
 

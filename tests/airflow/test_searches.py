@@ -16,7 +16,7 @@ from contexts import execute, make_context
 from scripts import Stage
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.pipelines import get_adapter
+from transload.pipelines import Execution, StateUnknown, get_adapter
 from transload_airflow import operator_from_app, search_group
 from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
 from transload_search import Objective, Parameter, Search
@@ -188,10 +188,33 @@ def test_tasks_of_a_search(scripted: Search) -> None:
 
 
 def test_trial_whose_task_said_nothing(scripted: Search) -> None:
-    """A trial whose task was killed for good counts as failed; a search without any value fails, once."""
+    """A trial of which nobody knows how it ended is no failed one: the search stops there, and says what to do."""
     suggested(scripted)
-    with pytest.raises(AirflowFailException, match="none of 2 trials came to a value of 'far'"):
+    with pytest.raises(AirflowFailException, match="not known how trial 0, 1 ended: .*clear that task"):
         best(scripted)
+
+
+def test_an_outage_is_no_failed_trial(scripted: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waiting for an app raises while its scheduler is out of reach is not written down as the trial's end."""
+    trials = suggested(scripted)
+
+    def lost_sight(self: Execution) -> None:
+        raise StateUnknown(self.handle or "", 300.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Execution, "follow", lost_sight)
+        with pytest.raises(AirflowException, match="is unknown"):
+            tried(scripted, trials[0], deferrable=False)
+    with pytest.raises(AirflowException, match="FAILED"):
+        tried(scripted, trials[1])
+    with pytest.raises(AirflowFailException, match="not known how trial 0 ended"):
+        best(scripted)
+
+
+def test_a_search_that_does_not_fit_its_component() -> None:
+    """A parameter that is missing is refused when the group is made, before any trial."""
+    with pytest.raises(SpecError, match="nothing gives 'x2'"):
+        search_group(Search("utils.booth", [Parameter("x1", "float", 0, 1)], Objective("booth_eval")))
 
 
 def test_round_that_was_not_run(scripted: Search) -> None:
@@ -205,7 +228,9 @@ def test_trial_without_the_objective(scripted: Search, caplog: pytest.LogCapture
     search = replace(scripted, objective=Objective("near"))
     trials = suggested(search)
     assert tried(search, trials[0])["state"] == "SUCCEEDED"
-    with pytest.raises(AirflowFailException, match="came to a value of 'near'"):
+    with pytest.raises(AirflowException, match="FAILED"):
+        tried(search, trials[1])
+    with pytest.raises(AirflowFailException, match="came to a value of 'near': trial 0: .* reported 0: far"):
         best(search)
 
 

@@ -84,6 +84,22 @@ def dies_while_trials_run(wanted: int, gate: str | None) -> None:
     TransloadRunner.poll_trial_status = deadly  # type: ignore[method-assign]
 
 
+def told_to_end_while_trials_run(wanted: int) -> None:
+    """Get SIGTERM once that many trials run."""
+    import signal
+
+    from transload_ax.runner import TransloadRunner
+
+    poll = TransloadRunner.poll_trial_status
+
+    def told(self: Any, trials: Any) -> Any:
+        if len(list(trials)) >= wanted:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return poll(self, trials)
+
+    TransloadRunner.poll_trial_status = told  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Run the search of the request until it dies."""
     request = json.loads(sys.argv[1])
@@ -94,6 +110,8 @@ def main() -> None:
         dies_while_it_stores(2)
     elif moment == "while it adds":
         dies_while_it_adds()
+    elif moment == "told to end":
+        told_to_end_while_trials_run(3)
     else:
         dies_while_trials_run(3, request["gate"] if moment == "after an end" else None)
     from transload_ax import make_experiment, registry_bundle, run_experiment

@@ -1,6 +1,6 @@
 """Ax's part in the conformance suite: an optimiser with one trial, in a child process that imports no Ax.
 
-What Ax itself does is played here: it runs a trial that is a CANDIDATE, looks at one that is STAGED or RUNNING, and
+What Ax itself does is played here: it runs a trial that is a CANDIDATE, looks at one that is RUNNING, and
 keeps status and run metadata. All that is decided about the trial's app is decided by `transload_ax.trials`.
 """
 
@@ -69,7 +69,7 @@ class Optimiser:
         """Do once what Ax's loop does."""
         if self.kept["status"] == "CANDIDATE":
             self.kept["metadata"][HANDLE] = self.trials.run(self.view, self.launch)
-            self.become("STAGED")
+            self.become("RUNNING")
         names = self.trials.poll([self.view], "scripted", self.child.job.cfg)
         self.become(names[0])
 

@@ -130,3 +130,14 @@ def test_fetch_refuses(results: dict[str, Any], base: str) -> None:
         TransloadClientMetric("loss").fetch(trial_index=0, trial_metadata={"transload_tracker_base": base})
     with pytest.raises(MetricMissing, match="transload_tracker_base"):
         TransloadClientMetric("loss").fetch(trial_index=0, trial_metadata={})
+
+
+def test_compute_analyses(client: Callable[..., Any]) -> None:
+    """Ax's own cards can be had of an experiment whose trials were apps."""
+    made = client()
+    made.run_trials(max_trials=3, parallelism=3, initial_seconds_between_polls=0)
+    cards = made.compute_analyses(display=False)
+    assert cards
+    names = {leaf.name for card in cards for leaf in card.flatten()}
+    assert "Summary" in names, names
+    assert not {name for name in names if "Error" in name}, names

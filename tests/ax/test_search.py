@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from itertools import pairwise, product
 from pathlib import Path
@@ -15,7 +16,7 @@ from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.pipelines import get_adapter, host_runner
 from transload.runner import AppResults
 from transload.specs import AppState
-from transload_search import Objective, Parameter, Search, SearchLedger, SearchTrial, get_suggester
+from transload_search import Constraint, Objective, Parameter, Search, SearchLedger, SearchTrial, get_suggester
 
 
 def search(**more: Any) -> Search:
@@ -63,35 +64,50 @@ class TestAdapter:
 class TestSuggester:
     """Ax as a suggester of core's searches."""
 
-    def test_suggests_observes_knows_the_best(self) -> None:
-        """Trials are in the space, numbered, limited by the search; failures and NaN do not count."""
+    def test_suggests_and_observes(self) -> None:
+        """Trials are in the space, numbered, limited by the search; one that was not suggested is refused."""
         suggester = get_suggester(search(trials=3))
-        assert suggester.best() is None
         trials = suggester.suggest(2) + suggester.suggest(5)
         assert [trial.index for trial in trials] == [0, 1, 2]
         assert all(-10 <= trial.parameters[name] <= 10 for trial in trials for name in ("x1", "x2"))
-        suggester.observe(0, 3.0)
+        suggester.observe(0, {"booth_eval": 3.0})
         suggester.observe(1, None)
-        suggester.observe(2, float("nan"))
-        found = suggester.best()
-        assert found is not None
-        assert (found[0].index, found[1]) == (0, 3.0)
         with pytest.raises(SpecError, match="not suggested"):
-            suggester.observe(7, 1.0)
+            suggester.observe(7, {"booth_eval": 1.0})
 
     def test_state_goes_on_elsewhere(self) -> None:
         """The state is JSON; another suggester goes on from it, with the same next trial for the same seed."""
         one, other = get_suggester(search(seed=3)), get_suggester(search(seed=3))
         one.suggest(2)
-        one.observe(0, 5.0)
-        one.observe(1, 4.0)
+        one.observe(0, {"booth_eval": 5.0})
+        one.observe(1, {"booth_eval": 4.0})
         other.load(json.loads(json.dumps(one.state())))
-        assert other.best() == one.best()
         assert other.suggest(1) == one.suggest(1)
         with pytest.raises(SpecError, match="not of the ax suggester"):
-            other.load({"schema": 1, "suggester": "random", "next": 0, "observed": {}})
+            other.load({"schema": 1, "suggester": "random", "next": 0})
         with pytest.raises(SpecError):
             other.load({})
+
+    def test_several_objectives_and_constraints(self) -> None:
+        """Ax gets each objective in its direction, and each bound; a trial that was stopped early is one to Ax too."""
+        from ax.core.optimization_config import MultiObjectiveOptimizationConfig
+
+        goals = (Objective("booth_eval"), Objective("cost", minimize=False))
+        suggester = get_suggester(
+            search(objective=goals, constraints=[Constraint("memory", 4.0)], suggester="ax-sobol")
+        )
+        suggester.suggest(2)
+        suggester.observe(0, {"booth_eval": 1.0, "cost": 2.0, "memory": 3.0})
+        suggester.observe(1, {"booth_eval": 1.0})
+        experiment, _ = suggester._ax()
+        aim = experiment.optimization_config
+        assert isinstance(aim, MultiObjectiveOptimizationConfig)
+        assert aim.objective.expression == "-booth_eval, cost"
+        assert [(each.metric_names[0], each.bound) for each in aim.outcome_constraints] == [("memory", 4.0)]
+        assert [trial.status.name for trial in experiment.trials.values()] == ["COMPLETED", "EARLY_STOPPED"]
+        other = get_suggester(search(objective=goals, constraints=[Constraint("memory", 4.0)], suggester="ax-sobol"))
+        other.load(json.loads(json.dumps(suggester.state())))
+        assert other.suggest(1) == suggester.suggest(1)
 
     def test_state_stays_small(self) -> None:
         """What one more trial adds to the state is about two kilobytes: a search stores it once a round."""
@@ -99,7 +115,7 @@ class TestSuggester:
         sizes = []
         for index in range(5):
             assert [trial.index for trial in suggester.suggest(1)] == [index]
-            suggester.observe(index, float(index))
+            suggester.observe(index, {"booth_eval": float(index)})
             sizes.append(len(json.dumps(suggester.state())))
         assert max(later - earlier for earlier, later in pairwise(sizes)) < 4000
         assert sizes[-1] < 25_000
@@ -189,51 +205,12 @@ def test_models_compute_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
         torch.set_num_threads(before)
 
 
-class TestPictures:
-    """plot_experiment."""
+def _run_of(x: float) -> Any:
+    """Return a generator run with one arm."""
+    from ax.core.arm import Arm
+    from ax.core.generator_run import GeneratorRun
 
-    def test_png_and_html(self, experiment: Callable[..., Any], sobol: Any, tmp_path: Path) -> None:
-        """Both files are written, of the kind that they say, without a network address to load from."""
-        from transload_ax import plot_experiment, run_experiment
-
-        made = experiment(name="two words & <more>", parameters=["x:float:-1:3", "y:float:-1:1"])
-        run_experiment(made, 5, 2, generation_strategy=sobol())
-        png, html = plot_experiment(made, tmp_path / "picture")
-        assert png.read_bytes().startswith(b"\x89PNG")
-        page = html.read_text()
-        assert "best" in page
-        assert 'src="https://' not in page
-        assert plot_experiment(made, tmp_path / "only.png") == [tmp_path / "only.png"]
-
-    def test_failed_trials_are_in_both(self, experiment: Callable[..., Any], sobol: Any, tmp_path: Path) -> None:
-        """Trials without a value are marked, and their names are in the page."""
-        from transload_ax import plot_experiment, run_experiment
-
-        made = experiment("ax_components:fails_below_zero")
-        run_experiment(made, 6, 3, generation_strategy=sobol(), tolerated_failure_rate=0.9)
-        bad = [trial.index for trial in made.trials.values() if trial.status.is_failed]
-        _, html = plot_experiment(made, tmp_path / "picture")
-        page = html.read_text()
-        assert bad
-        assert all(f"trial {index}: failed" in page for index in bad)
-
-    def test_nothing_to_draw(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
-        """Without a completed trial there is no picture, but a word."""
-        from transload_ax import plot_experiment
-
-        with pytest.raises(ConfigError, match="none of its 0 trials"):
-            plot_experiment(experiment(), tmp_path / "picture")
-
-    def test_importance_finds_what_matters(self) -> None:
-        """A parameter that decides gets nearly all, one that does nothing nearly none."""
-        from transload_ax.plot import importance
-
-        count = 40
-        column = {"big": {k: k / count for k in range(count)}, "none": {k: (k * 17) % count for k in range(count)}}
-        shares = importance(column, {k: float(k) for k in range(count)})
-        assert list(shares) == ["big", "none"]
-        assert shares["big"] > 0.8
-        assert shares["none"] < 0.2
+    return GeneratorRun([Arm({"x": x})])
 
 
 class TestRunExperiment:
@@ -291,17 +268,6 @@ class TestRunExperiment:
         ends = [runner.wait(row.app_handle, timeout=60) for row in runner.list("local")]  # a cancel takes its time
         assert [end.state.name for end in ends if end is not None] == ["CANCELLED"]
 
-    def test_progress_line(
-        self, experiment: Callable[..., Any], sobol: Any, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        """The bar counts trials and names the best."""
-        from transload_ax import run_experiment
-
-        run_experiment(experiment(), 2, generation_strategy=sobol(), progress=True)
-        shown = capsys.readouterr().err
-        assert "search [........................] 0/2" in shown
-        assert "[########################] 2/2, best loss" in shown
-
     @pytest.mark.parametrize(
         "more",
         [
@@ -333,29 +299,37 @@ class TestRunExperiment:
         with pytest.raises(ConfigError, match="curve=True"):
             run_experiment(experiment(), 1, early_stopping=PercentileEarlyStoppingStrategy())
 
-    def test_two_objectives(self, base: str, transload_home: Path, sobol: Any) -> None:
-        """A search with two objectives runs to its end; it has no single best trial."""
-        from ax.core.experiment import Experiment
-        from ax.core.objective import MultiObjective
-        from ax.core.objective import Objective as AxObjective
-        from ax.core.optimization_config import MultiObjectiveOptimizationConfig
+    def test_several_objectives(self, experiment: Callable[..., Any], sobol: Any) -> None:
+        """Several objectives are recorded; there is no single best. Bounds are on other results."""
+        from transload_ax import run_experiment
 
-        from transload_ax import TransloadMetric, TransloadRunner, run_experiment
-        from transload_ax.spaces import search_space
-
-        metrics = [TransloadMetric(name, lower_is_better=True) for name in ("loss", "cost")]
-        aim = MultiObjective([AxObjective(metric=metric, minimize=True) for metric in metrics])
-        runner = TransloadRunner(base, "ax_components:costs")
-        made = Experiment(
-            search_space(["x:float:-1:3"]),
-            name="two",
-            metrics=metrics,
-            optimization_config=MultiObjectiveOptimizationConfig(aim),
-            runner=runner,
-        )
-        found = run_experiment(made, 2, 2, generation_strategy=sobol(), progress=True)
+        goals = [Objective("loss"), Objective("cost", minimize=False)]
+        made = experiment("ax_components:costs", objective=goals)
+        found = run_experiment(made, 2, 2, generation_strategy=sobol())
         assert [trial.status.name for trial in made.trials.values()] == ["COMPLETED", "COMPLETED"]
         assert (found.trial, found.value) == (None, None)
+        assert set(made.lookup_data().df["metric_name"]) == {"loss", "cost"}
+        bound = experiment("ax_components:costs", constraints=["cost>=-2"]).optimization_config.outcome_constraints
+        assert [(each.metric_names, each.bound) for each in bound] == [(["cost"], -2.0)]
+        with pytest.raises(SpecError, match="loss<=2: .* is an objective"):
+            experiment("ax_components:costs", constraints=["loss<=2"])
+
+    def test_submits_side_by_side(self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        """Trials of one call are submitted at once: none waits for another's submit; the metadata is each one's own."""
+        from transload_ax.run import TrialApps
+
+        made = experiment()
+        trials = [made.new_trial(_run_of(x)) for x in (0.0, 1.0, 2.0)]
+        together, start = threading.Barrier(3), TrialApps.start
+
+        def waits_for_the_others(self: Any, *args: Any, **more: Any) -> str:
+            together.wait(30)
+            return start(self, *args, **more)
+
+        monkeypatch.setattr(TrialApps, "start", waits_for_the_others)
+        found = made.runner.run_multiple(trials)
+        assert sorted(found) == [0, 1, 2]
+        assert len({each["transload_app_handle"] for each in found.values()}) == 3
 
     def test_equal_seeds_draw_equal_numbers(self) -> None:
         """What models draw follows from the seed, and the process's own numbers go on as if nothing had been."""

@@ -101,39 +101,20 @@ class TestPreemption:
         orchestrate(made, parallel=2).run_n_trials(3)
         assert set(statuses(made).values()) == {"COMPLETED"}
 
-    def test_staged_then_running(self, scripted: Any, experiment: Callable[..., Any], eventually: Any) -> None:
-        """Trap 9: run() leaves a trial STAGED; the first look that sees it run makes it RUNNING; then never back."""
+    def test_run_then_mark_completed(self, scripted: Any, experiment: Callable[..., Any], eventually: Any) -> None:
+        """Trap 9: Ax's plain loop works: run() makes a trial RUNNING, though its app waits, and it may be completed."""
         made = experiment("ax_components:gated", scheduler="scripted")
         trial = new_trial(made).run()
-        assert trial.status.name == "STAGED"
-        assert made.runner.staging_required
+        assert (trial.status.name, made.runner.staging_required) == ("RUNNING", False)
         polled = made.runner.poll_trial_status([trial])
-        assert {status.name: found for status, found in polled.items()} == {"STAGED": {0}}
+        assert {status.name: found for status, found in polled.items()} == {"RUNNING": {0}}
         scripted.open("start")
-        eventually(lambda: "RUNNING" in {s.name for s in made.runner.poll_trial_status([trial])})
-        trial.mark_running()
-        scripted.open("wait")
         app_id = scripted.started()[0]
+        eventually(lambda: host_runner("ax").status(f"scripted://ax/{app_id}").state is AppState.RUNNING)  # type: ignore[union-attr]
+        scripted.open("wait")
         eventually(lambda: host_runner("ax").status(f"scripted://ax/{app_id}").state is AppState.PENDING)  # type: ignore[union-attr]
         assert {s.name for s in made.runner.poll_trial_status([trial])} == {"RUNNING"}
-
-    def test_own_orchestrator_stages(self, scripted: Any, experiment: Callable[..., Any], sobol: Any) -> None:
-        """The orchestrator of this package keeps trials STAGED while they wait, and still waits for their end."""
-        from transload_ax import run_experiment
-
-        made = experiment("ax_components:queued", scheduler="scripted")
-        seen: set[str] = set()
-        poll = made.runner.poll_trial_status
-
-        def watch(trials: Any) -> Any:
-            found = poll(trials)
-            seen.update(status.name for status in found)
-            return found
-
-        made.runner.poll_trial_status = watch
-        run_experiment(made, 2, 2, generation_strategy=sobol())
-        assert statuses(made) == {0: "COMPLETED", 1: "COMPLETED"}
-        assert {"STAGED", "RUNNING"} <= seen
+        trial.mark_completed()
 
 
 class TestIdempotence:
@@ -315,7 +296,7 @@ class TestPolling:
         trial.run_metadata.clear()
         forget(made.runner)
         found = made.runner.poll_trial_status([trial])
-        assert {status.name for status in found} <= {"RUNNING", "STAGED"}
+        assert {status.name for status in found} == {"RUNNING"}
 
     def test_gone_app_is_failed(self, experiment: Callable[..., Any], gate: Path) -> None:
         """An app that was deleted under way is lost: FAILED, and not started again."""

@@ -98,3 +98,22 @@ def artifact(path: str) -> AppDef:
         path: of the artifact
     """
     return AppDef("artifact", [Role("main", "", entrypoint=sys.executable, args=["-c", _ARTIFACT, path])])
+
+
+def stepping(x: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
+    """Report two steps, the fifth trial bad ones; that one then waits for a file, the others report their loss.
+
+    Args:
+        x: value
+        trial_idx: number of the trial
+        tracker_base: where to report
+        gate: the file
+    """
+    script = (
+        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": %s}}\\n\' $s $2; done '
+        '> "$1/final.steps.jsonl"; while [ $3 = 1 ] && [ ! -e "$4" ]; do sleep 0.02; done; '
+        'printf \'{"schema": 1, "key": "final", "results": {"loss": %s}}\' $2 > "$1/final.json"'
+    )
+    bad = int(trial_idx == 4)
+    args = ["-c", script, "sh", tracker_base, str(x + 100 * bad), str(bad), gate]
+    return AppDef("trial", [Role("main", "", entrypoint="sh", args=args)])

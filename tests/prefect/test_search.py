@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import quadratic
+from jobs import quadratic, stepping
 
 from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import get_adapter, host_runner
-from transload_search import Objective, Parameter, Search, SearchLedger
+from transload_search import EarlyStopping, Objective, Parameter, Search, SearchLedger
 
 
 def _search(**changes: Any) -> Search:
@@ -96,7 +96,7 @@ def test_a_search_without_any_objective_fails(host: Any, tmp_path: Path) -> None
     from transload_prefect import search_flow
 
     search = _search(objective=Objective("accuracy"), trials=2)
-    with pytest.raises(TransloadError, match="no trial of tune-nothing has the objective 'accuracy': no result"):
+    with pytest.raises(TransloadError, match="came to a value of 'accuracy': trial 0: no result"):
         search_flow(search, name="tune-nothing")(tracker_base=str(tmp_path))
 
 
@@ -136,10 +136,10 @@ def test_a_retry_of_the_flow_goes_on(host: Any, monkeypatch: pytest.MonkeyPatch)
 FLOW = """
 import sys
 from uuid import UUID
-from jobs import quadratic
+from jobs import quadratic, stepping
 from prefect import flow
 from prefect.client.orchestration import get_client
-from transload_search import Objective, Parameter, Search
+from transload_search import EarlyStopping, Objective, Parameter, Search
 from transload_prefect import search_flow
 
 gate, flow_run_id, out = sys.argv[1:4]
@@ -217,8 +217,8 @@ def test_in_an_async_flow(host: Any, tmp_path: Path) -> None:
 
 ALONE = """
 import sys
-from jobs import quadratic
-from transload_search import Objective, Parameter, Search
+from jobs import quadratic, stepping
+from transload_search import EarlyStopping, Objective, Parameter, Search
 from transload_prefect import search_flow
 
 gate, base = sys.argv[1:3]
@@ -309,3 +309,20 @@ def test_a_base_of_another_search_is_refused(host: Any, tmp_path: Path) -> None:
     search_flow(_search(trials=1), name="tune-one")(tracker_base=str(tmp_path))
     with pytest.raises(SpecError, match="holds another search"):
         search_flow(_search(objective=Objective("other")), name="tune-two")(tracker_base=str(tmp_path))
+
+
+def test_a_trial_is_stopped_early(host: Any, tmp_path: Path) -> None:
+    """A trial whose steps are worse than those of the others is ended; the flow ends well, and says so of the trial."""
+    from transload_prefect import search_flow
+
+    search = _search(
+        component=stepping,
+        parameters=[Parameter("x", "choice", values=(1.0,))],
+        constants={"gate": str(tmp_path / "never")},
+        trials=5,
+        parallelism=5,
+        early_stopping=EarlyStopping(),
+    )
+    summary = search_flow(search, name="tune-stopped")(tracker_base=str(tmp_path / "base"))
+    assert [row["state"] for row in summary["trials"]] == [*["SUCCEEDED"] * 4, "STOPPED"]
+    assert _apps()["CANCELLED"] == 1

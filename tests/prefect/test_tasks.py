@@ -361,3 +361,30 @@ def test_app_inside_a_task(host: Any) -> None:
         return outer.map([1.0, 1.0, 2.0]).result()
 
     assert len(set(work())) == 3
+
+
+def test_task_runs_are_named_by_their_arguments() -> None:
+    """Those of the call, shortened; what looks secret is masked; without any, the unit's name."""
+    from transload_prefect.arguments import LeftOpen
+    from transload_prefect.task import _task_run_name
+
+    given = {"lr": 0.1, "note": "a\nlong text that goes on and on", "api_key": "hunter2", "epochs": LeftOpen("3")}
+    own = {"launch": None, "transload_unit": "train-2"}
+    assert _task_run_name("train", {**given, **own}) == "train lr=0.1 note=a long text that goes on… api_key=******"
+    assert _task_run_name("train", own) == "train-2"
+
+
+def test_a_time_limit_between_submit_and_handle() -> None:
+    """An app that was submitted a moment ago, and whose handle has not come back yet, is cancelled as well."""
+    from types import SimpleNamespace
+
+    from transload_prefect.run import keep_time_limit
+
+    cancelled: list[str] = []
+    execution: Any = SimpleNamespace(
+        handle=None, options=SimpleNamespace(deadline=1.0), cancel=lambda: cancelled.append("intended")
+    )
+    keep_time_limit(execution)
+    execution.options.deadline = None
+    keep_time_limit(execution)
+    assert cancelled == ["intended"]

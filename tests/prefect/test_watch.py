@@ -17,9 +17,12 @@ class Killed:
 
     def __init__(self) -> None:
         self.event = threading.Event()
+        self.kills = 0
+        self.status: Any = None
 
     def kill(self) -> None:
         """Note it."""
+        self.kills += 1
         self.event.set()
 
 
@@ -44,3 +47,27 @@ def test_a_server_that_does_not_answer_holds_up_no_kill(monkeypatch: pytest.Monk
             assert execution.event.wait(30)
     finally:
         answer.set()
+
+
+def test_a_cancel_is_repeated_with_pauses_until_it_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an engine is away the end is asked for seldom; once it was accepted, or the app has ended, no more."""
+    from transload.specs import AppState, AppStatus
+    from transload_prefect import watch
+
+    now = [100.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    seen = watch.FlowRunWatch(uuid4(), lambda: True)
+    seen.cancelled = True
+    monkeypatch.setattr(watch, "lookout", lambda: type("None", (), {"watch": lambda self, look: None})())
+    execution: Any = Killed()
+    with seen.around(execution, lambda: True):
+        execution.kills = 0
+        for _ in range(4 * 60):
+            seen._look(False)
+            now[0] += 0.25
+        assert execution.kills == 6  # at 0, 1, 3, 7, 15, 31 s
+        execution.status = AppStatus(AppState.RUNNING, cancel_requested=True)
+        for _ in range(4 * 60):
+            seen._look(False)
+            now[0] += 0.25
+        assert execution.kills == 6

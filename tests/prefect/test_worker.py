@@ -111,6 +111,20 @@ async def test_what_is_looked_after_counts_against_the_limit(host: Any, gate: Pa
     assert [each.state.name for each in _apps()] == ["SUCCEEDED"] * 2
 
 
+async def test_what_an_app_says_before_prefect_starts_in_it(host: Any) -> None:
+    """Its last words are in the flow run's log: an import that fails, a missing interpreter."""
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    deployment = _deployment(host, pool, command="sh -c 'echo no module named prefect >&2; exit 3'")
+    run = host.post(f"/deployments/{deployment}/create_flow_run")["id"]
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:
+        await worker.get_and_submit_flow_runs()
+        found = await _soon(lambda: [each for each in host.logs(run) if "no module named prefect" in each["message"]])
+        await _soon(lambda: not worker._submitting_flow_run_ids)
+    assert "flow/0 exit code 3" in found[0]["message"]
+
+
 async def test_an_app_that_ended_before_its_flow_run_began(host: Any) -> None:
     """Scheduled again, the flow run gets another app, not the end of the first one."""
     from transload_prefect import TransloadWorker

@@ -20,7 +20,7 @@ Parse = Callable[[str], Page]
 
 
 def test_a_stored_experiment(parse: Parse) -> None:
-    """The snapshot that ``transload ax`` wrote: name, objective, trials with their states, values and apps."""
+    """A snapshot of an Ax experiment: name, objective, trials with their states, values and apps."""
     data = collect_experiment(str(EXPERIMENT))
     assert (data.name, data.objective, data.minimize) == ("search", "loss", True)
     assert "".join(trial.state[0] for trial in data.trials) == "CCCCFFCFSS"
@@ -34,16 +34,15 @@ def test_a_stored_experiment(parse: Parse) -> None:
 
 
 def test_a_search_of_the_command_line_by_name(transload_home: Path) -> None:
-    """The name that ``transload ax`` keeps a search under is enough."""
-    kept = transload_home / "ax" / "mine" / "experiment.json"
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(EXPERIMENT.read_bytes())
-    assert collect_experiment("mine").name == "search"
+    """The name that ``transload search`` keeps a search under is enough."""
+    search = Search("utils.booth", [Parameter(name, "float", -5, 5) for name in ("x1", "x2")], Objective("booth"))
+    SearchLedger(search, str(transload_home / "searches" / "mine"))
+    assert collect_experiment("mine").name == "mine"
 
 
 def test_the_base_of_a_search(tmp_path: Path, parse: Parse) -> None:
     """A search's own ledger: what was suggested, what was seen, what is still open."""
-    space = [Parameter("x1", "float", -5, 5), Parameter("x2", "choice", values=("a", "b"))]
+    space = [Parameter("x1", "float", -5, 5), Parameter("x2", "choice", values=(1.0, 2.0))]
     search = Search("utils.booth", space, Objective("booth", minimize=False), trials=6, parallelism=4)
     ledger = SearchLedger(search, str(tmp_path / "tuning"))
     ledger.suggest(0)

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Identity, host_runner
+from transload.pipelines import host_runner
 from transload.runner import AppResults
-from transload.runtime.tracking import FsspecResultTracker
+from transload.runtime.tracking import FsspecResultTracker, open_store
 from transload.specs import AppDef, AppState, Role
-from transload_search import Objective, Parameter, Search, SearchLedger, next_round, objective_value, run_search
+from transload_search import (
+    Constraint,
+    EarlyStopping,
+    Objective,
+    Parameter,
+    Search,
+    SearchFailed,
+    SearchLedger,
+    next_round,
+    read_steps,
+    run_search,
+    trial_values,
+)
 
 SPACE = (Parameter("x1", "float", -5, 5), Parameter("x2", "float", -5, 5))
 
 
 def search(**more: object) -> Search:
     """Return a search over Booth's function."""
-    return Search("utils.booth", SPACE, Objective("booth"), **{"trials": 5, "parallelism": 2, **more})  # type: ignore[arg-type]
+    given = {"objective": Objective("booth"), "trials": 5, "parallelism": 2, **more}
+    return Search("utils.booth", SPACE, **given)  # type: ignore[arg-type]
 
 
 def reported(value: object, *, key: str = "0", state: AppState = AppState.SUCCEEDED) -> AppResults:
@@ -66,7 +81,6 @@ def test_best_and_summary(base: str) -> None:
     ledger = SearchLedger(search(), base)
     trials = ledger.suggest(0)
     assert ledger.best() is None
-    assert ledger.finish()["best"] is None
     assert ledger.observe(0, reported(3.5)) == 3.5
     assert ledger.observe(1, None, state=AppState.CANCELLED, handle="local://x/z", reason="by hand") is None
     ledger.suggest(1)
@@ -88,6 +102,10 @@ def test_another_search_is_refused(base: str) -> None:
     SearchLedger(search(), base).suggest(0)
     with pytest.raises(SpecError, match="holds another search: seed is 0 there, 1 here"):
         SearchLedger(search(seed=1), base)
+    with pytest.raises(
+        SpecError, match="parameters is x1:float:-5:5, x2:float:-5:5 there, x1:float:-5:5, x2:float:0:1 "
+    ):
+        SearchLedger(replace(search(), parameters=(SPACE[0], Parameter("x2", "float", 0, 1))), base)
     more = SearchLedger(search(trials=9, parallelism=4, scheduler="local"), base)
     assert [trial.index for trial in more.suggest(0)] == [0, 1]
     assert [trial.index for trial in more.suggest(1)] == [2, 3, 4, 5]
@@ -121,6 +139,8 @@ def test_broken_records_are_named(tmp_path: Path) -> None:
         (reported(2), 2.0, ""),
         (reported(2, key="final"), 2.0, ""),
         (AppResults("h", AppState.SUCCEEDED, {"1": {"booth": 1}, "0": {"booth": 7}}), 7.0, ""),
+        (AppResults("h", AppState.SUCCEEDED, {"epoch-1": {"booth": 1}, "final": {"booth": 7}}), 7.0, ""),
+        (AppResults("h", AppState.SUCCEEDED, {"a": {"booth": 1}, "b": {"booth": 7}}), None, "under 2 keys (a, b)"),
         (reported(float("nan")), None, "no finite number"),
         (reported("good"), None, "no finite number"),
         (reported(2, state=AppState.FAILED), None, "ended FAILED"),
@@ -128,16 +148,16 @@ def test_broken_records_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_objective(results: AppResults, value: float | None, reason: str) -> None:
-    """The objective is found under the trial's number or the only key; everything else is a reason."""
-    found, why = objective_value(search(), 0, results)
-    assert found == value
+    """The objective is found under the trial's number, ``final`` or the only key; everything else is a reason."""
+    found, why = trial_values(search(), 0, results)
+    assert found == (None if value is None else {"booth": value})
     assert reason in why
 
 
 def test_next_round_is_pure() -> None:
     """State in, state out: JSON, and the same as asking in one go."""
     first, state = next_round(search(), None, {})
-    second, _ = next_round(search(), json.loads(json.dumps(state)), {0: 1.0, 1: None})
+    second, _ = next_round(search(), json.loads(json.dumps(state)), {0: {"booth": 1.0}, 1: None})
     together, _ = next_round(search(), None, {}, 4)
     assert first + second == together
 
@@ -150,23 +170,158 @@ def component(x1: float, x2: float, tracker_base: str, trial_idx: int, gate: str
     return AppDef("trial", [role])
 
 
+def run(ledger: SearchLedger, **more: Any) -> dict[str, Any]:
+    """Run a search here."""
+    return run_search(ledger, host_runner("test"), **more)
+
+
 def test_run_search(transload_home: Path, tmp_path: Path) -> None:
     """All trials run, the failed one counts as failed; run again, nothing is started a second time."""
     lines: list[str] = []
     wanted = Search(component, SPACE, Objective("booth"), trials=5, parallelism=2, scheduler="local")
-    ledger = SearchLedger(wanted, str(tmp_path / "base"))
+    base = str(tmp_path / "base")
 
     def sink_of(trial: object) -> object:
         return lambda role, replica, stream, line: lines.append(line.strip())
 
-    with host_runner("test") as runner:
-        summary = run_search(ledger, runner, Identity("test", "one", ("search",)), sink_of=sink_of)  # type: ignore[arg-type]
-        states = [row["state"] for row in summary["trials"]]
-        assert states == ["SUCCEEDED", "FAILED", "SUCCEEDED", "SUCCEEDED", "SUCCEEDED"]
-        assert "exit code 1" in summary["trials"][1]["reason"]
-        sums = {row["index"]: row["value"] for row in summary["trials"] if row["value"] is not None}
-        assert summary["best"]["value"] == min(sums.values())
-        assert sorted(lines) == [f"trial {index}" for index in range(5)]
-        again = run_search(SearchLedger(wanted, str(tmp_path / "base")), runner, Identity("test", "one", ("search",)))
-        assert again == summary
-        assert len(runner.list("local")) == 5
+    summary = run(SearchLedger(wanted, base), sink_of=sink_of)
+    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "FAILED", *["SUCCEEDED"] * 3]
+    assert "exit code 1" in summary["trials"][1]["reason"]
+    assert summary["best"]["value"] == min(row["value"] for row in summary["trials"] if row["value"] is not None)
+    assert sorted(lines) == [f"trial {index}" for index in range(5)]
+    assert run(SearchLedger(wanted, base)) == summary
+    assert len(host_runner("test").list("local")) == 5
+    other = run(SearchLedger(wanted, str(tmp_path / "other")))
+    assert other["best"]["value"] == summary["best"]["value"]
+    assert len(host_runner("test").list("local")) == 10
+
+
+def test_nothing_reported_is_a_failure(transload_home: Path, tmp_path: Path) -> None:
+    """A search whose trials report something else fails, and says which keys and names there were."""
+    wanted = Search(component, SPACE, Objective("both"), trials=1, scheduler="local")
+    with pytest.raises(
+        SearchFailed, match=r"none of 1 trials came to a value of 'both': trial 0: .* reported 0: booth"
+    ):
+        run(SearchLedger(wanted, str(tmp_path / "base")))
+
+
+def test_too_many_failures(base: str) -> None:
+    """With more than its share of failed trials, at least five, a search is given up and says why."""
+    ledger = SearchLedger(search(trials=20, parallelism=1, failures=0.5), base)
+    for index in range(5):
+        trial = ledger.next_trial()
+        assert trial is not None and trial.index == index
+        ledger.observe(index, None, reason=f"exit code {index}")
+    with pytest.raises(SearchFailed, match="5 of 5 trials failed, and failures=0.5: trial 4: exit code 4"):
+        ledger.next_trial()
+
+
+def test_one_at_a_time(base: str) -> None:
+    """Trials can be had one by one, in rounds of their own; who goes on sees which are open; files stay small."""
+    ledger = SearchLedger(search(trials=4), base)
+    first = [ledger.next_trial() for _ in range(3)]
+    assert [each.index for each in first if each is not None] == [0, 1, 2]
+    ledger.observe(1, reported(2.0, key="1"))
+    again = SearchLedger(search(trials=4), base)
+    assert [trial.index for trial in again.unfinished()] == [0, 2]
+    last = again.next_trial()
+    assert last is not None and last.index == 3
+    assert (again.next_trial(), again.suggest(4)) == (None, [])
+    more = SearchLedger(search(trials=5), base).next_trial()
+    assert more is not None and more.index == 4
+
+
+def test_several_objectives_and_constraints(base: str) -> None:
+    """Of several objectives there is a front, of those that keep the constraints; none kept is a failure."""
+    goals = (Objective("a"), Objective("b", minimize=False))
+    ledger = SearchLedger(search(objective=goals, constraints=[Constraint.parse("c<=1")]), base)
+    trials = [ledger.next_trial() for _ in range(4)]
+    assert all(trials)
+    points = [(1, 1, 0), (2, 2, 0), (2, 1, 0), (0, 9, 5)]  # the third is beaten, the fourth breaks the bound
+    for index, (a, b, c) in enumerate(points[3:], 3):
+        ledger.observe(index, AppResults("h", AppState.SUCCEEDED, {"k": {"a": a, "b": b, "c": c}}))
+    with pytest.raises(SearchFailed, match="no trial keeps the constraints: c<=1"):
+        ledger.finish()
+    for index, (a, b, c) in enumerate(points[:3]):
+        ledger.observe(index, AppResults("h", AppState.SUCCEEDED, {"k": {"a": a, "b": b, "c": c}}))
+    summary = json.loads(json.dumps(ledger.finish()))
+    assert summary["best"] is None
+    assert [(each["index"], each["values"]["a"]) for each in summary["front"]] == [(0, 1.0), (1, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"parameters": SPACE[:1]}, "nothing gives 'x2'"),
+        ({"constants": {"x3": 1}}, "constants: .*no argument 'x3'"),
+        ({"parameters": (*SPACE, Parameter("trial_idx", "int", 0, 1))}, "given to each trial automatically"),
+        ({"parameters": (SPACE[0], Parameter("x2", "choice", values=("a",)))}, "x2"),
+        ({"component": "utils.boothe"}, "utils.booth"),
+    ],
+)
+def test_a_search_that_does_not_fit_its_component(base: str, more: Any, says: str) -> None:
+    """Names and values that the component does not take are refused before anything is kept."""
+    with pytest.raises(SpecError, match=says):
+        SearchLedger(replace(search(), **more), base)
+    with pytest.raises(ConfigError, match="holds no search"):
+        SearchLedger.open(base)
+
+
+def test_secrets_are_not_kept(tmp_path: Path) -> None:
+    """Run options whose name looks secret are used, but not written down."""
+    ledger = SearchLedger(search(cfg={"api_key": "hush", "x": "y"}), str(tmp_path))
+    trial = ledger.next_trial()
+    assert trial is not None and ledger.launch(trial).cfg == {"api_key": "hush", "x": "y"}
+    assert "hush" not in (tmp_path / "search" / "search.json").read_text()
+    assert "hush" not in json.dumps(ledger.summary())
+
+
+def stepping(x1: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
+    """Report two steps; then, the even trials at once and the others once a file is there, the result."""
+    script = (
+        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": %s}}\\n\' $s $2; done '
+        '> "$1/final.steps.jsonl"; while [ $3 = 1 ] && [ ! -e "$4" ]; do sleep 0.02; done; '
+        'printf \'{"schema": 1, "key": "final", "results": {"loss": %s}}\' $2 > "$1/final.json"'
+    )
+    loss = 104 if trial_idx == 4 else 0
+    args = ["-c", script, "sh", tracker_base, str(loss), str(int(trial_idx == 4)), gate]
+    return AppDef("trial", [Role("main", "", entrypoint="sh", args=args)])
+
+
+def test_a_trial_is_stopped_early(transload_home: Path, tmp_path: Path) -> None:
+    """A trial whose steps are worse than those of the others is ended; it counts as stopped, with what it came to."""
+    wanted = Search(
+        stepping,
+        SPACE[:1],
+        Objective("loss"),
+        trials=5,
+        parallelism=5,
+        scheduler="local",
+        constants={"gate": str(tmp_path / "never")},
+        early_stopping=EarlyStopping(),
+    )
+    summary = run(SearchLedger(wanted, str(tmp_path / "base")))
+    assert [row["state"] for row in summary["trials"]] == [*["SUCCEEDED"] * 4, "STOPPED"]
+    last = summary["trials"][4]
+    assert (last["value"], last["reason"]) == (104.0, "it was stopped early, at step 2")
+    assert summary["best"]["index"] == 0
+    states = [row.state.name for row in host_runner("test").list("local")]
+    assert sorted(states) == ["CANCELLED", *["SUCCEEDED"] * 4]
+
+
+def test_steps(tmp_path: Path) -> None:
+    """Steps are read from any key's file, in the base or in an app's own folder; half a line is passed over."""
+    own = tmp_path / "base" / ".apps" / "x"
+    own.mkdir(parents=True)
+    rows = [
+        {"step": 1, "results": {"loss": 3}},
+        {"step": 2, "results": {"loss": float("nan"), "other": 1}},
+        [],
+        {"step": 1},
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in [*rows, {"step": 1, "results": {"loss": 2.5}}])
+    (own / "final.steps.jsonl").write_text(text + '{"step": 3, "results": {"loss": 1')
+    store = open_store(str(tmp_path))
+    assert read_steps(store, "base", "loss") == read_steps(store, "base", "loss", "final") == {1.0: 2.5}
+    assert read_steps(store, "base", "loss", "0") == read_steps(store, "none", "loss") == {}
+    assert read_steps(open_store(str(tmp_path / "base")), "", "other") == {2.0: 1.0}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.errors import ConfigError, SpecError
-from transload_search import Objective, Parameter, Search, get_suggester
+from transload.errors import ConfigError, SpecError, SubmitError, TransloadTimeout
+from transload.pipelines import AppCancelled, AppLost, Detached, StateUnknown
+from transload.specs import AppState, AppStatus
+from transload_search import Constraint, EarlyStopping, Objective, Parameter, Search, failed_state, get_suggester
 
 SPACE = (
     Parameter("lr", "float", 1e-4, 1e-1, log=True),
@@ -55,31 +58,15 @@ def test_state_goes_on_elsewhere() -> None:
     """The state is JSON; from it, another process goes on as this one would have."""
     first = get_suggester(search())
     first.suggest(3)
-    first.observe(0, 2.0)
+    first.observe(0, {"loss": 2.0})
     first.observe(1, None)
-    first.observe(2, 1.0)
     second = get_suggester(search())
     second.load(json.loads(json.dumps(first.state())))
-    assert second.best() == first.best()
     assert second.suggest(2) == first.suggest(2)
     with pytest.raises(SpecError):
         second.load({"suggester": "other"})
-
-
-def test_best() -> None:
-    """The smallest, or the largest, objective of what did not fail."""
-    for minimize, index in ((True, 1), (False, 0)):
-        suggester = get_suggester(Search("utils.booth", SPACE, Objective("x", minimize), trials=5))
-        assert suggester.best() is None
-        suggester.suggest(3)
-        suggester.observe(0, 5.0)
-        suggester.observe(1, -5.0)
-        suggester.observe(2, float("nan"))
-        best = suggester.best()
-        assert best is not None
-        assert best[0].index == index
-        with pytest.raises(SpecError, match="was not suggested"):
-            suggester.observe(3, 1.0)
+    with pytest.raises(SpecError, match="was not suggested"):
+        second.observe(9, {"loss": 1.0})
 
 
 def test_no_more_trials_than_asked_for() -> None:
@@ -91,18 +78,21 @@ def test_no_more_trials_than_asked_for() -> None:
 
 def test_search_round_trip() -> None:
     """A search survives JSON."""
-    one = search(constants={"x2": 1}, cfg={"a": "b"}, seed=3, parallelism=2)
-    assert Search.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+    one = search(constants={"x2": 1}, cfg={"a": "b"}, seed=3, parallelism=2, early_stopping=EarlyStopping(0.3))
+    two = replace(one, objective=(Objective("a"), Objective("b", False)), constraints=[Constraint.parse("m<=3")])
+    for each in (one, two):
+        assert Search.from_dict(json.loads(json.dumps(each.to_dict()))) == each
     with pytest.raises(SpecError, match="newer"):
         Search.from_dict({"schema": 99})
 
 
 @pytest.mark.parametrize("text", ["lr:float:1e-4:1e-1:log", "layers:int:1:5", "solver:choice:adam,sgd"])
 def test_parameters_of_the_command_line(text: str) -> None:
-    """Parameters are read from one text each."""
+    """Parameters are read from one text each, and say themselves in that form."""
     found = Parameter.parse(text)
     assert found.name == text.split(":")[0]
     assert found.log == text.endswith("log")
+    assert Parameter.parse(str(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -148,3 +138,36 @@ def test_texts_in_the_place_of_parts_are_refused(more: dict[str, object], says: 
     """A text where an Objective or a Parameter is due is named when the search is made, not when it runs."""
     with pytest.raises(SpecError, match=says):
         Search(**{"component": "utils.booth", "parameters": SPACE, "objective": Objective("loss"), **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "latency", "latency<20", "<=20", "latency<=fast", "latency>=inf"])
+def test_wrong_constraints_are_refused(text: str) -> None:
+    """What is no bound on a result is refused with what is allowed."""
+    with pytest.raises(SpecError, match="constraint"):
+        Constraint.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("curve", "ends"),
+    [
+        ({1: 5.0, 2: 4.0}, True),  # three of four were better at step 2
+        ({1: 5.0, 2: 2.5}, False),  # two were
+        ({1: 5.0, 3: 9.0}, False),  # too few others have come as far
+        ({}, False),
+    ],
+)
+def test_early_stopping(curve: dict[float, float], ends: bool) -> None:
+    """A trial is ended when its latest value is in the worse half of those that have come as far."""
+    others = [{1: 3.0, 2: float(value)} for value in (1, 2, 3, 8)]
+    assert EarlyStopping().ends(curve, others, minimize=True) is ends
+    upside_down = [{step: -value for step, value in each.items()} for each in (curve, *others)]
+    assert EarlyStopping().ends(upside_down[0], upside_down[1:], minimize=False) is ends
+
+
+def test_what_an_exception_says_of_a_trial() -> None:
+    """An app that ended badly is a failed trial; an outage, a submit that was not taken, a kill say nothing of one."""
+    ended = AppStatus(AppState.CANCELLED)
+    assert failed_state(AppCancelled(ended, "x")) is AppState.CANCELLED
+    assert failed_state(AppLost("local://x/y")) is failed_state(TransloadTimeout("x")) is AppState.FAILED
+    for error in (StateUnknown("h", 1.0), SubmitError("no"), SpecError("no"), Detached("h"), KeyboardInterrupt()):
+        assert failed_state(error) is None

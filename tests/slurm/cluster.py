@@ -114,18 +114,23 @@ class Cluster:
             gpus.append(str(path))
         (self.base / "gres.conf").write_text(f"NodeName=node[1-3] Name=gpu File={self.base}/gpu[0-3]\n")
         self.write_conf()
-        place = self.base / "munge"
-        flags = ["--foreground", "--force", f"--key-file={key}", f"--socket={place}/socket"]
-        self._spawn(
-            "munged", [*flags, f"--pid-file={place}/pid", f"--log-file={place}/log", f"--seed-file={place}/seed"]
-        )
-        self.until(lambda: (place / "socket").exists(), "munge listens")
+        self.start_munge()
         if self.accounting:
             self._start_accounting()
         self.start_controller()
         for node in NODES:
             self.start_node(node)
         self.until(lambda: self.tool("sinfo", "-h", "-p", "main", "-o", "%T %D").strip() == "idle 3", "nodes are idle")
+
+    def start_munge(self) -> None:
+        """Start munged; return when it listens."""
+        place = self.base / "munge"
+        (place / "socket").unlink(missing_ok=True)
+        flags = ["--foreground", "--force", f"--key-file={place}/key", f"--socket={place}/socket"]
+        self._spawn(
+            "munged", [*flags, f"--pid-file={place}/pid", f"--log-file={place}/log", f"--seed-file={place}/seed"]
+        )
+        self.until(lambda: (place / "socket").exists(), "munge listens")
 
     def _start_accounting(self) -> None:
         port, dbd = self._database

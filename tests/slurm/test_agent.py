@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,31 +109,39 @@ def test_the_agent_imports_next_to_nothing() -> None:
 
 
 _SIGNALLED_LAST = """
-import json, os, select, signal, sys
-from types import SimpleNamespace
+import json, os, signal, sys
 from transload_slurm.job import supervise
 from transload_slurm.job.starts import Start
 folder, told = sys.argv[1], sys.argv[2] == "told"
 role = {"name": "main", "entrypoint": "sh", "args": ["-c", "kill -TERM $$"], "env": dict(os.environ), "cwd": folder,
-        "num_replicas": 1, "min_replicas": None, "max_retries": 0, "retry_policy": "APPLICATION", "secrets": []}
+        "srun": [], "num_replicas": 1,
+        "min_replicas": None, "max_retries": 0, "retry_policy": "APPLICATION", "secrets": []}
 plan = {"app_id": "a", "python": sys.executable, "timeout": None, "grace": 5.0, "roles": [role]}
 me = os.getpid()
 
-def late(*waits):
-    if told and os.getpid() == me:
-        os.kill(me, signal.SIGTERM)
-    return select.select(*waits)
+class Told(supervise.Supervisor):
+    def _in_doubt(self, *end):
+        super()._in_doubt(*end)
+        if told:
+            os.kill(me, signal.SIGTERM)
 
-supervise.select = SimpleNamespace(select=late)
 start = Start(folder, 0)
 start.enter()
-sys.exit(supervise.Supervisor(folder, plan, None, start, None).main())
+sys.exit(Told(folder, plan, None, start, None).main())
 """
 
 
 @pytest.mark.parametrize(("slurm", "code"), [("told", 143), ("silent", 1)])
-def test_replica_is_signalled_before_its_supervisor(tmp_path: Path, slurm: str, code: int) -> None:
+def test_replica_is_signalled_before_its_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: str, code: int
+) -> None:
     """Terminated by Slurm, which is to start the job again, is no end of the app; terminated by another is one."""
+    package = Path(transload_slurm.job.__file__).parent
+    shutil.copytree(package, tmp_path / "job" / "transload_slurm_job")
+    shutil.copy(package / "__main__.py", tmp_path / "job" / "__main__.py")
+    (tmp_path / "srun").write_text('#!/bin/sh\nexec "$@"\n')  # stands in for Slurm's: one task, here
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     command = [sys.executable, "-c", _SIGNALLED_LAST, str(tmp_path), slurm]
     assert subprocess.run(command, check=False, timeout=60).returncode == code
     written = json.loads((tmp_path / "state.json").read_text())

@@ -64,10 +64,13 @@ def test_element_cancelled_but_enough_succeeded(waiting_element: Any, runner: Ru
     assert [str(replica.state) for replica in status.roles[0].replicas] == ["SUCCEEDED", "CANCELLED"]
 
 
-def test_running_element_cancelled_but_enough_succeeded(waiting_element: Any, runner: Runner, cluster: Any) -> None:
+def test_running_element_cancelled_but_enough_succeeded(
+    waiting_element: Any, runner: Runner, cluster: Any, eventually: Eventually
+) -> None:
     """The same for one that runs: the other one alone is enough."""
     handle, job, go = waiting_element(min_replicas=1)
     subprocess.run(["scancel", f"{job}_0"], env=cluster.env, check=True)
+    eventually(lambda: "CANCELLED" in cluster.tool("squeue", "-h", "-t", "all", "-o", "%T", "-j", f"{job}_0"), 30)
     go.touch()
     status = ended(runner, handle)
     assert status.state is AppState.SUCCEEDED, status

@@ -93,7 +93,7 @@ def test_sacct_that_cannot_be_used_hides_nobody(
     play: Play, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: str
 ) -> None:
     """Without an answer from sacct, what squeue says of other jobs still counts."""
-    play("squeue", out="8|b|RUNNING|None|n1|2026-01-01T00:00:00")
+    play("squeue", out="8|b|RUNNING|None|n1|2026-01-01T00:00:00|(null)")
     monkeypatch.setenv("PATH", f"{tmp_path}:{tmp_path}/bin")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "cat").symlink_to("/bin/cat")

@@ -80,12 +80,12 @@ def test_parts_together(words: list[str]) -> None:
 def test_components_and_elements_are_one_job() -> None:
     """Rows of one heterogeneous job or array are taken together; the cause of a failure comes before its effects."""
     rows = [
-        ("5+0", "a", "CANCELLED", "", "n1", ""),
-        ("5+1", "a", "NODE_FAIL", "x", "n2", ""),
-        ("6_0", "b", "COMPLETED", "", "n1", ""),
-        ("6_1", "b", "RUNNING", "", "n1", ""),
-        ("7", "c", "NODE_FAIL", "", "", ""),
-        ("7", "c", "COMPLETED", "", "", ""),
+        ("5+0", "a", "CANCELLED", "", "n1", "", ""),
+        ("5+1", "a", "NODE_FAIL", "x", "n2", "", ""),
+        ("6_0", "b", "COMPLETED", "", "n1", "", ""),
+        ("6_1", "b", "RUNNING", "", "n1", "", ""),
+        ("7", "c", "NODE_FAIL", "", "", "", ""),
+        ("7", "c", "COMPLETED", "", "", "", ""),
     ]
     jobs = _merge(rows, "test")
     assert (jobs["5"].state, jobs["5"].reason, jobs["5"].nodes) == ("NODE_FAIL", "x", "n1,n2")
@@ -186,5 +186,7 @@ def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObjec
 
 def test_rows_of_elements_that_wait() -> None:
     """The database writes those that wait in one row."""
-    jobs = _merge([("6_[1,3-4%2]", "b", "CANCELLED by 0", "", "", ""), ("6_0", "b", "COMPLETED", "", "", "")], "sacct")
+    jobs = _merge(
+        [("6_[1,3-4%2]", "b", "CANCELLED by 0", "", "", "", ""), ("6_0", "b", "COMPLETED", "", "", "", "")], "sacct"
+    )
     assert jobs["6"].parts == dict.fromkeys("134", "CANCELLED by 0") | {"0": "COMPLETED"}

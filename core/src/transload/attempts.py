@@ -217,7 +217,8 @@ class App:
         for replica in self.replicas:
             old = known.get((self.roles[replica.role]["name"], replica.k))
             if old:
-                replica.state, replica.code = old["state"], old["exit_code"]
+                replica.state = old["state"] if old["state"] in TERMINAL else "CANCELLED"
+                replica.code = old["exit_code"]
                 replica.start, replica.end = old["start_time"], old["end_time"]
                 replica.attempt, replica.spent = old["restarts"], old.get("spent", 0)
                 replica.earlier = list(old.get("earlier", ()))

@@ -199,7 +199,7 @@ def check_plugins() -> Iterator[Check]:
             yield Check("plugin", info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)")
         elif info.dist:
             there, lacking = _requirements(info.dist)
-            status = BROKEN if lacking else MISSING if info.status == "disabled" else OK
+            status = MISSING if info.status == "disabled" else BROKEN if lacking else OK
             needs = [f"with {', '.join(there)}"] if there else []
             needs += [f"not installed: {', '.join(lacking)}"] if lacking else []
             yield Check("plugin", info.name, status, ", ".join([f"{info.dist} {info.version}", info.status, *needs]))

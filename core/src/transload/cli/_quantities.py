@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Final
 
 from transload.errors import SpecError
@@ -40,6 +40,8 @@ def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
             when = datetime.fromisoformat(text)
         except ValueError:
             return (now or datetime.now().astimezone()) - timedelta(seconds=parse_duration(text))
+        if when.tzinfo is None and when.year == MAXYEAR:  # Python 3.13 cannot tell the local zone of its last day
+            return when.replace(tzinfo=UTC)
         return when.astimezone() if when.tzinfo is None else when
     except (ValueError, OverflowError):  # a SpecError is a ValueError, and so is a local time in the year 0
         message = f"{what}={text!r}: must be a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"

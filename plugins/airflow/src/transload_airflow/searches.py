@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, TaskGroup
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator, TaskGroup
 
 from transload.errors import SpecError, TransloadError
 from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.operators import TransloadOperator
 from transload_airflow.run import told_to_airflow
 from transload_airflow.values import plain
-from transload_search import Search, SearchTrial
+from transload_search import Search, SearchFailed, SearchTrial, stopped_early
+from transload_search.check import check_early
+from transload_search.ledger import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,8 +69,8 @@ class SearchTask(BaseOperator):  # type: ignore[misc]
 class SearchRoundOperator(SearchTask):
     """Suggests the trials of a round; the same ones each time it runs.
 
-    Returns (as XCom) one ``{"index": …, "parameters": {…}}`` for each trial. Trials of the round before that have
-    come to an end without saying how count as failed.
+    Returns (as XCom) one ``{"index": …, "parameters": {…}}`` for each trial. If it is not known how a trial of the
+    round before has ended, because its task was killed or the scheduler was out of reach, this fails: clear that task.
 
     Args:
         number: the round, from 0.
@@ -84,7 +86,7 @@ class SearchRoundOperator(SearchTask):
         with _told():
             ledger = self._ledger(context)
             if self.number:
-                close_round(ledger, self.number - 1)
+                check_round(ledger, self.number - 1)
             trials = ledger.suggest(self.number)
         for trial in trials:
             self.log.info("trial %d: %s", trial.index, trial.parameters)
@@ -109,6 +111,7 @@ class SearchTrialOperator(TransloadOperator):
         self.search = search
         self.place = place
         self.trial = trial
+        self._search_ledger: SearchLedger | None = None
 
     @property
     def label(self) -> str:
@@ -127,30 +130,36 @@ class SearchTrialOperator(TransloadOperator):
 
         trial = SearchTrial(self.trial["index"], dict(self.trial["parameters"]))
         known = defaults_of(self.conn_id) if self.conn_id else Defaults()
-        launch = self._ledger(context).launch(trial)
+        self._search_ledger = self._ledger(context)
+        launch = self._search_ledger.launch(trial)
         return replace(
             launch,
             scheduler=launch.scheduler or known.scheduler,
             cfg={**known.cfg, **launch.cfg},
-            workspace=self.workspace,
-            parent_run_id=self.parent_run_id,
+            workspace=self.workspace or launch.workspace,
+            parent_run_id=self.parent_run_id or launch.parent_run_id,
         )
 
     def _known(self) -> dict[str, Any]:
-        return {"trial_idx": self.trial["index"]}
+        assert self._search_ledger is not None
+        return self._search_ledger.known(self.trial["index"])
 
     def _begin(self, context: Any, deferrable: bool) -> Any:
+        if deferrable and self.search.get("early_stopping") is not None:
+            self.log.info("the search stops trials early: this task waits in place, and holds its slot")
+            deferrable = False
         with self._failure_noted(context):
             return super()._begin(context, deferrable)
 
     def _end(
         self, context: Any, execution: Execution, wait: Callable[[], AppResults], options: ExecutionOptions
     ) -> dict[str, Any]:
-        with self._failure_noted(context):
+        ledger, index = self._ledger(context), self.trial["index"]
+        with self._failure_noted(context), stopped_early(ledger, index, execution.cancel):
             values = super()._end(context, execution, wait, options)
         with _told():
-            value = self._ledger(context).observe(self.trial["index"], self.results)
-        name = self.search["objective"]["name"]
+            value = ledger.observe(index, self.results)
+        name = Search.from_dict(self.search).objectives[0].name
         self.log.info(
             f"trial {self.trial['index']}: {name}={value}" if value is not None else f"no {name} was reported"
         )
@@ -158,20 +167,25 @@ class SearchTrialOperator(TransloadOperator):
 
     @contextmanager
     def _failure_noted(self, context: Mapping[str, Any]) -> Iterator[None]:
-        """Write a failure down, for the suggester; a retry that does better writes over it."""
+        """Write a failure of the app down, for the suggester; a retry that does better writes over it."""
         try:
             yield
         except Exception as exc:
-            execution = self._execution
-            state = execution.status.state if execution is not None and execution.status is not None else None
-            handle = (execution.handle or "") if execution is not None else ""
+            handle = (self._execution.handle or "") if self._execution is not None else ""
+            told: BaseException | None = exc
+            while told is not None and not isinstance(told, TransloadError):
+                told = told.__cause__
             try:
-                self._ledger(context).observe(
-                    self.trial["index"], None, state=state, handle=handle, reason=str(exc).partition("\n")[0]
-                )
+                if told is not None and self._noted(context, told, handle) == STOPPED:
+                    raise AirflowSkipException(f"trial {self.trial['index']} was stopped early") from exc
             except (TransloadError, OSError) as trouble:
                 self.log.warning(f"the failure of trial {self.trial['index']} could not be written down: {trouble}")
             raise
+
+    def _noted(self, context: Mapping[str, Any], error: BaseException, handle: str) -> str | None:
+        """Write down a trial whose app did not end well; return its state."""
+        ledger, index = self._ledger(context), self.trial["index"]
+        return str((ledger.ended(index) or {}).get("state")) if ledger.observe_error(index, error, handle) else None
 
 
 class SearchBestOperator(SearchTask):
@@ -188,15 +202,14 @@ class SearchBestOperator(SearchTask):
             suggested = {row["index"] for row in ledger.summary()["trials"]}
             if not {trial.index for trial in ledger.suggest(last)} <= suggested:
                 raise SpecError(f"search: round {last} was not run: clear its tasks")
-            close_round(ledger, last)
+            check_round(ledger, last)
             summary = ledger.finish()
         best = summary["best"]
-        if best is None:
-            name = ledger.search.objective.name
-            raise AirflowFailException(f"search: none of {len(summary['trials'])} trials came to a value of {name!r}")
+        if best is None:  # of several objectives
+            return plain(summary)
         row = next(row for row in summary["trials"] if row["index"] == best["index"])
         best = {**best, "handle": row["handle"]}
-        self.log.info("best: trial %d, %s=%s", best["index"], ledger.search.objective.name, best["value"])
+        self.log.info("best: trial %d, %s=%s", best["index"], ledger.search.objectives[0].name, best["value"])
         context["ti"].xcom_push(key=BEST_KEY, value=plain(best))
         return plain({**summary, "best": best})
 
@@ -223,13 +236,14 @@ def search_group(
         options: of `TransloadOperator`, for each trial: ``deferrable``, ``retries``, ``patience`` …
 
     Raises:
-        SpecError: for an option that the search itself decides.
+        SpecError: for an option that the search itself decides, or if the search does not fit its component.
     """
     import math
 
     for name in ("app", "component", "component_args", "args", "scheduler", "cfg"):
         if options.pop(name, None) is not None:
             raise SpecError(f"{name}: a Search has its own; give it there")
+    check_early(search)
     with TaskGroup(group_id) as group:
         common: dict[str, Any] = {
             "search": search.to_dict(),
@@ -272,14 +286,27 @@ def ledger_of(
     return SearchLedger(Search.from_dict(search), tracker_base)
 
 
-def close_round(ledger: SearchLedger, number: int) -> None:
-    """Note the trials of a round that did not say how they ended: their tasks are over, so they have failed."""
-    for trial in ledger.suggest(number):
-        if ledger.ended(trial.index) is None:
-            ledger.observe(trial.index, None, reason="its task ended without a word")
+def check_round(ledger: SearchLedger, number: int) -> None:
+    """Refuse to go on while it is not known how a trial of a round has ended: nothing is to be learnt from that.
+
+    Raises:
+        SearchFailed: naming the trials.
+    """
+    open_ones = [str(trial.index) for trial in ledger.suggest(number) if ledger.ended(trial.index) is None]
+    if open_ones:
+        raise SearchFailed(
+            f"search: it is not known how trial {', '.join(open_ones)} ended: its task was killed, or its scheduler "
+            "was out of reach; clear that task to go on"
+        )
 
 
-def _told() -> Any:
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell Airflow what went wrong in its own words: a search that has failed is not tried again."""
     from transload.pipelines import ExecutionOptions
 
-    return told_to_airflow(ExecutionOptions())
+    with told_to_airflow(ExecutionOptions()):
+        try:
+            yield
+        except SearchFailed as exc:
+            raise AirflowFailException(str(exc)) from exc

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from transload_ax.experiment import Outcome, make_experiment, run_experiment
     from transload_ax.metric import MetricMissing, TransloadCurveMetric, TransloadMetric
     from transload_ax.orchestrator import TransloadOrchestrator
-    from transload_ax.plot import plot_experiment
     from transload_ax.runner import (
         APP_STATE_TO_TRIAL_STATUS,
         TRANSLOAD_APP_HANDLE,
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from transload_ax.snapshot import Snapshot
     from transload_ax.states import STATES
     from transload_ax.storage import register, registry_bundle
-    from transload_ax.suggester import AxSuggester
+    from transload_ax.suggester import AxQualitySuggester, AxSobolSuggester, AxSuggester
 
 __version__: Final = "0.1.0"
 
@@ -28,6 +27,8 @@ __all__ = [
     "STATES",
     "TRANSLOAD_APP_HANDLE",
     "TRANSLOAD_TRACKER_BASE",
+    "AxQualitySuggester",
+    "AxSobolSuggester",
     "AxSuggester",
     "MetricMissing",
     "Outcome",
@@ -40,7 +41,6 @@ __all__ = [
     "TransloadRunner",
     "__version__",
     "make_experiment",
-    "plot_experiment",
     "register",
     "registry_bundle",
     "run_experiment",
@@ -51,12 +51,11 @@ _HOMES: Final = {
     "experiment": ("Outcome", "make_experiment", "run_experiment"),
     "metric": ("MetricMissing", "TransloadCurveMetric", "TransloadMetric"),
     "orchestrator": ("TransloadOrchestrator",),
-    "plot": ("plot_experiment",),
     "runner": ("APP_STATE_TO_TRIAL_STATUS", "TRANSLOAD_APP_HANDLE", "TRANSLOAD_TRACKER_BASE", "TransloadRunner"),
     "snapshot": ("Snapshot",),
     "states": ("STATES",),
     "storage": ("register", "registry_bundle"),
-    "suggester": ("AxSuggester",),
+    "suggester": ("AxQualitySuggester", "AxSobolSuggester", "AxSuggester"),
 }
 _MODULE_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -10,10 +10,11 @@ from ax.api.protocols.runner import IRunner
 from ax.core.trial_status import TrialStatus
 
 from transload.runtime.tracking import FsspecResultTracker
-from transload_ax.convert import check_missing
+from transload_ax.convert import CONSTANTS
 from transload_ax.metric import MetricMissing, read_curve, read_value
 from transload_ax.runner import TRANSLOAD_APP_HANDLE, TRANSLOAD_TRACKER_BASE, TransloadRunner
 from transload_ax.trials import TrialView
+from transload_search.check import check_missing
 
 
 class TransloadClientRunner(TransloadRunner, IRunner):
@@ -33,7 +34,7 @@ class TransloadClientRunner(TransloadRunner, IRunner):
         from transload.components import as_component
 
         args = {**self.component_const_params, **parameterization}
-        check_missing(as_component(self._component), args)
+        check_missing(as_component(self._component), args, CONSTANTS)
         view = _view(trial_index, "CANDIDATE", {}, parameterization)
         handle = self.trials.run(view, lambda _, parameters: self._launch(parameters, self.tracker_base, None))
         return {TRANSLOAD_APP_HANDLE: handle, TRANSLOAD_TRACKER_BASE: self.tracker_base}

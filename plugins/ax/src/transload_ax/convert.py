@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.components import ComponentArgumentError, as_component, decode_value
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import AdapterCapabilities, Launch
-from transload.specs import AppDef, nearest
+from transload.specs import AppDef
 from transload_ax.run import HOST
 from transload_ax.states import STATES
+from transload_search.check import check_name, check_names
 
 if TYPE_CHECKING:
     from ax.core.experiment import Experiment
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from transload.components import Component as ComponentOf
     from transload_ax.runner import TransloadRunner
 
-AUTOMATIC: Final = ("trial_idx", "experiment_name", "tracker_base")
-"""Arguments that a component gets without being told, if its signature declares them."""
+CONSTANTS: Final = "component_const_params"
+"""What a runner calls the arguments that are the same in all trials."""
 
 Component = str | Callable[..., AppDef]
 
@@ -51,14 +51,12 @@ def check_constants(component: Component, constants: Mapping[str, Any]) -> None:
         SpecError: if there is no such component, or for an unknown name or a value that does not fit, by name.
     """
     found = as_component(component)
-    known = [parameter.name for parameter in found.parameters]
     for name, value in constants.items():
-        _check_reserved(name, "component_const_params")
+        check_name(found, name, CONSTANTS)
         parameter = found.parameter(name)
-        if parameter is None:
-            raise SpecError(f"component_const_params: {found.name} has no argument {name!r}: {nearest(name, known)}")
+        assert parameter is not None
         if parameter.kind != "varargs":
-            decode_value(value, parameter.annotation, f"component_const_params: {found.name}: {name}")
+            decode_value(value, parameter.annotation, f"{CONSTANTS}: {found.name}: {name}")
 
 
 def check_space(component: Component, constants: Mapping[str, Any], parameters: Iterable[Any]) -> None:
@@ -74,63 +72,12 @@ def check_space(component: Component, constants: Mapping[str, Any], parameters: 
     """
     found = as_component(component)
     searched = {parameter.name: parameter for parameter in parameters}
-    check_names(component, constants, searched)
+    check_names(component, constants, searched, CONSTANTS)
     for name, searched_parameter in searched.items():
         parameter = found.parameter(name)
         assert parameter is not None
         for value in _samples(searched_parameter):
             _check_fit(found, parameter.annotation, name, value, searched_parameter)
-
-
-def check_unique(names: Iterable[str]) -> None:
-    """Check that no parameter is given twice.
-
-    Raises:
-        SpecError: naming those that are.
-    """
-    twice = [repr(name) for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise SpecError(f"search space: {', '.join(twice)} is given twice: leave one of them out")
-
-
-def check_names(component: Component, constants: Mapping[str, Any], searched: Iterable[str]) -> None:
-    """Check that the names of a search space, and those of constants, are exactly what a component needs.
-
-    Raises:
-        SpecError: for an unknown, missing or doubly given name.
-    """
-    found = as_component(component)
-    names = list(searched)
-    check_unique(names)
-    known = [parameter.name for parameter in found.parameters]
-    for name in names:
-        _check_reserved(name, "search space")
-        if name not in known:
-            raise SpecError(f"search space: {found.name} has no argument {name!r}: {nearest(name, known)}")
-        if name in constants:
-            raise SpecError(f"search space: {name!r} is in component_const_params too: leave one of them out")
-    check_missing(found, {*names, *constants})
-
-
-def _check_reserved(name: str, place: str) -> None:
-    """Refuse the names of arguments that a trial gets by itself: results would be looked for elsewhere."""
-    if name in AUTOMATIC:
-        raise SpecError(f"{place}: {name!r} is given to each trial automatically: leave it out")
-
-
-def check_missing(found: ComponentOf, given: Iterable[str]) -> None:
-    """Check that every required argument is given.
-
-    Raises:
-        SpecError: naming those that are not.
-    """
-    have = {*given, *AUTOMATIC}
-    missing = [each.name for each in found.parameters if each.required and each.name not in have]
-    if missing:
-        raise SpecError(
-            f"{found.name}: nothing gives {', '.join(map(repr, missing))}: add to the search space, or to "
-            "component_const_params"
-        )
 
 
 def _check_fit(found: ComponentOf, annotation: Any, name: str, value: Any, parameter: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,14 +24,13 @@ from transload_ax.convert import component_path
 from transload_ax.keeper import Keeper
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
 from transload_ax.orchestrator import TransloadOrchestrator
-from transload_ax.progress import Progress
 from transload_ax.resume import resume
 from transload_ax.runner import TransloadRunner
 from transload_ax.snapshot import Snapshot
-from transload_ax.spaces import optimization, search_space, strategy
+from transload_ax.spaces import metrics_of, optimization, search_space, strategy
 from transload_ax.storage import is_stored
 from transload_ax.threads import one_thread, seeded
-from transload_search import Parameter
+from transload_search import Constraint, Objective, Parameter
 
 if TYPE_CHECKING:
     from ax.storage.sqa_store.structs import DBSettings
@@ -55,13 +56,14 @@ class Outcome:
 def make_experiment(
     component: Any,
     parameters: Sequence[Parameter | str],
-    objective: str,
+    objective: str | Objective | Sequence[Objective],
     tracker_base: str | os.PathLike[str],
     *,
     minimize: bool = True,
     name: str = "search",
     curve: bool = False,
     constants: Mapping[str, Any] | None = None,
+    constraints: Sequence[Constraint | str] = (),
     metrics: Sequence[Metric] = (),
     **runner_options: Any,
 ) -> Experiment:
@@ -69,14 +71,15 @@ def make_experiment(
 
     Args:
         component: the component, a name or a function of a module.
-        parameters: `transload.pipelines.Parameter`, or texts: ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5``,
+        parameters: `transload_search.Parameter`, or texts: ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5``,
             ``solver:choice:adam,sgd``.
-        objective: name of the result.
+        objective: name of the result; or `transload_search.Objective`, one or several.
         tracker_base: where trials report; a folder is made absolute, since trials may run in any.
-        minimize: make it small, or (False) large.
+        minimize: make a result that is given by its name small, or (False) large.
         name: of the experiment.
         curve: the result is a learning curve (`TransloadCurveMetric`); early stopping needs one.
         constants: arguments that are the same in all trials.
+        constraints: bounds on other results: ``latency<=20``, or `transload_search.Constraint`.
         metrics: more metrics to record.
         runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg`` …; folders of a ``workspace`` are
             made absolute, for whoever goes on from another folder.
@@ -86,12 +89,19 @@ def make_experiment(
         ConfigError: for a wrong option.
     """
     space = search_space(parameters, component)
-    metric = (TransloadCurveMetric if curve else TransloadMetric)(objective, lower_is_better=minimize)
+    goals = [Objective(objective, minimize)] if isinstance(objective, str) else objective
+    goals = [goals] if isinstance(goals, Objective) else list(goals)
+    bounds = [Constraint.parse(each) if isinstance(each, str) else each for each in constraints]
+    measured = metrics_of(goals, bounds, TransloadCurveMetric if curve else TransloadMetric)
     if isinstance(runner_options.get("workspace"), str):
         runner_options["workspace"] = _absolute_workspace(runner_options["workspace"])
     runner = TransloadRunner(_absolute(str(tracker_base)), component, constants, **runner_options)
     experiment = Experiment(
-        space, name=name, metrics=[metric, *metrics], optimization_config=optimization(metric, minimize), runner=runner
+        space,
+        name=name,
+        metrics=[*measured.values(), *metrics],
+        optimization_config=optimization(goals, bounds, measured),
+        runner=runner,
     )
     runner.check(experiment)
     return experiment
@@ -118,7 +128,6 @@ def run_experiment(
     tolerated_failure_rate: float = 0.5,
     timeout_hours: float | None = None,
     keep_running: bool | None = None,
-    progress: bool | None = None,
     db_settings: DBSettings | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Outcome:
@@ -126,6 +135,8 @@ def run_experiment(
 
     With a snapshot, the experiment is stored before each submit, and after each change (see `Keeper`). After a kill,
     another process with the same snapshot attaches to the running trials again, and starts none twice.
+
+    SIGTERM ends it as Ctrl-C does: the jobs end too, or go on with ``keep_running``.
 
     Args:
         experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the snapshot's.
@@ -140,7 +151,6 @@ def run_experiment(
         tolerated_failure_rate: share of trials that may fail, at least 0 and below 1.
         timeout_hours: give up after that long; what runs is cancelled.
         keep_running: leave jobs running when this ends early; None: as the runner's ``on_kill`` says.
-        progress: show a progress bar on stderr; None: if that is a terminal.
         db_settings: Ax's SQL storage, used besides. What is stored there goes on as an ``experiment`` and a
             ``generation_strategy`` that were loaded from it.
         options: more of ``ax.orchestration.orchestrator.OrchestratorOptions``.
@@ -157,15 +167,32 @@ def run_experiment(
         runner = _checked_runner(experiment, stored=kept is not None)
         _check_settings(experiment, settings, db_settings)
         made = generation_strategy or strategy(seed=seed)
-        with Progress(experiment, trials, progress) as shown:
-            keeper = Keeper(kept, experiment, made, on_change=shown.update)
-            with one_thread(), seeded(seed), _kept(runner, experiment, keeper, keep_running):
-                orchestrator = TransloadOrchestrator(
-                    experiment, made, settings, db_settings, on_change=keeper.note, next_idle=keeper.due
-                )
-                missing = max(0, trials - len(orchestrator.trials) + len(orchestrator.candidate_trials))
-                orchestrator.run_n_trials(missing, timeout_hours=timeout_hours, idle_callback=keeper.idle)
+        keeper = Keeper(kept, experiment, made)
+        with _sigterm_leaves(), one_thread(), seeded(seed), _kept(runner, experiment, keeper, keep_running):
+            orchestrator = TransloadOrchestrator(
+                experiment, made, settings, db_settings, on_change=keeper.touch, next_idle=keeper.due
+            )
+            missing = max(0, trials - len(orchestrator.trials) + len(orchestrator.candidate_trials))
+            orchestrator.run_n_trials(missing, timeout_hours=timeout_hours, idle_callback=keeper.idle)
     return outcome(experiment)
+
+
+@contextmanager
+def _sigterm_leaves() -> Iterator[None]:
+    """Have SIGTERM leave as an exit does, so that jobs are seen to; a handler of somebody else's stays."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ class Keeper:
         snapshot: where to; None: nowhere.
         experiment: what.
         generation_strategy: what proposes its trials.
-        on_change: called after each change, stored or not.
     """
 
     def __init__(
@@ -36,26 +34,18 @@ class Keeper:
         snapshot: Snapshot | None,
         experiment: Experiment,
         generation_strategy: GenerationStrategy,
-        on_change: Callable[[], None] | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._experiment = experiment
         self._strategy = generation_strategy
-        self._on_change = on_change
         self._stored: set[int] = set()
         self._whole = False  # stored as a whole by this process, so that trials can be added
         self._changed = False
         self._next = 0.0
 
     def touch(self) -> None:
-        """Note that something has changed that nobody sees."""
+        """Note that something has changed."""
         self._changed = True
-
-    def note(self) -> None:
-        """Note that something has changed, and tell."""
-        self.touch()
-        if self._on_change is not None:
-            self._on_change()
 
     def before_submit(self) -> None:
         """Store the trials that are about to be submitted, unless that was done."""
@@ -83,7 +73,6 @@ class Keeper:
 
     def close(self) -> None:
         """Store the experiment as it is in the end."""
-        self.note()
         self._save()
 
     def _save(self) -> None:

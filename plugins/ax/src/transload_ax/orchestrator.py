@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from ax.core.base_trial import BaseTrial
-from ax.core.trial_status import TrialStatus
 from ax.orchestration.orchestrator import Orchestrator
 
 from transload.errors import SpecError
@@ -19,7 +17,6 @@ LONGEST_WAIT: Final = 1.0
 class TransloadOrchestrator(Orchestrator):
     """Ax's orchestrator, woken by the apps themselves where Ax sleeps between polls.
 
-    A trial is STAGED once it is submitted and RUNNING once its app runs; both are waited for.
     Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``; the runner must be a `TransloadRunner`.
 
     Args:
@@ -41,25 +38,10 @@ class TransloadOrchestrator(Orchestrator):
         runner = self.runner
         if not isinstance(runner, TransloadRunner):
             raise SpecError(f"runner: must be a TransloadRunner, not {type(runner).__name__}")
-        runner.here.host_stages = True
-        runner.here.stages_trials = True
 
-    @property
-    def running_trials(self) -> list[BaseTrial]:
-        """The trials that are STAGED or RUNNING: both have an app, and both are waited for."""
-        by_status = self.experiment.trials_by_status
-        return [*by_status[TrialStatus.RUNNING], *by_status[TrialStatus.STAGED]]
-
-    @property
-    def pending_trials(self) -> list[BaseTrial]:
-        """The same as `running_trials`."""
-        return self.running_trials
-
-    def run_trials(
-        self, new_trials: list[BaseTrial], existing_trials: list[BaseTrial], stage_only: bool = True
-    ) -> dict[int, dict[str, Any]]:
-        """Submit trials; they are STAGED then."""
-        metadata = super().run_trials(new_trials=new_trials, existing_trials=existing_trials, stage_only=True)
+    def run_trials(self, *args: Any, **kwargs: Any) -> dict[int, dict[str, Any]]:
+        """Submit trials; see Ax."""
+        metadata = super().run_trials(*args, **kwargs)
         self._changed()
         return metadata
 

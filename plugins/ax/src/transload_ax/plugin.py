@@ -5,7 +5,7 @@ from __future__ import annotations
 from transload.hookspecs import Register
 from transload.plugins import hookimpl
 
-__all__ = ["transload_adapters", "transload_cli_commands", "transload_suggesters"]
+__all__ = ["transload_adapters", "transload_suggesters"]
 
 
 @hookimpl
@@ -16,11 +16,7 @@ def transload_adapters(register: Register) -> None:
 
 @hookimpl
 def transload_suggesters(register: Register) -> None:
-    """Register the suggester."""
+    """Register the suggesters."""
     register("ax", "transload_ax.suggester:AxSuggester")
-
-
-@hookimpl
-def transload_cli_commands(register: Register) -> None:
-    """Register ``transload ax``."""
-    register("ax", "transload_ax.cli:command")
+    register("ax-quality", "transload_ax.suggester:AxQualitySuggester")
+    register("ax-sobol", "transload_ax.suggester:AxSobolSuggester")

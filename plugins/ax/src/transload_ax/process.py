@@ -23,16 +23,12 @@ class Process:
         secrets: run options that are not stored.
         trials: the trials that it runs.
         checked: experiments that were checked, by ``id``: an address may be another one's later, so they are here too.
-        stages_trials: see `TransloadRunner.staging_required`.
-        host_stages: the orchestrator is one that stages trials.
     """
 
     component: Component | None = None
     secrets: dict[str, CfgVal] = field(default_factory=dict)
     trials: Trials | None = None
     checked: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
-    stages_trials: bool = True
-    host_stages: bool = False
 
 
 _processes: WeakValueDictionary[tuple[int, str], Process] = WeakValueDictionary()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from ax.core.base_trial import BaseTrial
@@ -31,6 +32,9 @@ from transload_ax.units import TrialLaunch, execution_options
 
 TRANSLOAD_APP_HANDLE: Final = HANDLE
 """Key in a trial's run metadata: the handle of its app; of a batch trial, a dict of arm name → handle."""
+
+MOST_SUBMITS: Final = 16
+"""How many apps are submitted side by side, at most."""
 
 TRANSLOAD_TRACKER_BASE: Final = BASE
 """Key in a trial's run metadata: the tracker base."""
@@ -147,15 +151,6 @@ class TransloadRunner(PerProcess, Runner):
     # -- what Ax asks for
 
     @property
-    def staging_required(self) -> bool:
-        """True: a trial is STAGED by `run`, and RUNNING once its app is seen to run.
-
-        False once Ax's own ``Orchestrator`` drives this runner, seen by its call of `poll_available_capacity`: it does
-        not run the trials of a runner that wants staging.
-        """
-        return self.here.stages_trials
-
-    @property
     def run_metadata_report_keys(self) -> list[str]:
         """The metadata that is of interest to people: the app handle."""
         return [TRANSLOAD_APP_HANDLE]
@@ -185,26 +180,29 @@ class TransloadRunner(PerProcess, Runner):
         return {HANDLE: handle, BASE: self.tracker_base}
 
     def run_multiple(self, trials: Iterable[BaseTrial]) -> dict[int, dict[str, Any]]:
-        """Do what `run` does for each of the trials; return trial index → metadata.
+        """Do what `run` does for each of the trials, side by side; return trial index → metadata.
 
-        One that cannot be submitted stops the rest; called again, what was submitted is found, not started again.
+        If one cannot be submitted, the others are all the same; called again, what was submitted is found, not started
+        again.
         """
-        return {trial.index: self.run(trial) for trial in trials}
+        wanted = list(trials)
+        if len(wanted) < 2:
+            return {trial.index: self.run(trial) for trial in wanted}
+        if self.trials.on_record is not None:
+            self.trials.on_record()  # stored here, in one thread, before any of them is changed in another
+        with ThreadPoolExecutor(min(MOST_SUBMITS, len(wanted)), "transload-ax-submit") as pool:
+            submits = {trial.index: pool.submit(self.run, trial) for trial in wanted}
+        return {index: submit.result() for index, submit in submits.items()}
 
     def poll_available_capacity(self) -> int:
-        """Return how many more apps may run; -1: no limit of this runner's own.
-
-        Whoever calls this is taken for Ax's own ``Orchestrator``: `staging_required` is False afterwards.
-        """
-        if not self.here.host_stages:
-            self.here.stages_trials = False  # only an orchestrator asks, and Ax's own does not stage
+        """Return how many more apps may run; -1: no limit of this runner's own."""
         return -1 if self.max_running is None else max(0, self.max_running - len(self.trials.apps.live))
 
     def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
         """Look at the apps of trials once; return status → trial indices. Never raises.
 
-        A trial that is RUNNING is never taken back to STAGED, though its app may wait again (pre-emption): Ax would
-        believe that nothing runs. What cannot be told leaves the status as it is, as long as patience lasts.
+        A trial whose app waits, for the first time or again (pre-emption), is RUNNING: Ax would believe that nothing
+        runs. What cannot be told leaves the status as it is, as long as patience lasts.
         """
         asked = {trial.index: trial for trial in trials}
         every: Mapping[int, BaseTrial] = next((trial.experiment.trials for trial in asked.values()), {})

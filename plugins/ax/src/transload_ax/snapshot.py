@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,12 +16,9 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from transload.errors import ConfigError
 from transload_ax.encoding import Encoder, json_object
 from transload_ax.storage import decode_experiment, register
+from transload_search.places import locked
 
 SCHEMA: Final = 1
-
-logger = logging.getLogger("transload_ax")
-
-_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class Snapshot:
@@ -56,21 +50,8 @@ class Snapshot:
         Raises:
             ConfigError: if another one holds it.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = self.path.with_name(f"{self.path.name}.lock")
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"{self.path}: this search is being run already; {file} is locked") from None
-            except OSError as exc:
-                if exc.errno not in _NO_LOCKS:
-                    raise
-                logger.warning("%s cannot be locked (%s): see to it that only one process runs the search", file, exc)
+        with locked(self.path.with_name(f"{self.path.name}.lock"), str(self.path)):
             yield
-        finally:
-            os.close(descriptor)
 
     def save(self, experiment: Experiment, generation_strategy: GenerationStrategy | None = None, **more: Any) -> None:
         """Store an experiment; a reader, or a process that is killed meanwhile, leaves the old or the new one.

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
 from ax.core.metric import Metric
-from ax.core.objective import Objective
-from ax.core.optimization_config import OptimizationConfig
+from ax.core.objective import MultiObjective
+from ax.core.objective import Objective as AxObjective
+from ax.core.optimization_config import MultiObjectiveOptimizationConfig, OptimizationConfig
+from ax.core.outcome_constraint import OutcomeConstraint
 from ax.core.parameter import ChoiceParameter, FixedParameter, ParameterType, RangeParameter
 from ax.core.parameter import Parameter as AxParameter
 from ax.core.search_space import SearchSpace
+from ax.core.types import ComparisonOp
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.components import as_component, decode_text
 from transload.errors import SpecError
 from transload.specs import AppDef
-from transload_ax.convert import check_unique
-from transload_search import Parameter
+from transload_search import Constraint, Objective, Parameter
+from transload_search.check import check_unique
 
 _TYPES = {bool: ParameterType.BOOL, int: ParameterType.INT, float: ParameterType.FLOAT, str: ParameterType.STRING}
 
@@ -31,7 +34,7 @@ def search_space(
     """Return a search space.
 
     Args:
-        parameters: `transload.pipelines.Parameter`, or its text (``lr:float:1e-4:1e-1:log``).
+        parameters: `transload_search.Parameter`, or its text (``lr:float:1e-4:1e-1:log``).
         component: decides the type of choices that are given as texts.
 
     Raises:
@@ -71,12 +74,48 @@ def _choice(value: Any, name: str, component: str | Callable[..., AppDef] | None
     return decoded if type(decoded) in _TYPES else value
 
 
-def optimization(metric: Metric, minimize: bool) -> OptimizationConfig:
-    """Return the aim to make one metric small or large."""
+def metrics_of(
+    objectives: Iterable[Objective], constraints: Iterable[Constraint], make: Callable[..., Metric] = Metric
+) -> dict[str, Metric]:
+    """Return the metrics of objectives and constraints, by name.
+
+    Args:
+        objectives: what to make small or large.
+        constraints: bounds.
+        make: makes a metric of a name and ``lower_is_better``.
+    """
+    wanted = {each.name: each.upper for each in constraints} | {each.name: each.minimize for each in objectives}
+    return {name: make(name, lower_is_better=low) for name, low in wanted.items()}
+
+
+def optimization(
+    objectives: Sequence[Objective], constraints: Iterable[Constraint], metrics: Mapping[str, Metric]
+) -> OptimizationConfig:
+    """Return the aim: one objective, or several that are traded off, and what bounds the results must keep.
+
+    Raises:
+        SpecError: for a bound on an objective, which Ax does not take.
+    """
+    constraints = tuple(constraints)
+    for bound in constraints:
+        if bound.name in {each.name for each in objectives}:
+            raise SpecError(f"constraint {bound}: {bound.name!r} is an objective: Ax takes bounds on other results")
     with warnings.catch_warnings():
         # an expression cannot hold names with other signs than those of identifiers
         warnings.simplefilter("ignore", DeprecationWarning)
-        return OptimizationConfig(Objective(metric=metric, minimize=minimize))
+        goals = [AxObjective(metric=metrics[each.name], minimize=each.minimize) for each in objectives]
+        bounds = [
+            OutcomeConstraint(
+                metric=metrics[each.name],
+                op=ComparisonOp.LEQ if each.upper else ComparisonOp.GEQ,
+                bound=each.bound,
+                relative=False,
+            )
+            for each in constraints
+        ]
+        if len(goals) == 1:
+            return OptimizationConfig(goals[0], outcome_constraints=bounds)
+        return MultiObjectiveOptimizationConfig(MultiObjective(goals), outcome_constraints=bounds)
 
 
 def strategy(method: str = "fast", seed: int | None = None, initial: int | None = None) -> GenerationStrategy:

@@ -109,8 +109,8 @@ class Trials:
     ) -> dict[int, str]:
         """Look at the apps of trials once; return trial → name of its status. Never raises.
 
-        A trial that is RUNNING is never taken back to STAGED, though its app may wait again (pre-emption): Ax would
-        believe that nothing runs. What cannot be told leaves the status as it is, as long as patience lasts.
+        A trial whose app waits, for the first time or again (pre-emption), is RUNNING: Ax would believe that nothing
+        runs. What cannot be told leaves the status as it is, as long as patience lasts.
 
         Args:
             trials: the trials; those that have ended are passed over.
@@ -237,7 +237,7 @@ class Trials:
             return trial.status
         names = [str(STATES[each.state]) for each in seen if each.state is not None]
         if any(name not in ENDED for name in names):
-            return "RUNNING" if "RUNNING" in (trial.status, *names) else "STAGED"
+            return "RUNNING"
         if any(each.left for each in seen):
             self.left.add(trial.index)
         bad = {each.handle: each.reason for each in seen if each.reason}

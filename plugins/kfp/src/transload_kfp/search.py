@@ -39,7 +39,7 @@ def observe_trials(
     from transload_kfp.search_steps import Steps, best_text, ending, log_best
     base = json.loads(outcomes[0])["base"]
     ledger = ending(lambda: Steps(search, base).ledger)
-    summary = ledger.finish() if last else ledger.summary()
+    summary = ending(ledger.finish) if last else ledger.summary()
     log_best(metrics, summary)
     return namedtuple("Outputs", "best base")(best_text(summary), base)
 """

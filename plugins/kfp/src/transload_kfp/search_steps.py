@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from transload.errors import AppFailed, SpecError, TransloadError, TransloadTimeout
-from transload.pipelines import AppLost, AttachPolicy, Execution, ExecutionOptions, Identity, host_runner
-from transload.specs import AppState
+from transload.errors import SpecError, TransloadError
+from transload.pipelines import AttachPolicy, Execution, ExecutionOptions, host_runner
 from transload_kfp.launcher import EXIT_DETACHED, HOST, LaunchFailed, exit_code, killed_by_sigterm, say
 from transload_kfp.states import EXIT_CANCELLED
-from transload_search import Search, SearchLedger, run_search_async
+from transload_search import Search, SearchLedger, run_search_async, stopped_early
+from transload_search.check import check_early
 
 if TYPE_CHECKING:
     from transload.pipelines import LogSink
@@ -33,11 +33,12 @@ def encode_search(search: Search, options: Mapping[str, Any], *, inherit_env: bo
     """Return a search and how its trials run as one word.
 
     Raises:
-        SpecError: if its component cannot be found again elsewhere.
+        SpecError: if its component cannot be found again elsewhere, or the search does not fit it.
         ConfigError: for a wrong option.
     """
     ExecutionOptions(**dict(options))
     data = {"schema": 1, "search": search.to_dict(), "options": dict(options), "inherit_env": inherit_env}
+    check_early(search)
     return base64.b64encode(json.dumps(data, sort_keys=True).encode()).decode()
 
 
@@ -56,7 +57,6 @@ class Steps:
         policy = AttachPolicy(next_after=frozenset())
         self._options = replace(ExecutionOptions(**data["options"]), attach=policy)
         self._runner = host_runner(HOST, inherit_env=data["inherit_env"])
-        self._identity = Identity(HOST, base, (self.ledger.search.objective.name,))
 
     def suggest(self, number: int) -> list[str]:
         """Return the items of a round's loop: ``number@base`` of each trial."""
@@ -84,21 +84,20 @@ class Steps:
         execution = Execution(
             self._runner,
             self.ledger.launch(trial),
-            replace(self._identity, key=(*self._identity.key, f"trial-{trial.index}")),
+            self.ledger.identity(trial.index),
             self._options,
             sink=_sink,
-            known={"trial_idx": trial.index},
+            known=self.ledger.known(trial.index),
             log=say,
         )
         kill = killed_by_sigterm(execution)
         try:
-            with kill:
+            with kill, stopped_early(self.ledger, trial.index, execution.cancel):
                 results = execution.run()
-        except (AppFailed, AppLost, TransloadTimeout) as exc:
-            if kill.happened:
-                raise  # the task's end, not the trial's
-            state = execution.status.state if execution.status is not None else AppState.FAILED
-            self.ledger.observe(trial.index, None, state=state, handle=execution.handle or "", reason=str(exc))
+        except TransloadError as exc:
+            # a kill is the task's end, not the trial's
+            if kill.happened or not self.ledger.observe_error(trial.index, exc, execution.handle or ""):
+                raise
         else:
             self.ledger.observe(trial.index, results)
 
@@ -114,7 +113,7 @@ class Steps:
             task = asyncio.current_task()
             assert task is not None
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-            return await run_search_async(self.ledger, self._runner, self._identity, self._options, sink_of=_sink_of)
+            return await run_search_async(self.ledger, self._runner, self._options, sink_of=_sink_of)
 
         try:
             return asyncio.run(until_killed())
@@ -146,10 +145,10 @@ def log_best(metrics: Any, summary: Mapping[str, Any]) -> None:
     """Write the best trial and how many have ended into a Metrics artifact."""
     ended = [row for row in summary["trials"] if row["state"]]
     metrics.log_metric("trials", len(ended))
-    metrics.log_metric("failed", sum(row["value"] is None for row in ended))
+    metrics.log_metric("failed", sum(row["values"] is None for row in ended))
     best = summary["best"]
     if best is not None and math.isfinite(best["value"]):
-        metrics.log_metric(summary["search"]["objective"]["name"], best["value"])
+        metrics.log_metric(Search.from_dict(summary["search"]).objectives[0].name, best["value"])
         metrics.log_metric("best_trial", best["index"])
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.errors import StateUnknown, TransloadError
 from transload.pipelines import AppCancelled, Detached, Execution, ExecutionOptions, Identity, Launch, host_runner
 from transload.specs import AppState
 from transload_prefect.states import APP_CANCELLED, APP_CRASHED, APP_DETACHED, STATES
@@ -126,9 +126,8 @@ async def run_unit_async(execution: Execution, around: Surroundings) -> AppResul
 def keep_time_limit(execution: Execution) -> None:
     """Cancel an app whose time is up: that is no kill from outside, and ``on_kill`` does not matter."""
     deadline = execution.options.deadline
-    if execution.handle is not None and deadline is not None and time.time() >= deadline:
-        with suppress(AppNotFound, SchedulerUnavailable):
-            execution.runner.cancel(execution.handle)
+    if deadline is not None and time.time() >= deadline:
+        execution.cancel()
 
 
 @contextmanager

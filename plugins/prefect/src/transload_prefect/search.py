@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
-import fsspec
 from prefect import Flow, get_run_logger
 from prefect.context import FlowRunContext
 from prefect.exceptions import CancelledRun
 
-from transload.errors import AppFailed, ConfigError, SpecError, TransloadError, TransloadTimeout
-from transload.pipelines import AppLost, Launch
+from transload.errors import ConfigError, TransloadError
 from transload.schedulers.local.home import state_home
 from transload.specs import AppState
 from transload_prefect.background import background
@@ -24,16 +21,11 @@ from transload_prefect.task import AppTask
 from transload_prefect.task_runner import AppTaskRunner
 from transload_prefect.traces import TrialTable
 from transload_prefect.watch import watch_of
-from transload_search import Search, SearchLedger, SearchTrial, get_suggester
+from transload_search import Search, SearchLedger, SearchTrial, get_suggester, stopped_early
+from transload_search.check import check_early
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
-
-MARK: Final = "search/prefect.id"
-"""File below a tracker base with what names the apps of its search: whoever goes on with the base finds them."""
-
-_ENDS: Final = (AppFailed, AppLost, TransloadTimeout)
-"""What says that a trial has failed; anything else says nothing about it, and ends the search."""
 
 
 def search_flow(
@@ -68,7 +60,8 @@ def search_flow(
         ...     Objective("accuracy", minimize=False), trials=12, parallelism=4))  # doctest: +SKIP
         >>> tune(constants={"epochs": 8})["best"]  # doctest: +SKIP
     """
-    _check(search)
+    get_suggester(search)
+    check_early(search, more_constants=True)
     label = name or f"search-{_component_name(search)}"
     trial_task = app_task(search.component, name=f"{label}-trial", **settings)
     own_base = tracker_base
@@ -90,7 +83,8 @@ def search_flow(
         return SearchRun(label, given, trial_task, tracker_base or _default_base()).run()
 
     run.__name__ = run.__qualname__ = label
-    run.__doc__ = f"Search for the best {search.objective.name}: {search.trials} trials, {search.parallelism} at once."
+    goals = ", ".join(each.name for each in search.objectives)
+    run.__doc__ = f"Search for the best {goals}: {search.trials} trials, {search.parallelism} at once."
     return _flow(run, label, dict(flow or {}))
 
 
@@ -102,14 +96,6 @@ def _flow(run: Callable[..., dict[str, Any]], name: str, given: dict[str, Any]) 
         return Flow(run, name=name, **{"task_runner": AppTaskRunner(), **given})
     except TypeError as exc:
         raise ConfigError(f"flow={given!r}: must hold arguments of prefect.flow: {exc}") from exc
-
-
-def _check(search: Search) -> None:
-    get_suggester(search)
-    launch = Launch(component=search.component)
-    for argument in [*(each.name for each in search.parameters), *search.constants]:
-        if not launch.declares(argument):
-            raise SpecError(f"search: {launch.name} has no argument {argument!r}")
 
 
 def _component_name(search: Search) -> str:
@@ -143,7 +129,6 @@ class SearchRun:
         self._task = task
         self._logger: Any = get_run_logger()
         self._ledger = SearchLedger(search, base)
-        self._namespace = _namespace(base)
         context = FlowRunContext.get()
         self._context = context
         self._table = TrialTable(name, context.flow_run.id if context is not None and context.flow_run else None)
@@ -152,7 +137,7 @@ class SearchRun:
         """Run the trials that have not ended, a round at a time, and return the ledger's summary.
 
         Raises:
-            TransloadError: if no trial has an objective.
+            SearchFailed: if no trial has an objective, or too many failed.
         """
         self._logger.info("the search is kept in %s", self._ledger.tracker_base)
         number = 0
@@ -162,10 +147,9 @@ class SearchRun:
         summary = self._ledger.finish()
         background().post(lambda: self._table.show(summary))
         best = summary["best"]
-        objective = self._ledger.search.objective.name
-        if best is None:
-            reasons = next((row["reason"] for row in summary["trials"] if row["reason"]), "there were none")
-            raise TransloadError(f"no trial of {self._name} has the objective {objective!r}: {reasons}")
+        if best is None:  # of several objectives
+            return summary
+        objective = self._ledger.search.objectives[0].name
         self._logger.info("best: trial %s, %s=%s, %s", best["index"], objective, best["value"], best["parameters"])
         return summary
 
@@ -185,7 +169,14 @@ class SearchRun:
             raise problems[0]
 
     def _submit(self, trial: SearchTrial) -> Any:
-        task = self._task.of_trial(trial.index, self._namespace, f"{self._name}-{trial.index}")
+        index, ledger = trial.index, self._ledger
+        task = self._task.of_trial(
+            index,
+            ledger.id,
+            f"{self._name}-{index}",
+            ledger.known(index),
+            lambda execution: stopped_early(ledger, index, execution.cancel),
+        )
         launch = self._ledger.launch(trial)
         where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}
         constants = self._ledger.search.constants
@@ -204,35 +195,10 @@ class SearchRun:
             value = self._ledger.observe(trial.index, None, state=AppState.CANCELLED, reason=reason)
         else:
             found = state.result(raise_on_failure=False)
-            if not isinstance(found, _ENDS):
-                raise (
-                    found
-                    if isinstance(found, Exception)
-                    else TransloadError(f"trial {trial.index}: {state.name}: {state.message}")
-                )
-            status = getattr(found, "status", None)
-            value = self._ledger.observe(
-                trial.index,
-                None,
-                state=getattr(status, "state", None) or AppState.FAILED,
-                reason=str(found).splitlines()[0],
-            )
-        objective = self._ledger.search.objective.name
+            error = found if isinstance(found, Exception) else TransloadError(f"{state.name}: {state.message}")
+            if not self._ledger.observe_error(trial.index, error):
+                raise error
+            value = None
+        objective = self._ledger.search.objectives[0].name
         shown = value if value is not None else (self._ledger.ended(trial.index) or {}).get("reason")
         self._logger.info("trial %s: %s=%s, %s", trial.index, objective, shown, trial.parameters)
-
-
-def _namespace(tracker_base: str) -> str:
-    """Return what names the apps of the search that is kept there; made by whoever asks first."""
-    fs, path = fsspec.core.url_to_fs(tracker_base)
-    file = f"{path}/{MARK}"
-    try:
-        known = fs.cat_file(file).decode()
-    except FileNotFoundError:
-        known = ""
-    if len(known) == 32:  # shorter: whoever wrote it was killed, before any app
-        return str(known)
-    made = uuid4().hex
-    fs.makedirs(f"{path}/search", exist_ok=True)
-    fs.pipe_file(file, made.encode())
-    return made

@@ -6,12 +6,12 @@ import asyncio
 import difflib
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 from prefect import Task, unmapped
 from prefect.cache_policies import NO_CACHE, CachePolicy
@@ -25,8 +25,9 @@ from prefect.utilities.annotations import allow_failure, opaque, quote
 from prefect.utilities.collections import isiterable
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import ExecutionOptions, Identity, Launch
+from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
 from transload.runner import AppResults
+from transload.specs import masked_env
 from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, signature_of
 from transload_prefect.cache import AppCachePolicy
 from transload_prefect.journal import AppStore, CursorStore, journal_of
@@ -34,6 +35,9 @@ from transload_prefect.run import HOST, Ending, Surroundings, make_execution, ru
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
 from transload_prefect.watch import told_to_stop, watch_of, within_time_limit
+
+_LONGEST_SHOWN: Final = 24
+_MOST_SHOWN: Final = 4
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class AppSpec:
         stderr_level: name of the level that lines of stderr are logged with.
         namespace: tells the app from those of others, instead of the flow run's id.
         known: arguments that the component may declare (``trial_idx``).
+        meanwhile: entered while the app is waited for, with its execution.
     """
 
     launch: Launch
@@ -63,6 +68,7 @@ class AppSpec:
     stderr_level: str = "WARNING"
     namespace: str | None = None
     known: Mapping[str, Any] = field(default_factory=dict)
+    meanwhile: Callable[[Execution], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
         if self.stderr_level not in logging.getLevelNamesMapping():
@@ -112,7 +118,8 @@ class AppTask(Task[..., Any]):
         self._settings = settings
         name = settings.get("name") or spec.launch.name
         function = _function(spec, name, bool(asynchronous))
-        super().__init__(function, **{**settings, "name": name, **_retry_condition(spec, settings)})
+        named = {"task_run_name": partial(_task_run_name, name), **settings, "name": name}
+        super().__init__(function, **{**named, **_retry_condition(spec, settings)})
         self.task_key = f"{name}-{sha256(f'{name}:{spec.digest}'.encode()).hexdigest()[:8]}"
         theirs = self.cache_policy
         if isinstance(theirs, CachePolicy) and theirs != NO_CACHE:
@@ -135,15 +142,25 @@ class AppTask(Task[..., Any]):
         settings = {**self._current(), **given}
         return AppTask(replace(self.spec, **changes), settings.pop("asynchronous", self.asynchronous), **settings)
 
-    def of_trial(self, index: int, namespace: str, label: str) -> AppTask:
+    def of_trial(
+        self,
+        index: int,
+        namespace: str,
+        label: str,
+        known: Mapping[str, Any],
+        meanwhile: Callable[[Execution], AbstractContextManager[object]],
+    ) -> AppTask:
         """Return the task of one trial of a search, found again by whoever goes on with that search.
 
         Args:
             index: the trial.
             namespace: of the search.
             label: name of the task run, unless the task has one of its own.
+            known: arguments that the component may declare.
+            meanwhile: entered while the app is waited for.
         """
-        spec = replace(self.spec, key=f"trial-{index}", namespace=namespace, known={"trial_idx": index})
+        key = f"trial-{index}"
+        spec = replace(self.spec, key=key, namespace=namespace, known=known, meanwhile=meanwhile)
         return AppTask(spec, self.asynchronous, **{"task_run_name": label, **self._current()})
 
     def _current(self) -> dict[str, Any]:
@@ -240,6 +257,16 @@ def _length(values: Iterable[Any]) -> int | None:
         if isiterable(each):
             return len(list(each))
     return None
+
+
+def _task_run_name(name: str, parameters: dict[str, Any]) -> str:
+    """Return the name of a task run: the task's, and the arguments of the call; those that look secret are masked."""
+    given = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
+    texts = {key: " ".join(str(value).split()) for key, value in given.items() if not isinstance(value, LeftOpen)}
+    shown = {key: text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…" for key, text in texts.items()}
+    words = [f"{key}={text}" for key, text in masked_env(shown).items()]
+    unit = parameters.get(UNIT)
+    return " ".join([name, *words[:_MOST_SHOWN]]) if words or unit is None else str(unit)
 
 
 def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
@@ -353,8 +380,14 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
     )
     if flow is not None and flow.flow_run is not None:
         watch, stop = watch_of(flow), told_to_stop(flow)
-        around.watch = lambda execution: watch.around(execution, stop)
+        around.watch = lambda execution: _both(watch.around(execution, stop), spec.meanwhile(execution))
     return around
+
+
+@contextmanager
+def _both(one: AbstractContextManager[object], other: AbstractContextManager[object]) -> Iterator[None]:
+    with one, other:
+        yield
 
 
 def _done(traces: Traces, spec: AppSpec, execution: Any, results: AppResults | None) -> None:

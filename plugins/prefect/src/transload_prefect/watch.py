@@ -26,7 +26,34 @@ ASK_INTERVAL: Final = 3.0
 CALLERS_END: Final = 2.0
 """Seconds after the end of a cancelled subflow when those that called it are taken to have ended as well."""
 
+FIRST_PAUSE: Final = 1.0
+"""Seconds before the end of an app is asked for again; each time twice as long."""
+
+LONGEST_PAUSE: Final = 30.0
+
 _STOPPING: Final = (StateType.CANCELLING, StateType.CANCELLED)
+
+
+class Kills:
+    """Asks for the end of executions, again and again with pauses, until it was accepted."""
+
+    def __init__(self) -> None:
+        self._due: dict[Execution, tuple[float, float]] = {}
+
+    def ask(self, execution: Execution) -> None:
+        """Kill an execution, unless its end was accepted, or asked for a moment ago."""
+        status = execution.status
+        if status is not None and (status.cancel_requested or status.is_terminal()):
+            return
+        now = time.monotonic()
+        due, pause = self._due.get(execution, (now, FIRST_PAUSE))
+        if now >= due:
+            self._due[execution] = (now + pause, min(2 * pause, LONGEST_PAUSE))
+            execution.kill()
+
+    def forget(self, execution: Execution) -> None:
+        """Know nothing of an execution that is over."""
+        self._due.pop(execution, None)
 
 
 class FlowRunWatch:
@@ -43,6 +70,7 @@ class FlowRunWatch:
         self._running = running
         self._lock = threading.Lock()
         self._watched: dict[Execution, Callable[[], bool]] = {}
+        self._kills = Kills()
         self._line: list[Any] | None = None
         self._asked = time.monotonic()
         self._asking = False
@@ -70,20 +98,18 @@ class FlowRunWatch:
         finally:
             with self._lock:
                 self._watched.pop(execution, None)
+                self._kills.forget(execution)
 
     def _look(self, last: bool) -> bool:
         with self._lock:
             watched = dict(self._watched)
         for execution, stop in watched.items():
-            if stop():
-                execution.kill()
+            if self.cancelled or stop():
+                self._kills.ask(execution)
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
             self._asking = True
             background().post(self._ask, ahead=True)
-        if self.cancelled:
-            for execution in watched:
-                execution.kill()
         with self._lock:
             if self._watched or self._asking or (self.cancelled and not self._settle(last)):
                 return True

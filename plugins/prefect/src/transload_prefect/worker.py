@@ -6,6 +6,7 @@ import asyncio
 import copy
 import os
 import shlex
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,15 @@ from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker
 from pydantic import Field
 
 from transload.errors import AppNotFound, ConfigError, PluginError, SchedulerUnavailable, SpecError, TransloadError
-from transload.pipelines import AttachPolicy, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload.pipelines import (
+    AttachPolicy,
+    Execution,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    failure_message,
+    host_runner,
+)
 from transload.specs import AppDef, AppState, Resource, Role
 from transload_prefect.adopt import ended, find, is_cancelling, orphans
 from transload_prefect.run import HOST
@@ -47,6 +56,9 @@ ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLE
 
 QUEUE_INTERVAL: Final = 5.0
 """Seconds between two questions whether a flow run was cancelled, as long as its app has not begun to run it."""
+
+_TAIL: Final = 20
+"""How many last lines of an app that failed are shown."""
 
 _SCHEDULER: Any = Field(
     default=None, title="Scheduler", description="Where flow runs go; empty: the configured one, else local."
@@ -161,9 +173,22 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             code = _exit_status(status)
             if code and await self._was_cancelled(flow_run.id, handle):
                 code = 0  # or Prefect would call it crashed
+            if code:
+                await asyncio.to_thread(self._tell_failure, runner, flow_run, handle, status)
             return AppWorkerResult(identifier=handle, status_code=code)
         finally:
             self._followed.discard(flow_run.id)
+
+    def _tell_failure(self, runner: Runner, flow_run: FlowRun, handle: str, status: AppStatus) -> None:
+        """Put the last words of an app into its flow run's log: it may have died before Prefect started in it."""
+
+        def tail(role: str, replica: int) -> list[str]:
+            with suppress(TransloadError):
+                return list(deque(runner.log_lines(handle, role, replica), _TAIL))
+            return []
+
+        message = failure_message(status, tail, handle=handle, lines=_TAIL)
+        self.get_flow_run_logger(flow_run).error("%s", message)
 
     # -- flow runs of a worker that died
 
@@ -254,6 +279,8 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             return
         flow_run = await self.client.read_flow_run(flow_run_id)
         if not ended(flow_run) and (status is None or _exit_status(status)):
+            if status is not None:
+                await asyncio.to_thread(self._tell_failure, host_runner(HOST), flow_run, handle, status)
             how = "is lost" if status is None else f"ended: {status.summary()}"
             await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
 

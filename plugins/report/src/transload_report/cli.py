@@ -19,7 +19,7 @@ _EPILOG = """
   transload report HANDLE -o report.html          one app
   transload report HANDLE HANDLE HANDLE           several, side by side
   transload report --all -s slurm                 all apps of a scheduler
-  transload report --search NAME                  a search: `transload ax`, a snapshot file, or a tracker base
+  transload report --search NAME                  a search: its name, tracker base or snapshot
   transload report --lineage HANDLE               where a run came from, and what came of it
   transload report --lineage HANDLE -o FILE.svg   only the picture of it
 
@@ -30,7 +30,7 @@ Without -o the page of one app is kept where hosts find it and show a link to it
 @click.command(epilog=_EPILOG, short_help="Write a page about apps, a search or a lineage.")
 @click.argument("handles", nargs=-1, metavar="[HANDLE]...", shell_complete=complete_handles)
 @click.option("-o", "--output", metavar="FILE", help="The file; - for stdout.")
-@click.option("--search", metavar="WHERE", help="A search instead of an app: its name, snapshot file or tracker base.")
+@click.option("--search", metavar="WHERE", help="A search instead of an app: its name, tracker base or snapshot.")
 @click.option("--lineage", metavar="RUN", help="The lineage of a run instead of an app.")
 @click.option("--all", "everything", is_flag=True, help="All apps of a scheduler.")
 @click.option("-s", "--scheduler", metavar="NAME", help="With --all: which scheduler; default: the configured one.")

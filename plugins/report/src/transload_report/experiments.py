@@ -35,30 +35,28 @@ def collect_experiment(where: str) -> SearchData:
     """Read a search.
 
     Args:
-        where: the JSON snapshot that ``transload ax`` or ``transload_ax.Snapshot`` keeps, the name of a search of
-            ``transload ax``, or the tracker base of a ``transload_search.Search``.
+        where: the name of a search of ``transload search``, the tracker base of a ``transload_search.Search``, or the
+            JSON snapshot that ``transload_ax.Snapshot`` keeps.
 
     Raises:
         ConfigError: if it is none of these.
         SpecError: if it is one that cannot be read.
     """
-    from transload.schedulers.local.home import state_home
-
-    kept = Path(state_home()) / "ax" / where / "experiment.json"
-    for file in (Path(where), kept):
-        if _is_file(file):
-            return experiment_data(_load(file), str(file))
+    if _is_file(Path(where)):
+        return experiment_data(_load(Path(where)), where)
     try:
         from transload_search import SearchLedger
+        from transload_search.places import kept_base
 
-        return ledger_data(SearchLedger.open(where).summary())
+        base = None if "/" in where else kept_base(where)
+        return ledger_data(SearchLedger.open(base or where).summary())
     except SpecError:
         raise
     except (ConfigError, OSError, ValueError, ImportError) as exc:  # no base, or no URL that fsspec knows
         why = f" ({exc})" if isinstance(exc, (PermissionError, ImportError, ConnectionError)) else ""
         raise ConfigError(
-            f"there is no search {where!r}: no snapshot of that name, no search of `transload ax list`, "
-            f"no tracker base of a search{why}"
+            f"there is no search {where!r}: none of `transload search list`, no tracker base of a search, "
+            f"no snapshot of that name{why}"
         ) from exc
 
 
@@ -83,14 +81,16 @@ def ledger_data(summary: Mapping[str, Any], written: float | None = None) -> Sea
         summary: the summary.
         written: when it was read, seconds since the epoch; None: now.
     """
+    from transload_search.ledger import STOPPED
+
     search = summary["search"]
-    objective = search["objective"]
+    objective = search["objective"] if isinstance(search["objective"], Mapping) else search["objective"][0]
     trials = [
         TrialData(
             row["index"],
             row["parameters"],
             row["state"] or "OPEN",
-            AppState.__members__.get(row["state"] or "", AppState.SUBMITTED),
+            AppState.CANCELLED if row["state"] == STOPPED else AppState[row["state"] or "SUBMITTED"],
             row["value"],
             row["handle"] or "",
         )

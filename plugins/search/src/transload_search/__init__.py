@@ -7,25 +7,45 @@ from __future__ import annotations
 
 from typing import Final
 
-from transload_search.ledger import SearchLedger, next_round, objective_value
+from transload_search.ledger import SearchLedger, next_round, trial_values
+from transload_search.outcome import failed_state
 from transload_search.random_suggester import RandomSuggester
-from transload_search.run import run_search, run_search_async
-from transload_search.search import Objective, Parameter, Search, SearchTrial, Suggester, get_suggester
+from transload_search.run import run_search, run_search_async, stopped_early
+from transload_search.search import (
+    Constraint,
+    EarlyStopping,
+    Objective,
+    Parameter,
+    Search,
+    SearchFailed,
+    SearchTrial,
+    Suggester,
+    Values,
+    get_suggester,
+)
+from transload_search.steps import read_steps
 
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "Constraint",
+    "EarlyStopping",
     "Objective",
     "Parameter",
     "RandomSuggester",
     "Search",
+    "SearchFailed",
     "SearchLedger",
     "SearchTrial",
     "Suggester",
+    "Values",
     "__version__",
+    "failed_state",
     "get_suggester",
     "next_round",
-    "objective_value",
+    "read_steps",
     "run_search",
     "run_search_async",
+    "stopped_early",
+    "trial_values",
 ]

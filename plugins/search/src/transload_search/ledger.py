@@ -1,36 +1,43 @@
-"""The state of a search, kept in its tracker base: a host's task that is run again goes on where it was."""
+"""The state of a search, kept in its tracker base: whoever runs it again goes on where it was."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import posixpath
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Launch
-from transload.specs import AppState
-from transload_search.search import Search, SearchTrial, get_suggester
+from transload.pipelines import Identity, Launch
+from transload.specs import AppState, looks_secret
+from transload_search.check import check_search
+from transload_search.outcome import failed_state
+from transload_search.search import FEWEST_FAILURES, Search, SearchFailed, SearchTrial, Suggester, Values, get_suggester
+from transload_search.steps import read_steps
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
 
 SCHEMA: Final = 1
+STOPPED: Final = "STOPPED"
+"""State of a trial that was ended early, beside the names of `transload.specs.AppState`."""
 
-_MAY_CHANGE: Final = ("trials", "parallelism", "scheduler", "cfg")
+_MAY_CHANGE: Final = ("trials", "parallelism", "scheduler", "cfg", "failures", "early_stopping")
 """What may differ when a search is gone on with: it says how much and where, not what."""
 
 
 def next_round(
-    search: Search, state: Mapping[str, Any] | None, observed: Mapping[int, float | None], count: int | None = None
+    search: Search, state: Mapping[str, Any] | None, observed: Mapping[int, Values | None], count: int | None = None
 ) -> tuple[list[SearchTrial], dict[str, Any]]:
     """Return the trials of the next round, and the suggester's state after it. Nothing is read or written.
 
     Args:
         search: the search.
         state: the state after the round before; None: this is the first.
-        observed: trial → objective (None: it failed), as far as the state does not know them.
+        observed: trial → what it came to (None: it failed), as far as the state does not know them.
         count: how many trials; None: the search's parallelism.
 
     Raises:
@@ -40,18 +47,21 @@ def next_round(
     suggester = get_suggester(search)
     if state is not None:
         suggester.load(state)
-    for index, value in sorted(observed.items()):
-        suggester.observe(index, value)
-    trials = suggester.suggest(search.parallelism if count is None else count)
-    return trials, suggester.state()
+    return _ask(suggester, observed, search.parallelism if count is None else count), suggester.state()
 
 
-def objective_value(search: Search, index: int, results: AppResults) -> tuple[float | None, str]:
-    """Return a trial's objective, and why there is none (empty if there is one).
+def _ask(suggester: Suggester, observed: Mapping[int, Values | None], count: int) -> list[SearchTrial]:
+    for index, values in sorted(observed.items()):
+        suggester.observe(index, values)
+    return suggester.suggest(count)
+
+
+def trial_values(search: Search, index: int, results: AppResults) -> tuple[dict[str, float] | None, str]:
+    """Return each objective and constrained result of a trial, and why there are none (empty if there are).
 
     Args:
-        search: says the objective's name and, maybe, its key; else it is looked for under the trial's number, then
-            under the only key that has it.
+        search: says the results' names and, maybe, their keys; else they are looked for under the trial's number, then
+            under ``final``, then under the only key that has them.
         index: the trial.
         results: what the trial's app reported.
     """
@@ -59,22 +69,24 @@ def objective_value(search: Search, index: int, results: AppResults) -> tuple[fl
 
     if results.state != AppState.SUCCEEDED:
         return None, f"{results.handle} ended {results.state.name}"
-    objective = search.objective
-    own = objective.name in results.results.get(str(index), {})
-    try:
-        value = results.value(objective.name, objective.key or (index if own else None))
-    except NoSuchResult as exc:
-        return None, str(exc)
-    if isinstance(value, str) or not math.isfinite(value):
-        return None, f"{results.handle} reported {objective.name}={value!r}, which is no finite number"
-    return float(value), ""
+    found: dict[str, float] = {}
+    for name, key in search.results.items():
+        usual = (each for each in (str(index), "final") if name in results.results.get(each, {}))
+        try:
+            value = results.value(name, key or next(usual, None))
+        except NoSuchResult as exc:
+            return None, str(exc)
+        if isinstance(value, str) or not math.isfinite(value):
+            return None, f"{results.handle} reported {name}={value!r}, which is no finite number"
+        found[name] = float(value)
+    return found, ""
 
 
 class SearchLedger:
     """What a search has suggested and seen, in files below a tracker base.
 
     Every method may be called again after a crash, by another process: what was suggested stays so, what was observed
-    is written over by itself. One process at a time asks for a round; trials may be observed side by side.
+    is written over by itself. One process at a time asks for new trials; trials may be observed side by side.
 
     Args:
         search: the search.
@@ -82,7 +94,7 @@ class SearchLedger:
             ledger's own), ``trials/<index>/`` (what each trial reported) and, in the end, the result key ``best``.
 
     Raises:
-        SpecError: if the base holds another search.
+        SpecError: if the search does not fit its component, or the base holds another search.
     """
 
     def __init__(self, search: Search, tracker_base: str) -> None:
@@ -91,7 +103,8 @@ class SearchLedger:
         self.search = search
         self.tracker_base = tracker_base
         self._store = open_store(tracker_base)
-        self._claim()
+        self._suggester: tuple[int, Suggester] | None = None
+        self.id = self._claim()
 
     @classmethod
     def open(cls, tracker_base: str) -> SearchLedger:
@@ -107,16 +120,23 @@ class SearchLedger:
         from transload.runtime.tracking import open_store
 
         ledger = cls.__new__(cls)
-        ledger.tracker_base, ledger._store = tracker_base, open_store(tracker_base)
+        ledger.tracker_base, ledger._store, ledger._suggester = tracker_base, open_store(tracker_base), None
         known = ledger._read(_DEFINITION)
         if known is None:
             raise ConfigError(f"{tracker_base}: holds no search")
-        ledger.search = Search.from_dict(known["search"])
+        ledger.search, ledger.id = Search.from_dict(known["search"]), known["id"]
         return ledger
 
     @property
+    def name(self) -> str:
+        """A name for people: the last part of the tracker base."""
+        return posixpath.basename(self.tracker_base.rstrip("/")) or "search"
+
+    # -- suggesting
+
+    @property
     def rounds(self) -> int:
-        """How many rounds are planned: trials by parallelism, rounded up."""
+        """How many rounds are planned, where trials run in rounds: trials by parallelism, rounded up."""
         return math.ceil(self.search.trials / self.search.parallelism)
 
     def suggest(self, number: int) -> list[SearchTrial]:
@@ -127,34 +147,81 @@ class SearchLedger:
 
         Raises:
             SpecError: if the round before was never asked for.
+            SearchFailed: if too many trials have failed.
         """
+        return self._suggest(number, self.search.parallelism, keep=True)
+
+    def next_trial(self) -> SearchTrial | None:
+        """Return one more trial, a round of its own; None: the search has had all, or wants to see results first.
+
+        Raises:
+            SearchFailed: if too many trials have failed.
+        """
+        numbers = self._numbers("search/rounds")
+        number = max(numbers, default=-1) + 1
+        last = self._read(_round(number - 1)) if number else None
+        if last is not None and not last["trials"]:
+            number -= 1
+        return next(iter(self._suggest(number, 1, keep=False)), None)
+
+    def unfinished(self) -> list[SearchTrial]:
+        """Return the trials that were suggested and have not been observed."""
+        observed = self._observed()
+        return [trial for index, trial in sorted(self._suggested().items()) if index not in observed]
+
+    def _suggest(self, number: int, most: int, *, keep: bool) -> list[SearchTrial]:
         known = self._read(_round(number))
         if known is not None and (known["trials"] or known.get("of") == self.search.trials):
             return _trials(known)  # an end is none any more once the search may have more trials
         before = self._read(_round(number - 1)) if number > 0 else {"state": None, "next": 0, "seen": {}}
         if number < 0 or before is None:
             raise SpecError(f"search: round {number!r}: the round before it was never suggested")
+        rows = self._observed()
+        self._check_failures(rows)
         seen: dict[str, Any] = before["seen"]
-        observed = {index: record["value"] for index, record in self._observed().items() if index < before["next"]}
-        news = {
-            index: value for index, value in observed.items() if str(index) not in seen or seen[str(index)] != value
-        }
-        count = min(self.search.parallelism, self.search.trials - before["next"])
-        trials, state = next_round(self.search, before["state"], news, max(0, count))
+        observed = {index: row["values"] for index, row in rows.items() if index < before["next"]}
+        news = {index: each for index, each in observed.items() if str(index) not in seen or seen[str(index)] != each}
+        count = max(0, min(most, self.search.trials - before["next"]))
+        suggester = self._suggester_after(number - 1, before["state"])
+        trials = _ask(suggester, news, count)
+        self._suggester = number, suggester
+        if not trials and not keep:
+            self._suggester = None  # it has seen what the round before does not say
+            return []
         made = {
             "schema": SCHEMA,
             "of": self.search.trials,
             "trials": [{"index": trial.index, "parameters": trial.parameters} for trial in trials],
             "next": max([before["next"], *(trial.index + 1 for trial in trials)]),
-            "seen": {**seen, **{str(index): value for index, value in news.items()}},
-            "state": state,
+            "seen": {**seen, **{str(index): each for index, each in news.items()}},
+            "state": suggester.state(),
         }
         self._write(_round(number), made)
+        if trials and number:  # nobody goes on from there any more: a search's files grow with its trials, no faster
+            self._write(_round(number - 1), {**before, "seen": {}, "state": None})
         return trials
+
+    def _suggester_after(self, number: int, state: Mapping[str, Any] | None) -> Suggester:
+        if self._suggester is not None and self._suggester[0] == number:
+            return self._suggester[1]
+        suggester = get_suggester(self.search)
+        if state is not None:
+            suggester.load(state)
+        return suggester
+
+    def _check_failures(self, rows: Mapping[int, Mapping[str, Any]]) -> None:
+        failed = [row for _, row in sorted(rows.items()) if row["values"] is None]
+        if len(failed) >= FEWEST_FAILURES and len(failed) > self.search.failures * len(rows):
+            raise SearchFailed(
+                f"search: {len(failed)} of {len(rows)} trials failed, and failures={self.search.failures:g}: "
+                + _reasons(failed[-1:])
+            )
+
+    # -- running
 
     def trial_base(self, index: int) -> str:
         """Return the tracker base of one trial's app."""
-        join = posixpath.join if "://" in self.tracker_base else _local_join
+        join = posixpath.join if "://" in self.tracker_base else os.path.join
         return join(self.tracker_base, "trials", str(index))
 
     def launch(self, trial: SearchTrial) -> Launch:
@@ -165,8 +232,20 @@ class SearchLedger:
             args={**search.constants, **trial.parameters},
             scheduler=search.scheduler,
             cfg=dict(search.cfg),
+            workspace=search.workspace,
+            parent_run_id=search.parent_run_id,
             tracker_base=self.trial_base(trial.index),
         )
+
+    def identity(self, index: int) -> Identity:
+        """Return whose app a trial's is: whoever goes on with this base finds it, from any host."""
+        return Identity("search", self.id, (f"trial-{index}",))
+
+    def known(self, index: int) -> dict[str, Any]:
+        """Return the arguments that a trial's component may declare."""
+        return {"trial_idx": index, "experiment_name": self.name}
+
+    # -- observing
 
     def observe(
         self,
@@ -187,38 +266,107 @@ class SearchLedger:
             reason: why there is no objective, where there are no results.
 
         Returns:
-            The objective; None: the trial has none, and counts as failed.
+            The (first) objective; None: the trial has none.
         """
-        value: float | None = None
+        values: dict[str, float] | None = None
         if results is not None:
-            value, reason = objective_value(self.search, index, results)
+            values, reason = trial_values(self.search, index, results)
             state, handle = results.state, results.handle
-        name = state.name if state is not None else AppState.FAILED.name
-        record = {"schema": SCHEMA, "index": index, "value": value, "state": name, "handle": handle, "reason": reason}
-        self._write(_trial(index), record)
+        name = (state or AppState.FAILED).name
+        stop = self._read(_stopped(index)) if state is AppState.CANCELLED else None
+        if stop is not None:
+            name, values, reason = STOPPED, stop["values"], f"it was stopped early, at step {stop['step']:g}"
+        value = None if values is None else values.get(self.search.objectives[0].name)
+        record = {"schema": SCHEMA, "index": index, "value": value, "values": values}
+        self._write(_trial(index), {**record, "state": name, "handle": handle, "reason": reason})
         return value
+
+    def observe_error(self, index: int, error: BaseException, handle: str = "") -> bool:
+        """Write down a trial whose app did not end well, told by what waiting for it raised.
+
+        Returns:
+            False: the error says nothing about the trial (see `failed_state`), and nothing was written down.
+        """
+        state = failed_state(error)
+        if state is not None:
+            self.observe(index, None, state=state, handle=handle, reason=str(error))
+        return state is not None
 
     def ended(self, index: int) -> dict[str, Any] | None:
         """Return what was observed of a trial (``value``, ``state``, ``handle``, ``reason``); None: nothing yet."""
         return self._read(_trial(index))
 
+    # -- stopping early
+
+    def to_stop(self, running: Iterable[int]) -> list[int]:
+        """Return which of the running trials are to be ended: they do badly, or were to be ended before.
+
+        What each of them came to is written down: once its app is seen CANCELLED, it counts as stopped, not as failed.
+
+        Args:
+            running: the trials that run.
+        """
+        rule, wanted = self.search.early_stopping, list(running)
+        if rule is None or not wanted:
+            return []
+        goal, suggested = self.search.objectives[0], self._suggested()
+        curves = {index: self.curve(index) for index in suggested}
+        found = [index for index in wanted if self._read(_stopped(index)) is not None]
+        for index in wanted:
+            others = [curve for other, curve in curves.items() if other != index]
+            if index not in found and rule.ends(curves.get(index, {}), others, minimize=goal.minimize):
+                step = max(curves[index])
+                values = {goal.name: curves[index][step]}
+                self._write(_stopped(index), {"schema": SCHEMA, "index": index, "step": step, "values": values})
+                found.append(index)
+        return found
+
+    def curve(self, index: int) -> dict[float, float]:
+        """Return step → value of the (first) objective, as far as a trial has reported it."""
+        goal = self.search.objectives[0]
+        return read_steps(self._store, f"trials/{index}", goal.name, goal.key)
+
+    # -- the end
+
     def best(self) -> tuple[SearchTrial, float] | None:
-        """Return the best trial observed so far, the earlier one of two equals; None: none has an objective."""
-        sign = 1.0 if self.search.objective.minimize else -1.0
-        known = [(sign * row["value"], index) for index, row in self._observed().items() if row["value"] is not None]
+        """Return the best trial observed so far, the earlier one of two equals; None: none has an objective.
+
+        It keeps the constraints. Of several objectives there is no best: see `front`.
+        """
+        goals = self.search.objectives
+        if len(goals) > 1:
+            return None
+        sign = 1.0 if goals[0].minimize else -1.0
+        known = [(sign * values[goals[0].name], index) for index, values in self._complete().items()]
         if not known:
             return None
         value, index = min(known)
         return self._suggested()[index], sign * value
 
+    def front(self) -> list[tuple[SearchTrial, dict[str, float]]]:
+        """Return the trials that no other one beats in every objective, with their values."""
+        signs = {goal.name: 1.0 if goal.minimize else -1.0 for goal in self.search.objectives}
+        found, suggested = self._complete(), self._suggested()
+        points = {index: [sign * values[name] for name, sign in signs.items()] for index, values in found.items()}
+        return [
+            (suggested[index], found[index])
+            for index, point in sorted(points.items())
+            if not any(_beats(other, point) for other in points.values())
+        ]
+
     def finish(self) -> dict[str, Any]:
         """Report the best trial under the result key ``best``, and return the summary.
 
-        The key holds ``objective`` (by its own name), ``trial`` and the trial's parameters. Without any objective,
+        The key holds ``objective`` (by its own name), ``trial`` and the trial's parameters. Of several objectives
         nothing is reported.
+
+        Raises:
+            SearchFailed: if no trial came to a value, with what there was instead.
         """
         from transload.runtime.tracking import FsspecResultTracker
 
+        if not self._complete():
+            raise SearchFailed(self._nothing())
         best = self.best()
         if best is not None:
             trial, value = best
@@ -226,59 +374,94 @@ class SearchLedger:
             FsspecResultTracker(self.tracker_base)["best"] = {
                 **plain,
                 "trial": trial.index,
-                self.search.objective.name: value,
+                self.search.objectives[0].name: value,
             }
         return self.summary()
 
     def summary(self) -> dict[str, Any]:
-        """Return all that is known, as JSON values: the search, each trial with its end, the best."""
-        observed, suggested = self._observed(), self._suggested()
-        waiting: dict[str, Any] = {"value": None, "state": None, "handle": "", "reason": ""}
+        """Return all that is known, as JSON values: the search, each trial with its end, the best or the front."""
+        observed = self._observed()
+        waiting: dict[str, Any] = {"value": None, "values": None, "state": None, "handle": "", "reason": ""}
         rows = [
             {
                 "index": index,
                 "parameters": trial.parameters,
                 **{name: observed.get(index, waiting)[name] for name in waiting},
             }
-            for index, trial in sorted(suggested.items())
+            for index, trial in sorted(self._suggested().items())
         ]
         best = self.best()
-        return {
+        found: dict[str, Any] = {
             "schema": SCHEMA,
-            "search": self.search.to_dict(),
+            "search": self._shown(),
             "tracker_base": self.tracker_base,
             "trials": rows,
-            "best": None
-            if best is None
-            else {"index": best[0].index, "parameters": best[0].parameters, "value": best[1]},
+            "best": best and {"index": best[0].index, "parameters": best[0].parameters, "value": best[1]},
         }
+        if len(self.search.objectives) > 1:
+            front = [{"index": each.index, "parameters": each.parameters, "values": at} for each, at in self.front()]
+            found["front"] = front
+        return found
+
+    def _complete(self) -> dict[int, dict[str, float]]:
+        """Return trial → values, of those that ended well and keep the constraints."""
+        rows = {index: row["values"] for index, row in self._observed().items() if row["state"] != STOPPED}
+        bounds = self.search.constraints
+        return {
+            index: values
+            for index, values in rows.items()
+            if values is not None and all(each.holds(values[each.name]) for each in bounds)
+        }
+
+    def _nothing(self) -> str:
+        """Return why there is no best trial."""
+        rows = [row for _, row in sorted(self._observed().items())]
+        names = ", ".join(repr(each) for each in self.search.results)
+        if any(row["values"] is not None and row["state"] != STOPPED for row in rows):
+            return f"search: no trial keeps the constraints: {', '.join(map(str, self.search.constraints))}"
+        text = f"search: none of {len(rows)} trials came to a value of {names}"
+        return f"{text}: {_reasons(rows[:1])}" if rows else text
 
     # -- files
 
-    def _claim(self) -> None:
-        mine = self.search.to_dict()
+    def _claim(self) -> str:
+        mine = _plain(self._shown())
         known = self._read(_DEFINITION)
-        if known is not None:
+        if known is None:
+            check_search(self.search)
+        else:
             other = known["search"]
-            for name in mine:
-                if name not in _MAY_CHANGE and _plain(mine[name]) != other.get(name):
-                    raise SpecError(
-                        f"search: {self.tracker_base} holds another search: {name} is {other.get(name)!r} there, "
-                        f"{mine[name]!r} here; give this one a base of its own"
-                    )
-        if known is None or known["search"] != _plain(mine):
-            self._write(_DEFINITION, {"schema": SCHEMA, "search": mine})
+            differs = [name for name in mine if name not in _MAY_CHANGE and mine[name] != other.get(name)]
+            if differs:
+                theirs = Search.from_dict(other)
+                told = "; ".join(_difference(name, theirs, self.search) for name in differs)
+                raise SpecError(
+                    f"search: {self.tracker_base} holds another search: {told}; give this one a base of its own"
+                )
+        own = str(known["id"]) if known is not None else uuid.uuid4().hex
+        if known is None or known["search"] != mine:
+            self._write(_DEFINITION, {"schema": SCHEMA, "id": own, "search": mine})
+        return own
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the search as JSON values, without run options whose name looks secret."""
+        values = self.search.to_dict()
+        values["cfg"] = {name: each for name, each in values["cfg"].items() if not looks_secret(name)}
+        return values
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = [name for name, is_folder, _ in self._store.entries(folder) if not is_folder]
+        return [int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdecimal()]
+
+    def _records(self, folder: str) -> dict[int, dict[str, Any]]:
+        paths = {f"{folder}/{number}.json": number for number in self._numbers(folder)}
+        return {paths[path]: self._decode(path, data) for path, data in self._store.read_many(paths).items()}
 
     def _observed(self) -> dict[int, dict[str, Any]]:
-        names = [name for name, is_folder, _ in self._store.entries("search/trials") if not is_folder]
-        found = self._store.read_many([f"search/trials/{name}" for name in names])
-        records = [self._decode(path, data) for path, data in found.items()]
-        return {record["index"]: record for record in records}
+        return self._records("search/trials")
 
     def _suggested(self) -> dict[int, SearchTrial]:
-        names = [name for name, is_folder, _ in self._store.entries("search/rounds") if not is_folder]
-        found = self._store.read_many([f"search/rounds/{name}" for name in names])
-        return {trial.index: trial for path, data in found.items() for trial in _trials(self._decode(path, data))}
+        return {trial.index: trial for record in self._records("search/rounds").values() for trial in _trials(record)}
 
     def _read(self, path: str) -> dict[str, Any] | None:
         try:
@@ -311,6 +494,10 @@ def _trial(index: int) -> str:
     return f"search/trials/{index}.json"
 
 
+def _stopped(index: int) -> str:
+    return f"search/stopped/{index}.json"
+
+
 def _trials(record: Mapping[str, Any]) -> list[SearchTrial]:
     return [SearchTrial(each["index"], dict(each["parameters"])) for each in record["trials"]]
 
@@ -320,7 +507,20 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _local_join(*parts: str) -> str:
-    import os
+def _beats(one: list[float], other: list[float]) -> bool:
+    return one != other and all(mine <= its for mine, its in zip(one, other, strict=True))
 
-    return os.path.join(*parts)
+
+def _reasons(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "; ".join(f"trial {row['index']}: {row['reason']}" for row in rows)
+
+
+def _difference(name: str, there: Search, here: Search) -> str:
+    """Return what differs, in words that a command line has."""
+
+    def word(search: Search) -> str:
+        value = search.to_dict()[name]
+        shown = {"parameters": search.parameters, "objective": search.objectives, "constraints": search.constraints}
+        return ", ".join(map(str, shown[name])) if name in shown else repr(value)
+
+    return f"{name} is {word(there)} there, {word(here)} here"

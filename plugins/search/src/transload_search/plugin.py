@@ -5,10 +5,16 @@ from __future__ import annotations
 from transload.hookspecs import Register
 from transload.plugins import hookimpl
 
-__all__ = ["transload_suggesters"]
+__all__ = ["transload_cli_commands", "transload_suggesters"]
 
 
 @hookimpl
 def transload_suggesters(register: Register) -> None:
     """Register the suggester that needs nothing else."""
     register("random", "transload_search.random_suggester:RandomSuggester")
+
+
+@hookimpl
+def transload_cli_commands(register: Register) -> None:
+    """Register ``transload search``."""
+    register("search", "transload_search.cli:command")

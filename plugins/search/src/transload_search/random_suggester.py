@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import SpecError
-from transload_search.search import Parameter, Search, SearchTrial, Value
+from transload_search.search import Parameter, Search, SearchTrial, Value, Values
 
 SCHEMA: Final = 1
 
@@ -24,7 +24,6 @@ class RandomSuggester:
     def __init__(self, search: Search) -> None:
         self._search = search
         self._next = 0
-        self._observed: dict[int, float | None] = {}
 
     def suggest(self, count: int = 1) -> list[SearchTrial]:
         """Return the next trials, at most as many as the search has left."""
@@ -35,33 +34,21 @@ class RandomSuggester:
         self._next = last
         return trials
 
-    def observe(self, index: int, value: float | None) -> None:
-        """Take the objective of a trial."""
+    def observe(self, index: int, values: Values | None) -> None:
+        """Take note of nothing: what is drawn does not depend on what was seen."""
         if not 0 <= index < self._next:
             raise SpecError(f"trial {index!r} was not suggested; suggested are 0 to {self._next - 1}")
-        self._observed[index] = None if value is None or math.isnan(value) else float(value)
-
-    def best(self) -> tuple[SearchTrial, float] | None:
-        """Return the best trial so far; the earlier one of two equals."""
-        sign = 1.0 if self._search.objective.minimize else -1.0
-        known = [(sign * value, index) for index, value in self._observed.items() if value is not None]
-        if not known:
-            return None
-        value, index = min(known)
-        return self._trial(index), sign * value
 
     def state(self) -> dict[str, Any]:
-        """Return what was suggested and observed, as JSON values."""
-        observed = {str(index): value for index, value in sorted(self._observed.items())}
-        return {"schema": SCHEMA, "suggester": "random", "next": self._next, "observed": observed}
+        """Return how many trials were suggested, as JSON values."""
+        return {"schema": SCHEMA, "suggester": "random", "next": self._next}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         try:
             if state["suggester"] != "random" or state["schema"] > SCHEMA:
                 raise SpecError(f"state of a search: not of the random suggester, schema {SCHEMA}: {dict(state)!r}")
-            observed = {int(index): value for index, value in state["observed"].items()}
-            self._next, self._observed = int(state["next"]), observed
+            self._next = int(state["next"])
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             if isinstance(exc, SpecError):
                 raise

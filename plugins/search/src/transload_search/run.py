@@ -1,42 +1,45 @@
-"""A search run to its end by one process, for hosts without stages of their own to spread it over."""
+"""A search run to its end by one process: on the command line, in a program, in one task of a host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from transload.errors import AppFailed, TransloadTimeout
-from transload.specs import AppState
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from transload.pipelines import ExecutionOptions, Identity, LogSink
+    import asyncio
+
+    from transload.pipelines import Execution, ExecutionOptions, LogSink
     from transload.runner import Runner
     from transload_search.ledger import SearchLedger
     from transload_search.search import SearchTrial
+
+STEPS_SECONDS: Final = 1.0
+"""Longest pause between two looks at what running trials report, where they may be stopped early."""
 
 
 def run_search(
     ledger: SearchLedger,
     runner: Runner,
-    identity: Identity,
     options: ExecutionOptions | None = None,
     *,
     sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
+    on_change: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Run a search to its end and return its summary (`SearchLedger.summary`).
 
-    Run again after a crash, with the same ledger and identity, it goes on: trials that ended are not run again, those
-    that run are attached to.
+    Run again after a crash, with the same ledger, it goes on: trials that ended are not run again, those that run are
+    attached to.
 
     Args:
         ledger: the search and its tracker base.
-        runner: submits and asks; see `host_runner`.
-        identity: of the search; each trial's is made from it.
-        options: for each trial's app.
+        runner: submits and asks; see `transload.pipelines.host_runner`.
+        options: for each trial's app; default: one that was cancelled runs again, one that failed has failed.
         sink_of: trial → where its log lines go.
+        on_change: called when a trial was started, or has ended.
 
     Raises:
+        SearchFailed: if no trial came to a value, or too many failed.
         StateUnknown: if a scheduler is out of reach for too long.
         SubmitError: if a trial was not taken.
         SpecError: if a trial's app is wrong.
@@ -44,48 +47,125 @@ def run_search(
     """
     import asyncio
 
-    return asyncio.run(run_search_async(ledger, runner, identity, options, sink_of=sink_of))
+    return asyncio.run(run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change))
 
 
 async def run_search_async(
     ledger: SearchLedger,
     runner: Runner,
-    identity: Identity,
     options: ExecutionOptions | None = None,
     *,
     sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
+    on_change: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Do what `run_search` does, without blocking the event loop. Cancelling the task cancels the running trials."""
+    """Do what `run_search` does, without blocking the event loop.
+
+    Cancelling the task does to the running trials what the options' ``on_kill`` says.
+    """
     import asyncio
 
-    from transload.pipelines import AppLost, Execution
+    from transload.pipelines import AttachPolicy, Execution, ExecutionOptions
+    from transload.specs import AppState
 
-    async def run(trial: SearchTrial) -> None:
+    given = options or ExecutionOptions(attach=AttachPolicy(next_after=frozenset({AppState.CANCELLED})))
+    running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]] = {}
+    tell = on_change or (lambda: None)
+
+    def start(trial: SearchTrial) -> None:
         execution = Execution(
             runner,
             ledger.launch(trial),
-            replace(identity, key=(*identity.key, f"trial-{trial.index}")),
-            options,
+            ledger.identity(trial.index),
+            given,
             sink=sink_of(trial) if sink_of is not None else None,
-            known={"trial_idx": trial.index},
+            known=ledger.known(trial.index),
         )
-        try:
-            results = await execution.run_async()
-        except (AppFailed, AppLost, TransloadTimeout) as exc:
-            state = execution.status.state if execution.status is not None else AppState.FAILED
-            handle, reason = execution.handle or "", str(exc)
-            await asyncio.to_thread(ledger.observe, trial.index, None, state=state, handle=handle, reason=reason)
-        else:
-            await asyncio.to_thread(ledger.observe, trial.index, results)
+        task = asyncio.create_task(_run(ledger, trial, execution))
+        running[task] = trial, execution
 
-    number = 0
-    while trials := await asyncio.to_thread(ledger.suggest, number):
-        waiting = [trial for trial in trials if ledger.ended(trial.index) is None]
-        try:
-            async with asyncio.TaskGroup() as group:
-                for trial in waiting:
-                    group.create_task(run(trial))
-        except ExceptionGroup as exc:
-            raise exc.exceptions[0] from exc
-        number += 1
-    return await asyncio.to_thread(ledger.finish)
+    try:
+        waiting = await asyncio.to_thread(ledger.unfinished)
+        while True:
+            while len(running) < ledger.search.parallelism:
+                trial = waiting.pop(0) if waiting else await asyncio.to_thread(ledger.next_trial)
+                if trial is None:
+                    break
+                start(trial)
+            tell()
+            if not running:
+                return await asyncio.to_thread(ledger.finish)
+            await _wait(ledger, running)
+    finally:
+        await _end(running)
+
+
+async def _run(ledger: SearchLedger, trial: SearchTrial, execution: Execution) -> None:
+    import asyncio
+
+    try:
+        results = await execution.run_async()
+    except Exception as exc:
+        if not await asyncio.to_thread(ledger.observe_error, trial.index, exc, execution.handle or ""):
+            raise
+    else:
+        await asyncio.to_thread(ledger.observe, trial.index, results)
+
+
+async def _wait(ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]]) -> None:
+    """Wait until a trial has ended, and end those that are to be stopped early."""
+    import asyncio
+
+    pause = None if ledger.search.early_stopping is None else STEPS_SECONDS
+    ended: set[asyncio.Task[None]] = set()
+    while not ended:
+        ended, _ = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        if pause is not None:
+            by_index = {trial.index: execution for task, (trial, execution) in running.items() if task not in ended}
+            for index in await asyncio.to_thread(ledger.to_stop, by_index):
+                await asyncio.to_thread(by_index[index].cancel)
+    for task in ended:
+        del running[task]
+    for task in ended:
+        task.result()
+
+
+async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]]) -> None:
+    import asyncio
+
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+@contextmanager
+def stopped_early(ledger: SearchLedger, index: int, cancel: Callable[[], object]) -> Iterator[None]:
+    """Have a trial ended early within this, if the search wants that: for a host that waits for each trial by itself.
+
+    Args:
+        ledger: the search.
+        index: the trial.
+        cancel: ends its app; called once more at each look, as long as this lasts.
+    """
+    import logging
+    import threading
+
+    if ledger.search.early_stopping is None:
+        yield
+        return
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(STEPS_SECONDS):
+            try:
+                if ledger.to_stop([index]):
+                    cancel()
+            except Exception as exc:
+                logging.getLogger("transload_search").warning("trial %d: its steps cannot be read: %s", index, exc)
+
+    watcher = threading.Thread(target=look, name=f"transload-steps-{index}", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

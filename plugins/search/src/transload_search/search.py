@@ -7,11 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, Protocol
 
-from transload.errors import ConfigError, SpecError
+from transload.errors import ConfigError, SpecError, TransloadError
 
 SCHEMA: Final = 1
 Kind = Literal["int", "float", "choice"]
 Value = int | float | str | bool
+Values = Mapping[str, float]
+"""Name of a result → its value: what a trial reported of what the search looks at."""
+
+DEFAULT_FAILURES: Final = 0.5
+FEWEST_FAILURES: Final = 5
+"""Fewer failed trials never end a search, whatever share of all they are."""
+
+
+class SearchFailed(TransloadError):
+    """A search that cannot go on, or that came to its end without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,11 @@ class Parameter:
                 raise
         raise SpecError(f"parameter {text!r}: must be NAME:int|float:LOW:HIGH[:log] or NAME:choice:A,B,…")
 
+    def __str__(self) -> str:
+        if self.kind == "choice":
+            return f"{self.name}:choice:{','.join(map(str, self.values))}"
+        return f"{self.name}:{self.kind}:{self.low:g}:{self.high:g}{':log' if self.log else ''}"
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
@@ -87,12 +102,107 @@ class Objective:
     Args:
         name: name of the result, as reported by the app.
         minimize: True to make it small, False to make it large.
-        key: key that it is reported under; None: the trial's number, else the only key that has it.
+        key: key that it is reported under; None: the trial's number, else ``final``, else the only key that has it.
     """
 
     name: str
     minimize: bool = True
     key: str | None = None
+
+    def __str__(self) -> str:
+        return f"{'minimize' if self.minimize else 'maximize'} {self.name}{f' of key {self.key}' if self.key else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A bound on a result that the best trial must keep, besides its objective.
+
+    Args:
+        name: name of the result.
+        bound: the bound.
+        upper: True: at most the bound; False: at least.
+
+    Raises:
+        SpecError: for no name, or a bound that is no finite number.
+    """
+
+    name: str
+    bound: float
+    upper: bool = True
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.bound, (int, float)) and not isinstance(self.bound, bool)
+        if not self.name or not number or not math.isfinite(self.bound):
+            raise SpecError(f"constraint {self.name!r}, {self.bound!r}: must be the name of a result and a number")
+
+    @staticmethod
+    def parse(text: str) -> Constraint:
+        """Read ``latency<=20`` or ``accuracy>=0.9``.
+
+        Raises:
+            SpecError: for any other text.
+        """
+        for sign in ("<=", ">="):
+            name, found, bound = text.partition(sign)
+            try:
+                if found:
+                    return Constraint(name.strip(), float(bound), sign == "<=")
+            except ValueError:
+                break
+        raise SpecError(f"constraint {text!r}: must be RESULT<=NUMBER or RESULT>=NUMBER")
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a value keeps the bound."""
+        return value <= self.bound if self.upper else value >= self.bound
+
+    def __str__(self) -> str:
+        return f"{self.name}{'<=' if self.upper else '>='}{self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStopping:
+    """When to end a trial that does badly, by what it and the others report step by step.
+
+    A trial is ended when its latest value is worse than that of the given share of the trials that have come as far.
+
+    Args:
+        worst: share of the trials, above 0 and at most 1: 0.5 ends what is in the worse half.
+        least_steps: how far a trial must have come before it may be ended: its largest step.
+        least_trials: how many others must have come as far.
+
+    Raises:
+        SpecError: for a share or a number that makes no sense.
+    """
+
+    worst: float = 0.5
+    least_steps: float = 1
+    least_trials: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.worst <= 1 or self.least_trials < 1 or self.least_steps < 0:
+            raise SpecError(
+                f"{self}: worst must be above 0 and at most 1, least_trials 1 or more, least_steps 0 or more"
+            )
+
+    def ends(self, curve: Mapping[float, float], others: Sequence[Mapping[float, float]], *, minimize: bool) -> bool:
+        """Tell whether a trial is to be ended.
+
+        Args:
+            curve: step → value of the objective, of the trial.
+            others: the same of other trials, in any state.
+            minimize: True: small values are good.
+        """
+        if not curve:
+            return False
+        step = max(curve)
+        reached = [other for other in others if other and max(other) >= step]
+        if step < self.least_steps or len(reached) < self.least_trials:
+            return False
+        sign = 1.0 if minimize else -1.0
+        mine = sign * curve[step]
+        theirs = [sign * other[max(each for each in other if each <= step)] for other in reached if min(other) <= step]
+        better = sum(value < mine for value in theirs)
+        return better > (1 - self.worst) * len(theirs)
 
 
 @dataclass(frozen=True)
@@ -102,14 +212,19 @@ class Search:
     Args:
         component: name (or function) of the component that one trial runs.
         parameters: the space.
-        objective: what to make small or large.
-        trials: how many trials in all.
+        objective: what to make small or large; several of them are traded off against one another.
+        trials: how many trials in all, however often the search is interrupted.
         parallelism: how many at once.
         seed: of what is random; equal seeds give equal suggestions.
         suggester: name of a registered suggester.
         constants: the component's other arguments.
         scheduler: where trials run; None: the configured one.
         cfg: run options.
+        constraints: bounds on other results.
+        failures: share of the trials that may fail: with more, and at least five, the search is given up.
+        early_stopping: when to end trials that do badly; None: never.
+        workspace: local folder that travels with the trials.
+        parent_run_id: run that all trials derive from.
 
     Raises:
         SpecError: for numbers below 1, no parameters, two of one name, one that is also a constant, or what is neither
@@ -118,7 +233,7 @@ class Search:
 
     component: str | Callable[..., Any]
     parameters: Sequence[Parameter]
-    objective: Objective
+    objective: Objective | Sequence[Objective]
     trials: int = 10
     parallelism: int = 1
     seed: int = 0
@@ -126,15 +241,27 @@ class Search:
     constants: Mapping[str, Any] = field(default_factory=dict)
     scheduler: str | None = None
     cfg: Mapping[str, Any] = field(default_factory=dict)
+    constraints: Sequence[Constraint] = ()
+    failures: float = DEFAULT_FAILURES
+    early_stopping: EarlyStopping | None = None
+    workspace: str | None = None
+    parent_run_id: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", tuple(self.parameters))
+        object.__setattr__(self, "constraints", tuple(self.constraints))
+        if not isinstance(self.objective, (Objective, str)):
+            object.__setattr__(self, "objective", tuple(self.objective))
         for name in ("trials", "parallelism"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"search: {name}={value!r}: must be an int, 1 or more")
-        if not isinstance(self.objective, Objective) or not self.objective.name:
+        if not self.objectives or not all(isinstance(each, Objective) and each.name for each in self.objectives):
             raise SpecError(f"search: objective={self.objective!r}: must be an Objective with the name of a result")
+        if len({each.name for each in self.objectives}) < len(self.objectives):
+            raise SpecError(f"search: objective={self.objective!r}: each result must be there once")
+        if isinstance(self.failures, bool) or not 0 <= self.failures <= 1:
+            raise SpecError(f"search: failures={self.failures!r}: must be a share of the trials, from 0 to 1")
         wrong = next((each for each in self.parameters if not isinstance(each, Parameter)), None)
         if wrong is not None:
             raise SpecError(f"search: parameters: {wrong!r} is not a Parameter (Parameter.parse reads a text)")
@@ -144,6 +271,16 @@ class Search:
         twice = next((name for name in names if names.count(name) > 1 or name in self.constants), None)
         if twice is not None:
             raise SpecError(f"search: parameter {twice!r} is given twice")
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The objectives, one or more."""
+        return tuple(self.objective) if isinstance(self.objective, Sequence) else (self.objective,)
+
+    @property
+    def results(self) -> dict[str, str | None]:
+        """The results that a trial must report → the key that they stand under (None: see `Objective`)."""
+        return {**{each.name: None for each in self.constraints}, **{each.name: each.key for each in self.objectives}}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the search as JSON values.
@@ -157,7 +294,9 @@ class Search:
             "schema": SCHEMA,
             "component": Launch(component=self.component).to_dict()["component"],
             "parameters": [{**asdict(each), "values": list(each.values)} for each in self.parameters],
-            "objective": asdict(self.objective),
+            "objective": asdict(self.objective)
+            if isinstance(self.objective, Objective)
+            else [asdict(each) for each in self.objective],
             "trials": self.trials,
             "parallelism": self.parallelism,
             "seed": self.seed,
@@ -165,6 +304,11 @@ class Search:
             "constants": dict(self.constants),
             "scheduler": self.scheduler,
             "cfg": dict(self.cfg),
+            "constraints": [asdict(each) for each in self.constraints],
+            "failures": self.failures,
+            "early_stopping": asdict(self.early_stopping) if self.early_stopping is not None else None,
+            "workspace": self.workspace,
+            "parent_run_id": self.parent_run_id,
         }
 
     @staticmethod
@@ -181,7 +325,11 @@ class Search:
             values["parameters"] = [
                 Parameter(**{**each, "values": tuple(each.get("values", ()))}) for each in values["parameters"]
             ]
-            values["objective"] = Objective(**values["objective"])
+            goal, stopping = values["objective"], values.get("early_stopping")
+            one = isinstance(goal, Mapping)
+            values["objective"] = Objective(**goal) if one else tuple(Objective(**each) for each in goal)
+            values["constraints"] = tuple(Constraint(**each) for each in values.get("constraints", ()))
+            values["early_stopping"] = EarlyStopping(**stopping) if stopping is not None else None
             return Search(**values)
         except (KeyError, TypeError) as exc:
             raise SpecError(f"search: not the JSON form of a search: {exc!r}") from exc
@@ -206,11 +354,13 @@ class Suggester(Protocol):
     def suggest(self, count: int = 1) -> list[SearchTrial]:
         """Return up to ``count`` new trials; fewer, or none, if it wants to see results first or is done."""
 
-    def observe(self, index: int, value: float | None) -> None:
-        """Take the objective of a trial; None if it failed. NaN counts as failed. A second value replaces the first."""
+    def observe(self, index: int, values: Values | None) -> None:
+        """Take what a trial came to; a second call replaces the first.
 
-    def best(self) -> tuple[SearchTrial, float] | None:
-        """Return the best trial so far and its objective; None before any was observed."""
+        Args:
+            index: the trial.
+            values: each objective and each constrained result, finite numbers; None: the trial failed.
+        """
 
     def state(self) -> dict[str, Any]:
         """Return everything that it knows as JSON values."""

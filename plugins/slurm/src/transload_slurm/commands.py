@@ -8,24 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from transload.errors import SchedulerUnavailable
+from transload_slurm.job.steps import UNREACHABLE
 
 _PREFERENCES = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION")
-_UNREACHABLE = (
-    "unable to contact",
-    "connection refused",
-    "connect failure",
-    "timed out",
-    "temporarily",
-    "zero bytes",
-    "communication",
-    "not responding",
-    "configuration source",
-    "slurm backup controller in standby",
-    "socket",
-    "munge",
-    "authentication",
-)
-
 _OVER = ("invalid job id", "already completing", "already completed")
 
 
@@ -40,7 +25,7 @@ class Answer:
     @property
     def unreachable(self) -> bool:
         """Tell whether the tool failed since the controller could not be asked, or did not answer."""
-        return self.code != 0 and any(word in self.err.lower() for word in _UNREACHABLE)
+        return self.code != 0 and any(word in self.err.lower() for word in UNREACHABLE)
 
     @property
     def too_late(self) -> bool:

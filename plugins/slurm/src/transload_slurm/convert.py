@@ -36,7 +36,7 @@ CAPABILITIES: Final = Capabilities(
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 COMMENT: Final = "transload:"
-"""Begins the comment of every job; the app id follows."""
+"""Begins the comment of every job; the app id and the token of its submit follow."""
 
 NO_ID: Final = "<app id>"
 
@@ -249,6 +249,11 @@ def image_root(role: Role) -> str:
     return os.getcwd()
 
 
+def comment_of(app_id: str, token: str) -> str:
+    """Return what begins the comment of the job of one submit of an app; it tells that job from all others."""
+    return f"{COMMENT}{app_id} {token}"
+
+
 def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
     """Return the batch script.
 
@@ -258,7 +263,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
         folder: the app's folder.
         token: tells this submit from an earlier one of the same app.
     """
-    comment = f"{COMMENT}{app_id}" + (f" {request.comment}" if request.comment else "")
+    comment = comment_of(app_id, token) + (f" {request.comment}" if request.comment else "")
     output = f"{folder}/batch.log".replace("%", "%%")  # "%j" is the job's id to Slurm
     head = [f"--job-name={app_id}", f"--comment={comment}", f"--output={output}", "--open-mode=append"]
     head += ["--export=ALL", *request.sbatch]

@@ -39,6 +39,7 @@ class Job:
         source: which tool said so.
         start: when it started, or is to start, as Slurm writes local times.
         waiting: id of each part (of a plain job its own) that waits for a time → that time.
+        comment: the job's comment; "" where the source does not tell.
     """
 
     id: str
@@ -50,13 +51,14 @@ class Job:
     source: str = "squeue"
     start: str = ""
     waiting: Mapping[str, str] = field(default_factory=dict)
+    comment: str = ""
 
 
-_Row = tuple[str, str, str, str, str, str]
+_Row = tuple[str, str, str, str, str, str, str]
 
 
 def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
-    """Build jobs from rows of (id, name, state, reason, nodes, start)."""
+    """Build jobs from rows of (id, name, state, reason, nodes, start, comment)."""
     grouped: dict[str, dict[str, tuple[str, ...]]] = {}
     for job_id, *rest in rows:
         base, _, part = job_id.replace("+", "_").partition("_")
@@ -68,9 +70,9 @@ def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
         state = combined(words.values())
         row = next(row for row in parts.values() if row[1] == state)
         nodes = ",".join(dict.fromkeys(row[3] for row in parts.values() if row[3]))
-        waiting = {row[5]: row[4] for row in parts.values() if row[2] == "BeginTime"}
+        waiting = {row[6]: row[4] for row in parts.values() if row[2] == "BeginTime"}
         known = words if set(words) != {""} else {}
-        jobs[base] = Job(base, row[0], state, known, row[2], nodes, source, row[4], waiting)
+        jobs[base] = Job(base, row[0], state, known, row[2], nodes, source, row[4], waiting, row[5])
     return jobs
 
 
@@ -93,17 +95,18 @@ def squeue(*selection: str) -> dict[str, Job]:
     Raises:
         SchedulerUnavailable: if it cannot be asked.
     """
-    answer = commands.run(["squeue", "-h", "-r", "-t", "all", "-o", "%i|%j|%T|%r|%N|%S", *selection], _TIMEOUT_S)
+    answer = commands.run(["squeue", "-h", "-r", "-t", "all", "-o", "%i|%j|%T|%r|%N|%S|%k", *selection], _TIMEOUT_S)
     if answer.code != 0:
         if "invalid job id" in answer.err.lower():
             return {}
         raise SchedulerUnavailable(f"squeue: {answer.complaint}")
-    return _merge([_row(line) for line in answer.out.splitlines() if line.count("|") >= 5], "squeue")
+    return _merge([_row(line) for line in answer.out.splitlines() if line.count("|") >= 6], "squeue")
 
 
 def _row(line: str) -> _Row:
-    job_id, name, state, reason, nodes, start = line.strip().split("|")[:6]
-    return job_id, name, state, "" if reason in ("None", "(null)") else reason, nodes, start
+    job_id, name, state, reason, nodes, start, comment = line.rstrip("\n").split("|", 6)
+    comment = "" if comment == "(null)" else comment
+    return job_id.strip(), name, state, "" if reason in ("None", "(null)") else reason, nodes, start, comment
 
 
 def seconds_until(start: str) -> float:
@@ -135,7 +138,7 @@ def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
     for line in answer.out.splitlines():
         if line.count("|") >= 3:
             job_id, name, state, nodes = line.split("|")[:4]
-            rows.append((job_id, name, state, "", nodes, ""))
+            rows.append((job_id, name, state, "", nodes, "", ""))
     return _merge(rows, "the record of completed jobs" if completed else "sacct")
 
 

@@ -164,7 +164,7 @@ class SlurmScheduler(SchedulerBase):
         return status
 
     def _judge(self, app_id: str, record: dict[str, Any], job_id: str, job: Job | None) -> AppStatus:
-        if job is not None and job.name != app_id and job.name != "":
+        if job is not None and not self._is_ours(app_id, job):
             job = None  # Slurm has begun to count anew: that is another job
         if job is not None and self._put_back(record, job):
             job = replace(job, state="PENDING", reason=clean(job.state))
@@ -176,6 +176,13 @@ class SlurmScheduler(SchedulerBase):
                 write_file(f"{self._store.folder(app_id)}/slurm.json", json.dumps(said))
         self._lift(app_id, job)
         return self._concluded(app_id, record, state, job)
+
+    @staticmethod
+    def _is_ours(app_id: str, job: Job) -> bool:
+        """Tell whether the job of our id is the app's: by its comment, then by its name, which a user may change."""
+        if f"{job.comment} ".startswith(f"{_convert.COMMENT}{app_id} "):
+            return True
+        return job.name in (app_id, "")
 
     def _put_back(self, record: dict[str, Any], job: Job) -> bool:
         """Tell whether the end that Slurm speaks of may be none: it is to start the job again, and may be about to."""

@@ -52,7 +52,9 @@ def write_file(path: str, text: str) -> None:
     """Replace a file in one step; nobody else may read it."""
     aside = f"{path}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
     try:
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        with open(
+            os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", errors="surrogateescape"
+        ) as file:
             file.write(text)
         os.replace(aside, path)
     except OSError:
@@ -64,7 +66,7 @@ def write_file(path: str, text: str) -> None:
 def read_text(path: str) -> str | None:
     """Return a file's content; None if it (or its folder) is not there."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -203,6 +205,8 @@ class Store:
             return [name for name in os.listdir(self.root) if not name.startswith(".")]
         except FileNotFoundError:
             return []
+        except PermissionError as exc:
+            raise ConfigError(f"{ENV_FOLDER}: the folder {self.root} is another user's: {exc.strerror}") from exc
 
     def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
         """Return what the wrapper has written last; None if it has not begun."""

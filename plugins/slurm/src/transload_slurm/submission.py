@@ -9,6 +9,7 @@ a token that is not its own and ends at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -17,19 +18,21 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from transload import attempts
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import Submission
 from transload.schedulers.local.environment import inherited
 from transload.schedulers.local.store import safe_id
 from transload.specs import masked_env
 from transload_slurm import commands
-from transload_slurm.convert import SlurmRequest, plan, script
+from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import squeue
 from transload_slurm.store import BULKY, Store, make_marked, read_json, read_text, write_file
 
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
 _WAIT_S: Final = 60.0
+_PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 _JOB = Path(__file__).parent / "job"
 
 
@@ -48,7 +51,11 @@ def submit(store: Store, request: SlurmRequest, app_id: str, submission: Submiss
     if store.is_gone(app_id) and store.record(app_id) is None:
         raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
     record = _record(store, request, app_id, submission)
-    if _create(store, app_id, record):
+    try:
+        created = _create(store, app_id, record)
+    except OSError as exc:
+        raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
+    if created:
         _launch(store, request, app_id, submission, fresh=True)
         return True
     found = store.record(app_id)
@@ -150,10 +157,13 @@ def find_again(store: Store, app_id: str) -> str | None:
     known = store.job_id(app_id)
     if known is not None:
         return known
-    found = squeue(f"--name={app_id}", f"--user={os.getuid()}")
-    if not found:
+    ours = comment_of(app_id, read_text(f"{store.folder(app_id)}/token") or "")
+    found = squeue(f"--user={os.getuid()}")
+    # a stranger may have the name: the comment, with the token of the submit, tells
+    mine = [job.id for job in found.values() if f"{job.comment} ".startswith(f"{ours} ")]
+    if not mine:
         return None
-    job_id = max(found, key=int)
+    job_id = max(mine, key=int)
     write_file(f"{store.folder(app_id)}/job.json", json.dumps({"id": job_id}))
     return job_id
 
@@ -217,17 +227,27 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         job_id = _sbatch(folder, request, app_id, submission)
         write_file(f"{folder}/job.json", json.dumps({"id": job_id}))
     except BaseException as exc:
+        if isinstance(exc, SubmitError) and not exc.transient:
+            _take_back(store, app_id)
         record = store.record(app_id)
         if record is not None:
             store.remove(app_id, {**record, "id_given": False})
         if isinstance(exc, OSError):
-            raise SubmitError(f"app {app_id!r} was not submitted: {exc}") from exc
+            raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
         if isinstance(exc, SchedulerUnavailable):
             raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=True) from exc
         raise
     _unlink(f"{folder}/submitting")
     if os.path.exists(f"{folder}/cancel"):
         commands.run(["scancel", job_id], _SBATCH_S)
+
+
+def _take_back(store: Store, app_id: str) -> None:
+    """End the job of an ``sbatch`` that failed though it had submitted; if it is not found it ends by itself."""
+    with contextlib.suppress(SchedulerUnavailable, OSError):
+        job_id = find_again(store, app_id)
+        if job_id is not None:
+            commands.run(["scancel", job_id], _SBATCH_S)
 
 
 def _claimed(folder: str) -> bool:
@@ -269,6 +289,8 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
         folders[index] = copies[key]
     package = f"{folder}/job/transload_slurm_job"
     os.makedirs(package, mode=0o700, exist_ok=True)
+    os.makedirs(f"{folder}/job/transload", mode=0o700, exist_ok=True)
+    shutil.copyfile(attempts.__file__, f"{folder}/job/transload/attempts.py")
     for source in sorted(_JOB.glob("*.py")):
         target = f"{folder}/job/{source.name}" if source.name == "__main__.py" else f"{package}/{source.name}"
         shutil.copyfile(source, target)
@@ -295,7 +317,8 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
         if any(option.startswith(f"--{flag}=") for role in request.roles for option in role.sbatch):
             env.pop(f"SBATCH_{variable}", None)
     answer = commands.run(["sbatch", "--parsable", f"{folder}/job.sh"], _SBATCH_S, env)
-    job_id = answer.out.strip().partition(";")[0]
-    if answer.code != 0 or not re.fullmatch(r"\d+", job_id):
+    # a site's own filters may say something before the id
+    job_id = next(iter(re.findall(r"^(\d+)(?:;.*)?$", answer.out.strip(), re.MULTILINE)[-1:]), "")
+    if answer.code != 0 or not job_id:
         raise SubmitError(f"app {app_id!r} was not submitted: sbatch: {answer.complaint}", transient=answer.unreachable)
     return job_id

@@ -66,7 +66,8 @@ def judge(
         status.msg = f"Slurm job {job.id}: {word}: {reason}" + (f" ({job.reason})" if job.reason else "")
     elif status.state is AppState.PENDING:
         again = f"{status.msg}; " if status.msg and state is not None else ""
-        status.msg = f"{again}waiting in Slurm's queue as job {job.id}" + (f": {job.reason}" if job.reason else "")
+        doing = "suspended by Slurm" if word == "SUSPENDED" else "waiting in Slurm's queue"
+        status.msg = f"{again}{doing} as job {job.id}" + (f": {job.reason}" if job.reason else "")
         if job.reason == NEVER:
             status.state, status.msg = AppState.FAILED, f"Slurm job {job.id}: its dependency can never be satisfied"
     elif status.state is AppState.UNKNOWN:

@@ -5,7 +5,7 @@ Needs only the standard library, and fsspec for a base that is not a path.
 
 from __future__ import annotations
 
-from transload.runtime.tracking._stores import open_store
+from transload.runtime.tracking._stores import Store, open_store
 from transload.runtime.tracking.api import (
     ENV_TRANSLOAD_TRACKER_BASE,
     FsspecResultTracker,
@@ -21,6 +21,7 @@ __all__ = [
     "KeyType",
     "ResultTracker",
     "ResultType",
+    "Store",
     "TrackingError",
     "open_store",
 ]

@@ -1,4 +1,4 @@
-"""Entry of this package's copy: ``python -I -S FOLDER/job/__main__.py supervise|agent FOLDER ARGUMENT``.
+"""Entry of this package's copy: ``python -I -S FOLDER/job/__main__.py supervise|agent FOLDER ARGUMENT…``.
 
 The file is named, not its folder: for a folder Python would load what it runs modules with.
 """
@@ -12,4 +12,4 @@ if __name__ == "__main__":
     else:
         from transload_slurm_job.supervise import main  # type: ignore[import-not-found]
 
-    main(*sys.argv[2:4])
+    main(*sys.argv[2:])

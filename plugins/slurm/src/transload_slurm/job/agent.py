@@ -1,7 +1,8 @@
 """One task of a Slurm job: starts a replica when told, ends it when told, notes when its log grew.
 
 Told by lines on its standard input (which ``srun`` gives to all tasks of a role): ``start K RUN HOST`` (of rank 0),
-``stop K``, K a number or ``*``; the end of the input ends everything. Tells by lines of JSON on its standard output.
+``stop K``, ``signal K NUMBER``, K a number or ``*``; the end of the input ends everything. Tells by lines of JSON on
+its standard output.
 
 One starts for each replica, on nodes that have other work: it imports next to nothing. ``json``, ``subprocess``,
 ``ctypes``, ``contextlib`` and ``signal`` would take it four times the interpreter's own start.
@@ -9,6 +10,7 @@ One starts for each replica, on nodes that have other work: it imports next to n
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -24,6 +26,13 @@ else:
 STREAMS = ("stdout.log", "stderr.log")
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
+_REPLACED_S = 10.0
+_HEARD_S = 1.0
+_HEAR_S = 0.1
+_OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+SENT = [number for number in range(1, signal.NSIG) if number not in _OURS | _FAULTS and number not in (32, 33)]
+"""The signals that a user may send to the program, which nothing of ours may die of (32 and 33 are the C library's)."""
 _SUBREAPER = 36
 _DEATH_SIGNAL = 1
 _RANK0 = "TRANSLOAD_RANK0_HOST"
@@ -80,38 +89,55 @@ class Agent:
         self.open = True
         self.kill_at: float | None = None
         self.signalled = False
+        self.heard: dict[int, float] = {}  # signal -> when we got it from Slurm, which sends it to the replica too
+        self.passing: dict[int, float] = {}  # signal -> when to pass it on
+        self.start = ""  # the folder of this start of the job, which a newer start takes away
+        self.looked = time.monotonic()
         self.sizes = (0, 0)
         self.pause = _TICK_S[0]
 
     def main(self) -> None:
         """Serve until the orders end and nothing runs."""
         _prctl(_SUBREAPER, 1)  # grandchildren that left their session stay ours
-        os.makedirs(self.logs, mode=0o700, exist_ok=True)
+        patiently(lambda: os.makedirs(self.logs, mode=0o700, exist_ok=True))
         wake, woken = os.pipe()
         for end in (wake, woken):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        # Slurm signals every process of the job itself: the replica has got what we got
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)
+        # Slurm signals every process of a step itself: the replica has got what we got
+        catch([signal.SIGCHLD, *SENT])
         while self.open or self.child:
             ready, _, _ = select.select([wake, *([self.orders] if self.open else [])], [], [], self._timeout())
             if wake in ready:
                 try:
-                    self.signalled = self.signalled or signal.SIGTERM in os.read(wake, 4096)
+                    self._hear(os.read(wake, 4096))
                 except BlockingIOError:
                     pass
             if self.orders in ready:
                 self._listen()
+            self._pass_on()
             self._look()
             self._reap()
 
     def _timeout(self) -> float | None:
         if not self.child:
             return None
-        if self.kill_at is not None:
-            return min(self.pause, max(0.0, self.kill_at - time.monotonic()))
-        return self.pause
+        dues = [*self.passing.values()] + ([] if self.kill_at is None else [self.kill_at])
+        return min([self.pause, *(max(0.0, due - time.monotonic()) for due in dues)])
+
+    def _hear(self, numbers: bytes) -> None:
+        """Note the signals that Slurm has sent to all of this step."""
+        self.heard.update(dict.fromkeys(numbers, time.monotonic()))
+        self.signalled = self.signalled or signal.SIGTERM in numbers
+
+    def _pass_on(self) -> None:
+        """Give the replica the signals that reached the supervisor alone."""
+        now = time.monotonic()
+        for number in [number for number, due in self.passing.items() if due <= now]:
+            del self.passing[number]
+            if self.child and now - self.heard.get(number, -_HEARD_S) >= _HEARD_S:
+                self.signalled = self.signalled or number == signal.SIGTERM
+                self._signal(number)
 
     def _listen(self) -> None:
         data = os.read(self.orders, 1 << 16)
@@ -125,6 +151,8 @@ class Agent:
                 self._start(int(more[0]), more[1])
             elif word == "stop":
                 self._stop()
+            elif word == "signal":
+                self.passing[int(more[0])] = time.monotonic() + _HEAR_S
         if not data:
             self.open = False  # the supervisor is gone, or has done with us
             self._stop()
@@ -211,7 +239,11 @@ class Agent:
             pass
 
     def _look(self) -> None:
-        """Note in the index how long the streams are, if they have grown."""
+        """Note in the index how long the streams are, if they have grown; now and then, whether we are still wanted."""
+        if self.start and time.monotonic() >= self.looked + _REPLACED_S:
+            self.looked = time.monotonic()
+            if not os.path.isdir(self.start):
+                self._stop()  # the supervisor may have lost sight of us
         sizes = tuple(_size(os.path.join(self.logs, name)) for name in STREAMS)
         if sizes == self.sizes:
             self.pause = min(self.pause * 1.5, _TICK_S[1])
@@ -227,6 +259,26 @@ class Agent:
                 os.close(fd)
         except OSError:
             pass  # a full disk costs the order of lines, not the app
+
+
+def patiently(action: Any) -> Any:
+    """Do what writes; on a full disk wait until there is room."""
+    while True:
+        try:
+            return action()
+        except OSError as exc:
+            if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            time.sleep(1.0)
+
+
+def catch(numbers: list[int]) -> None:
+    """Survive signals: the descriptor that wakes this process gets their numbers."""
+    for number in numbers:
+        try:
+            signal.signal(number, lambda *_: None)
+        except (OSError, ValueError):
+            pass  # not one of this system's
 
 
 def spawn(argv: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> int:
@@ -362,11 +414,14 @@ def _reap_orphans(spare: int) -> None:
                 pass
 
 
-def main(folder: str, role: str) -> None:
+def main(folder: str, role: str, k: str = "") -> None:
     """Serve as one task of a step: standard input and output are the supervisor's."""
     with open(os.path.join(folder, f"role-{role}"), "rb") as file:
         task = unpack(file.read())
     report = os.dup(1)
     os.dup2(2, 1)  # a stray print must not be taken for a report
-    Agent(folder, task, int(role), int(os.environ.get("SLURM_PROCID", "0")), 0, report).main()
+    agent = Agent(folder, task, int(role), int(k or os.environ.get("SLURM_PROCID", "0")), 0, report)
+    place = os.path.join(folder, "elements", k) if k else folder
+    agent.start = os.path.join(place, ".start-" + os.environ.get("SLURM_RESTART_COUNT", "0"))
+    agent.main()
     sys.exit(0)

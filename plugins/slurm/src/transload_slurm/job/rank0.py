@@ -14,32 +14,42 @@ class Rank0:
     """The address of the node of replica 0 of the first role: that on which this runs. Asked for while steps start."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self._known = os.environ.get("SLURMD_NODENAME", "")
+        self._name = os.environ.get("SLURMD_NODENAME", "")
+        self._known = ""
         self._asked: subprocess.Popen[bytes] | None = None
         if len(plan["roles"]) == 1 and plan["roles"][0]["num_replicas"] == 1:
             self._known = os.uname().nodename
-            return
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
         import subprocess
 
         try:
             self._asked = subprocess.Popen(
-                ["scontrol", "-o", "show", "node", self._known],  # noqa: S607 - Slurm's own, on PATH
+                ["scontrol", "-o", "show", "node", self._name],  # noqa: S607 - Slurm's own, on PATH
                 stdout=subprocess.PIPE,
             )
         except OSError:
             pass
 
     def host(self) -> str:
-        """Return the address that Slurm itself uses: a node's name need not be one that resolves."""
+        """Return the address that Slurm itself uses: a node's name need not be one that resolves.
+
+        If Slurm cannot say, the name; it is asked again the next time.
+        """
+        if self._known:
+            return self._known
+        if self._asked is None:
+            self._ask()
         asked, self._asked = self._asked, None
         if asked is not None:
             import subprocess
 
             try:
                 shown = asked.communicate(timeout=30)[0].decode()
-                self._known = next((w[9:] for w in shown.split() if w.startswith("NodeAddr=")), self._known)
+                self._known = next((w[9:] for w in shown.split() if w.startswith("NodeAddr=")), "")
             except subprocess.TimeoutExpired:
                 asked.kill()
                 asked.communicate()
-        self._known = self._known or os.uname().nodename
-        return self._known
+        return self._known or self._name or os.uname().nodename

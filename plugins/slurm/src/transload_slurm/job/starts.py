@@ -1,17 +1,21 @@
-"""Which start of its job this is: Slurm may start a job again while the processes of an earlier start still live."""
+"""Who may run the app: one job of all submits, and of its starts the newest."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 
+_CLAIM_S = 10.0
 _PREFIX = ".start-"
 
 
 class Start:
-    """One start of a job, or of one array element. Of all starts only the newest can write what the app comes to.
+    """One start of a job, or of one array element.
 
-    Each writes through a folder of its own, and takes away those of the starts before it: a file cannot be renamed out
-    of a folder that is gone, so no word of an old start can take the place of a newer one's.
+    Slurm may start a job again while the processes of an earlier start still live. Only the newest can write what the
+    app comes to: each writes through a folder of its own, and takes away those of the starts before it. A file cannot
+    be renamed out of a folder that is gone, so no word of an old start can take the place of a newer one's.
 
     Args:
         place: the folder of ``state.json``.
@@ -62,3 +66,45 @@ def _take_away(folder: str) -> None:
         os.rmdir(gone)
     except OSError:
         pass  # somebody else took it away; what is left in it hurts nobody
+
+
+def claim(folder: str, token: str) -> bool:
+    """Take the app for this job: only one job may run it, and only that of the latest submit.
+
+    A job of an earlier submit that comes up at the same moment may hold the claim until it has looked at the token.
+    """
+    path = os.path.join(folder, "claim")
+    mine = job_id()
+    aside = f"{path}.{mine}.{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
+    deadline = time.monotonic() + _CLAIM_S
+    while _read(os.path.join(folder, "token")) == token:
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(mine)
+        with contextlib.suppress(FileExistsError):
+            os.link(aside, path)
+        os.unlink(aside)
+        holder = _read(path)
+        if holder == mine:
+            if _read(os.path.join(folder, "token")) == token:
+                return True
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # the submit was done again in between
+        elif holder and time.monotonic() >= deadline:
+            return False
+        else:
+            time.sleep(0.02)
+    return False
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def job_id() -> str:
+    """Return the id by which the whole job is known: of an array, of a heterogeneous job, or plain."""
+    env = os.environ
+    return env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")

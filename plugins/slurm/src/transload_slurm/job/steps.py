@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import time
 
 from . import agent
@@ -15,7 +16,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 _KILL_S = 10.0
+_ASK_S = 20.0
 _TASKS = re.compile(r"error: [^\n:]+: tasks? ([0-9]+(?:[,-][0-9]+)*): ")
+UNREACHABLE = (
+    "unable to contact",
+    "connection refused",
+    "connect failure",
+    "timed out",
+    "temporarily",
+    "zero bytes",
+    "communication",
+    "not responding",
+    "configuration source",
+    "slurm backup controller in standby",
+    "socket",
+    "munge",
+    "authentication",
+)
+"""What Slurm's tools say, in small letters, when its controller does not answer or cannot be asked."""
 _SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
 
 
@@ -26,23 +44,21 @@ def complain(text: str) -> None:
 
 
 class Step:
-    """The tasks of one role: an ``srun``, or a fork of ours where there is one task only."""
+    """The tasks of one role: an ``srun``.
+
+    For a single task too: the signals that a user sends to a job go to its steps alone, and options of ``srun`` (a
+    container, say) want one.
+    """
 
     def __init__(self, folder: str, plan: dict[str, Any], role: int, only: int | None) -> None:
         self.role = role
         self.buffer = b""
-        self.noise: int | None = None
         self.broken = False
-        if only is not None or (len(plan["roles"]) == 1 and plan["roles"][role]["num_replicas"] == 1):
-            self.process = None
-            self.pid, self.orders, self.reports = _fork(folder, plan, role, only or 0)
-            return
         env = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
         env.update({name: value for name, value in os.environ.items() if name.startswith(f"{_SECRET}{role}_")})
-        import subprocess  # here: a single replica does without
-
         _write_role(folder, plan, role)
         wrapper = [plan["python"], "-I", "-S", os.path.join(folder, "job", "__main__.py"), "agent", folder, str(role)]
+        wrapper += [] if only is None else [str(only)]
         self.process = subprocess.Popen(
             ["srun", *plan["roles"][role]["srun"], *wrapper],  # noqa: S607 - Slurm's own, on PATH
             stdin=subprocess.PIPE,
@@ -50,9 +66,12 @@ class Step:
             stderr=subprocess.PIPE,
             env=env,
             cwd=folder,
+            preexec_fn=_let_be,
         )
         assert self.process.stdin and self.process.stdout and self.process.stderr
-        self.pid, self.noise = self.process.pid, self.process.stderr.fileno()
+        self.pid = self.process.pid
+        self.noise: int | None = self.process.stderr.fileno()
+        self.begun, self.said = False, ""
         self.orders, self.reports = self.process.stdin.fileno(), self.process.stdout.fileno()
 
     def tell(self, line: str) -> None:
@@ -62,17 +81,16 @@ class Step:
 
     def dismiss(self) -> None:
         """End the orders: the tasks end what they run, and themselves."""
-        if self.process is not None and self.process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self.process.stdin.close()
-        elif self.orders >= 0:
-            os.close(self.orders)
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
         self.orders = -1
 
     def lines(self) -> list[bytes] | None:
         """Return the reports that have come; None at their end."""
         data = os.read(self.reports, 1 << 16)
         *whole, self.buffer = (self.buffer + data).split(b"\n")
+        self.begun = self.begun or bool(whole)
         return whole if data else None
 
     def dead_tasks(self) -> list[int] | None:
@@ -81,12 +99,27 @@ class Step:
         data = os.read(self.noise, 1 << 16)
         with contextlib.suppress(OSError):  # a full disk
             os.write(2, data)
+        self.said = (self.said + data.decode("utf-8", "replace"))[-4000:]
         found: list[int] = []
         for numbers in _TASKS.findall(data.decode("utf-8", "replace")):
             for part in numbers.split(","):
                 first, _, last = part.partition("-")
                 found += range(int(first), int(last or first) + 1)
         return found if data else None
+
+    def never_began(self) -> str:
+        """Return why ``srun``, which has ended, started no task: Slurm could not be asked; "" if that is not so."""
+        while self.noise is not None and self.dead_tasks() is not None:
+            pass
+        said = [line.partition(": error: ")[2] or line for line in self.said.splitlines()]
+        why = next((line.strip() for line in said if any(word in line.lower() for word in UNREACHABLE)), "")
+        return "" if self.begun else why
+
+    def complaint(self) -> str:
+        """Return what ``srun`` and Slurm complained of last: memory above all."""
+        errors = [line.partition(": error: ")[2].strip() for line in self.said.splitlines() if ": error: " in line]
+        memory = [line for line in errors if "memory" in line.lower() or "oom" in line.lower()]
+        return next(reversed(memory or errors), "")[:300]
 
     def wait(self, timeout: float) -> None:
         """Wait for the tasks to be gone; kill them when the time is over."""
@@ -97,32 +130,36 @@ class Step:
                     os.kill(self.pid, signal.SIGTERM)  # srun kills its tasks at this
                 deadline += _KILL_S
             time.sleep(0.01)
-        if self.process is not None:
-            self.process.returncode = 0
+        self.process.returncode = 0
+
+
+def job_now(role: int) -> tuple[str, int]:
+    """Return Slurm's word for this job (of several roles: for that one's component) and how often it was started again.
+
+    ``("", 0)`` if it cannot be asked.
+    """
+    command = ["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=_ASK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "", 0
+    jobs = [
+        dict(word.split("=", 1) for word in line.split() if "=" in word)
+        for line in done.stdout.decode("utf-8", "replace").splitlines()
+    ]
+    found = next((job for job in jobs if job.get("HetJobOffset", str(role)) == str(role)), {})
+    return found.get("JobState", ""), int(found.get("Restarts", "0"))
+
+
+def _let_be() -> None:
+    """Some signals may be sent to all of a job (``scancel --full``), and ``srun`` is not to die of them."""
+    for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _write_role(folder: str, plan: dict[str, Any], role: int) -> None:
     path = os.path.join(folder, f"role-{role}")
-    with open(os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    aside = f"{path}.{os.uname().nodename}.{os.getpid()}.tmp"  # elements of an array come at the same time
+    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(agent.pack(agent.task_of(plan, role)))
-    os.replace(f"{path}.tmp", path)
-
-
-def _fork(folder: str, plan: dict[str, Any], role: int, k: int) -> tuple[int, int, int]:
-    orders_in, orders_out = os.pipe()
-    reports_in, reports_out = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(orders_in)
-        os.close(reports_out)
-        return pid, orders_out, reports_in
-    code = 1
-    try:
-        os.close(orders_out)
-        os.close(reports_in)
-        signal.set_wakeup_fd(-1)
-        agent.Agent(folder, agent.task_of(plan, role), role, k, orders_in, reports_out).main()
-        code = 0
-    finally:
-        os._exit(code)
-    raise AssertionError
+    os.replace(aside, path)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import selectors
 import signal
 import sys
 import time
 
+from transload.attempts import TERMINAL, App, Replica
+
+from .agent import SENT, catch, patiently
 from .rank0 import Rank0
-from .rules import TERMINAL, App, Replica, exit_text
-from .starts import Start
-from .steps import Step, complain
+from .starts import Start, claim, job_id
+from .steps import Step, complain, job_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ WITHDRAWN = 75
 _WRITE_S = 0.1
 _KILL_S = 10.0
 _SIGNAL_S = 1.0
-_DOUBT_S = 5.0
 _REPLACED_S = 10.0
+_AGAIN_S = (1.0, 30.0)
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
@@ -46,29 +47,30 @@ class Supervisor:
         self, folder: str, plan: dict[str, Any], only: int | None, start: Start, before: dict[str, Any] | None
     ) -> None:
         self.folder, self.plan, self.only, self.start = folder, plan, only, start
-        self.app = App(plan, only, before)
+        self.app = App(plan["roles"], plan["timeout"], only, before)
+        self.app.state = "PENDING"
+        self.app.begin(time.time())
+        self.told: set[Replica] = set()  # to end
         self.steps: dict[int, Step] = {}
         self.selector = selectors.DefaultSelector()
-        self.final: tuple[str, str] | None = None
-        self.restarting: list[set[Replica]] = []
         self.dirty, self.written = True, 0.0
         self.looked, self.replaced = time.monotonic(), False
+        self.doubtful: list[tuple[Replica, int | None, float]] = []
         self.patience = 0.0
-        self.doubted = -_DOUBT_S
+        self.again: dict[int, float] = {}  # role -> when to try once more to start its tasks
+        self.pause = _AGAIN_S[0]
+        self.why: dict[int, str] = {}  # role -> what srun said when it ended
         self.rank0: Rank0 | None = None
-        if self.app.began is None:
-            self.app.began = time.time()
         self.wake, woken = os.pipe()
         for end in (self.wake, woken):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)
+        catch(SENT)
         self.selector.register(self.wake, selectors.EVENT_READ, None)
 
     def main(self) -> int:
         """Run to the end; return the job's exit code."""
-        if self.start.number and not self.app.requeue_allowed():
+        if self.start.number and not self.app.covers_requeue():
             again = "Slurm started the job again (a node was lost, or it was pre-empted)"
             self._finish("FAILED", f"{again}, and its retries are used up")
         elif os.path.exists(os.path.join(self.folder, "cancel")):
@@ -84,7 +86,8 @@ class Supervisor:
 
     def _start(self, replicas: list[Replica]) -> None:
         for replica in replicas:
-            replica.active, replica.stopping, replica.state = True, False, "PENDING"
+            self.app.starting(replica)
+            self.told.discard(replica)
         roles = sorted({replica.role for replica in replicas})
         for role in roles:  # all steps first: they take a while to come up
             self._step(role)
@@ -93,12 +96,12 @@ class Supervisor:
         for role in roles:
             mine = [replica for replica in replicas if replica.role == role]
             step = self._step(role)
-            together = len({replica.run for replica in mine}) == 1
+            together = len({replica.attempt for replica in mine}) == 1
             if together and len(mine) == self.plan["roles"][role]["num_replicas"]:
-                step.tell(f"start * {mine[0].run} {host}")
+                step.tell(f"start * {mine[0].attempt} {host}")
             else:
                 for replica in mine:
-                    step.tell(f"start {replica.k} {replica.run} {host}")
+                    step.tell(f"start {replica.k} {replica.attempt} {host}")
         self.dirty = True
 
     def _step(self, role: int) -> Step:
@@ -107,7 +110,7 @@ class Supervisor:
             self._leave(step)
             step = None
         if step is None:
-            step = self.steps[role] = Step(self.folder, self.plan, role, self.only)
+            step = self.steps[role] = patiently(lambda: Step(self.folder, self.plan, role, self.only))
             self.selector.register(step.reports, selectors.EVENT_READ, step)
             if step.noise is not None:
                 self.selector.register(step.noise, selectors.EVENT_READ, (step,))
@@ -127,11 +130,14 @@ class Supervisor:
     def _wait(self) -> None:
         now = time.monotonic()
         dues = [self.looked + _REPLACED_S - now]
-        limit = self.plan["timeout"]
-        if limit is not None and self.final is None:
-            dues.append((self.app.began or 0.0) + limit - time.time())
+        due = self.app.due()
+        if due is not None:
+            dues.append(due - time.time())
         if self.dirty:
             dues.append(self.written + _WRITE_S - now)
+        dues += [due - now for due in self.again.values()]
+        if self.doubtful:
+            dues.append(self.patience - now)
         for key, _ in self.selector.select(max(0.0, min(dues))):
             if key.data is None:
                 self._on_signal()
@@ -139,13 +145,16 @@ class Supervisor:
                 self._on_noise(*key.data)
             elif self.steps.get(key.data.role) is key.data:
                 self._on_report(key.data)
-        if limit is not None and time.time() >= (self.app.began or 0.0) + limit:
-            self._finish("FAILED", f"timed out after {limit:g} s")
         if time.monotonic() >= self.looked + _REPLACED_S:
             self.looked = time.monotonic()
             if self.start.replaced():
                 self._give_way()
-        self._restart_ready()
+        if self.doubtful and (self.app.interrupted or time.monotonic() >= self.patience):
+            self._settle_doubts()
+        self._try_again()
+        self._settle()
+        for restart in [each for each in self.app.restarts if each.is_ready(time.time())]:
+            self._start(self.app.renew(restart))
         before = self.app.state
         self.app.refresh()
         if self.dirty and (self.app.state != before or time.monotonic() >= self.written + _WRITE_S):
@@ -153,13 +162,17 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            numbers = os.read(self.wake, 4096)
-            if set(numbers) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+            numbers = set(os.read(self.wake, 4096)) & set(SENT)
+            for number in sorted(numbers):  # it may have come to us alone (``scancel --batch``, ``--signal=B:USR1@60``)
+                for step in self.steps.values():
+                    step.tell(f"signal * {number}")
+            if signal.SIGTERM in numbers:
                 # scancel, the time limit, pre-emption: Slurm knows which, and signals the replicas itself
-                self.app.signalled = self.dirty = True
-                self.restarting = []
+                self.dirty = True
+                self.app.interrupt()
                 for replica in self.app.replicas:
-                    replica.stopping = True
+                    if replica.role in self.again:
+                        self._judge(replica, None, time.time())
 
     def _on_report(self, step: Any) -> None:
         lines = step.lines()
@@ -169,44 +182,68 @@ class Supervisor:
         for line in lines:
             try:
                 report = json.loads(line)
-                replica = self.app.find(step.role, report["k"])
+                replica = next(r for r in self.app.replicas if (r.role, r.k) == (step.role, report["k"]))
             except (ValueError, KeyError, TypeError, StopIteration):
                 complain(f"not a report: {line!r}")
                 continue
-            if report["run"] != replica.run or not replica.active:
+            if report["run"] != replica.attempt or not replica.alive:
                 continue
             self.dirty = True
             if report["e"] == "started":
-                self.app.started(replica, report["host"], report["time"])
+                self.app.started(replica, report["time"], report["host"])
             else:
                 replica.host = report["host"]
-                if report.get("signalled"):  # by Slurm; why, it will tell us, or whoever asks it
-                    replica.stopping, self.patience = True, time.monotonic() + _SIGNAL_S
-                elif report["code"] in _TERMINATED and not replica.stopping:
-                    self._doubt()
+                if (report.get("signalled") or report["code"] in _TERMINATED) and not replica.stopping:
+                    self._in_doubt(replica, report["code"], report["time"])
+                    continue
                 self._judge(replica, report["code"], report["time"])
-
-    def _doubt(self) -> None:
-        """A replica was terminated, not by us: Slurm may have signalled it before its agent and us. Wait for that.
-
-        Taken for a failure, it would end an app that Slurm is about to start again. Of many ends one is waited for.
-        """
-        if self.final is None and not self.app.signalled and time.monotonic() - self.doubted >= _DOUBT_S:
-            select.select([self.wake], [], [], _SIGNAL_S)
-            self._on_signal()
-            self.doubted = time.monotonic()
 
     def _lost(self, step: Step) -> None:
         """The tasks of a role are gone; those replicas that had not ended are lost."""
         self._leave(step)
         self.dirty = True
-        lost = [r for r in self.app.replicas if r.role == step.role and r.active]
-        if lost and not self.app.signalled:
-            # Slurm's own signal may be on its way: then this is no failure to answer
-            select.select([self.wake], [], [], _SIGNAL_S)
-            self._on_signal()
+        doubtful = [replica for replica, _, _ in self.doubtful]
+        lost = [r for r in self.app.replicas if r.role == step.role and r.alive and r not in doubtful]
+        why = step.never_began()
+        if lost and why and self.app.final is None and not self.app.interrupted:
+            complain(f"no task of role {self.plan['roles'][step.role]['name']!r} was started; it is tried again")
+            self.app.msg = f"waiting for Slurm to start the replicas: srun: {why}"
+            self.again[step.role] = time.monotonic() + self.pause
+            self.pause = min(2 * self.pause, _AGAIN_S[1])
+            return
+        self.why[step.role] = step.complaint()
         for replica in lost:
-            self._judge(replica, None, time.time())
+            self._in_doubt(replica, None, time.time())
+
+    def _try_again(self) -> None:
+        """Start the tasks that Slurm could not start when it was asked first; that is no failure of the app."""
+        for role in [role for role, due in self.again.items() if time.monotonic() >= due]:
+            del self.again[role]
+            self.app.msg = ""
+            self._start([r for r in self.app.replicas if r.role == role and r.alive])
+
+    def _in_doubt(self, replica: Replica, code: int | None, when: float) -> None:
+        """A replica was terminated, or is gone: if Slurm is about to signal us too, that is no failure to answer."""
+        self.doubtful.append((replica, code, when))
+        self.patience = time.monotonic() + _SIGNAL_S
+
+    def _settle_doubts(self) -> None:
+        """Slurm has signalled us by now; or it has ended a part of the job only, or taken the node from us; or none."""
+        doubtful, self.doubtful = self.doubtful, []
+        if not self.app.interrupted and self.app.final is None:
+            for role in sorted({replica.role for replica, _, _ in doubtful}):
+                word, restarts = job_now(role)
+                if word == "COMPLETING":  # which hides what it has come to
+                    self.doubtful, self.patience = doubtful, time.monotonic() + _SIGNAL_S
+                    return
+                if restarts > self.start.number or word in ("PENDING", "REQUEUED"):
+                    self._give_way()
+                elif word not in ("", "RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED"):
+                    of = f"the component of role {self.plan['roles'][role]['name']!r}"
+                    of = of if len(self.plan["roles"]) > 1 else "the job"
+                    self._finish("CANCELLED" if word == "CANCELLED" else "FAILED", f"Slurm ended {of}: {word}")
+        for replica, code, when in doubtful:
+            self._judge(replica, code, when)
 
     def _on_noise(self, step: Step) -> None:
         """A task was killed, its agent with it: that replica is lost, and the role wants new tasks."""
@@ -215,57 +252,50 @@ class Supervisor:
             self.selector.unregister(step.noise or 0)
             step.noise = None
             return
-        mine = [r for r in self.app.replicas if r.role == step.role and r.active]
+        mine = [r for r in self.app.replicas if r.role == step.role and r.alive]
         lost = [r for r in mine if r.k in dead]
-        if not lost or self.app.signalled:
+        if not lost or self.app.interrupted:
             return
         step.broken = self.dirty = True
+        self.why[step.role] = step.complaint()
         for replica in lost:
             self._judge(replica, None, time.time())
-        scope = next((scope for scope in self.restarting if scope & set(lost)), None)
-        if scope is not None:  # all share the tasks that have to be replaced
-            others = [replica for replica in mine if replica.active]
-            scope.update(others)
-            self._stop(others)
+        restart = next((each for each in self.app.restarts if set(lost) & set(each.replicas)), None)
+        if restart is not None:  # all share the tasks that have to be replaced
+            self.app.restart([*restart.replicas, *(replica for replica in mine if replica.alive)], restart.due)
+            self._settle()
 
     # ------------------------------------------------------------------------------------------------------- judging
 
     def _judge(self, replica: Replica, code: int | None, when: float) -> None:
-        """Decide what follows from a replica's end."""
-        failed = self.app.ended(replica, code, when)
-        if not failed or self.final is not None or self.app.signalled:
-            return
-        reason = f"{self.app.name(replica)} failed ({exit_text(code)})"
-        again = self.app.to_restart(replica)
-        if again:
-            self.app.count(replica)
-            self.app.msg = f"{reason}; started again"
-            scope = set(again)
-            self.restarting = [other for other in self.restarting if not scope >= other] + [scope]
-            self._stop(again)
-        elif not self.app.holds(replica.role):
-            self._finish("FAILED", reason)
+        """Tell of a replica's end, and do what follows."""
+        why = ""
+        if code is None:
+            said = self.why.get(replica.role)
+            why = "lost: its task ended without a word" + (f": {said}" if said else "")
+        self.app.ended(replica, code, when, time.time(), why=why)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Do what the rules make of what has happened: tell those replicas to end that are to."""
+        decided = self.app.final
+        self.app.settle(time.time())
+        self.dirty = self.dirty or self.app.final is not decided
+        if not self.app.interrupted:  # else Slurm tells them
+            self._stop([replica for replica in self.app.replicas if replica.stopping])
 
     def _stop(self, replicas: list[Replica]) -> None:
         for replica in replicas:
-            if replica.active and not replica.stopping:
-                replica.stopping = True
-                if replica.role in self.steps:
+            if replica.alive and replica not in self.told:
+                self.told.add(replica)
+                if replica.role in self.again:  # it has not begun
+                    self.app.ended(replica, None, time.time(), time.time())
+                elif replica.role in self.steps:
                     self.steps[replica.role].tell(f"stop {replica.k}")
 
-    def _restart_ready(self) -> None:
-        for scope in list(self.restarting):
-            if not any(replica.active for replica in scope):
-                self.restarting.remove(scope)
-                for replica in scope:
-                    replica.run += 1
-                self._start(sorted(scope, key=lambda r: (r.role, r.k)))
-
     def _finish(self, state: str, reason: str) -> None:
-        if self.final is None and not self.app.signalled:
-            self.final = (state, reason)
-            self.app.msg, self.dirty, self.restarting = reason, True, []
-            self._stop(self.app.replicas)
+        self.dirty = self.app.end(state, reason) or self.dirty
+        self._settle()
 
     def _give_way(self) -> None:
         """A newer start of the job runs the app, or it was deleted: nobody wants to know what becomes of this one."""
@@ -276,24 +306,14 @@ class Supervisor:
             self._stop(self.app.replicas)
 
     def _over(self) -> bool:
-        if any(replica.active for replica in self.app.replicas) or self.restarting:
-            return False
-        if self.final is None and not self.app.signalled:
-            if time.monotonic() < self.patience:
-                select.select([self.wake], [], [], _SIGNAL_S)
-                self._on_signal()
-                return self.app.signalled
-            good = self.app.succeeded()
-            self.final = ("SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well")
-        return True
+        return self.app.is_idle and (self.app.final is not None or self.app.interrupted)
 
     # -------------------------------------------------------------------------------------------------------- ending
 
     def _end(self) -> int:
         """Nothing runs any more: write it down, let the tasks go."""
-        if self.final is not None:
-            self.app.state, self.app.msg = self.final
-        for replica in self.app.replicas:
+        self.app.finish()
+        for replica in self.app.replicas:  # of an app that Slurm has ended
             if replica.state in ("PENDING", "RUNNING"):
                 replica.state = "CANCELLED"
         while not self._write():
@@ -306,9 +326,9 @@ class Supervisor:
             step.wait(_KILL_S)
         if self.replaced:
             return WITHDRAWN
-        if self.final is None:
+        if self.app.final is None:
             return 128 + signal.SIGTERM
-        return 0 if self.final[0] == "SUCCEEDED" else 1
+        return 0 if self.app.state == "SUCCEEDED" else 1
 
     def _end_array(self) -> None:
         """Too many elements have failed for good: the others need not go on."""
@@ -325,10 +345,16 @@ class Supervisor:
 
             subprocess.call(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])  # noqa: S607 - Slurm's own, on PATH
 
+    def _state(self) -> dict[str, Any]:
+        more = {"job": job_id(), "signalled": self.app.interrupted, "counts": self.app.counts()}
+        return {**self.app.as_json(), **more}
+
     def _write(self) -> bool:
         self.written = time.monotonic()
+        if self.replaced:
+            return True
         try:
-            self.start.write("state.json", json.dumps({"job": job_id(), **self.app.as_json()}))
+            self.start.write("state.json", json.dumps(self._state()))
         except FileNotFoundError:
             self._give_way()
         except OSError as exc:
@@ -336,12 +362,6 @@ class Supervisor:
             return False
         self.dirty = False
         return True
-
-
-def job_id() -> str:
-    """Return the id by which the whole job is known: of an array, of a heterogeneous job, or plain."""
-    env = os.environ
-    return env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
 
 
 def _read_json(path: str) -> dict[str, Any] | None:
@@ -353,33 +373,9 @@ def _read_json(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def claim(folder: str, token: str) -> bool:
-    """Take the app for this job: only one job may run it, and only that of the latest submit."""
-    path = os.path.join(folder, "claim")
-    mine = job_id()
-    aside = f"{path}.{mine}.{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
-    try:
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(mine)
-        with contextlib.suppress(FileExistsError):
-            os.link(aside, path)
-        os.unlink(aside)
-        with open(path, encoding="utf-8") as file:
-            holder = file.read()
-        with open(os.path.join(folder, "token"), encoding="utf-8") as file:
-            current = file.read()
-    except FileNotFoundError:
-        return False
-    if holder == mine and current == token:
-        return True
-    if holder == mine:
-        os.unlink(path)
-    return False
-
-
 def main(folder: str, token: str) -> None:
     """Run the app in ``folder``, unless its submit was withdrawn."""
-    if not claim(folder, token):
+    if not patiently(lambda: claim(folder, token)):
         complain("this submit was withdrawn, or done again: nothing to do")
         sys.exit(WITHDRAWN)
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
@@ -387,7 +383,7 @@ def main(folder: str, token: str) -> None:
     element = os.environ.get("SLURM_ARRAY_TASK_ID")
     place = folder if element is None else os.path.join(folder, "elements", element)
     start = Start(place, int(os.environ.get("SLURM_RESTART_COUNT", "0")))
-    if not start.enter():
+    if not patiently(start.enter):
         complain("Slurm has started the job anew: nothing to do for this start")
         sys.exit(WITHDRAWN)
     before = _read_json(os.path.join(place, "state.json"))

@@ -1,18 +1,14 @@
-"""A picture of an experiment: its trials, the best so far, and which parameters matter."""
+"""A picture of a search: its trials, the best so far, and which parameters matter."""
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ax.core.experiment import Experiment
-
 from transload.errors import ConfigError
-from transload_ax.experiment import objective_values
+from transload_search.progress import trial_word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +17,8 @@ INK: Final = "#24303c"
 GRID: Final = "#dfe5ea"
 BLUE: Final = "#2a6fb0"
 ORANGE: Final = "#d9702b"
-COLORS: Final = {"FAILED": "#b3382c", "ABANDONED": "#8a5fb0", "STALE": "#b3382c", "EARLY_STOPPED": "#c9a227"}
+COLORS: Final = {"failed": "#b3382c", "cancelled": "#8a5fb0", "stopped early": "#c9a227"}
+ENDINGS: Final = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -29,12 +26,12 @@ class Picture:
     """What is drawn.
 
     Args:
-        name: of the experiment.
+        name: of the search.
         metric: the objective.
         minimize: small is good.
-        values: trial → value, of the completed ones.
+        values: trial → value, of those that ended well.
         best: trial → best value so far.
-        bad: trial → status, of those that did not complete.
+        bad: trial → what became of it, of the others that ended.
         importance: parameter → share of the variance that it explains by itself, largest first.
         parameters: parameter → trial → value.
     """
@@ -49,58 +46,49 @@ class Picture:
     parameters: dict[str, dict[int, Any]]
 
 
-def plot_experiment(experiment: Experiment, path: str | os.PathLike[str]) -> list[Path]:
-    """Write a picture of an experiment with one objective, as PNG and as an interactive HTML page.
+def plot_search(summary: Mapping[str, Any], file: Path) -> None:
+    """Write a picture of a search; of several objectives the first is drawn.
 
     Args:
-        experiment: the experiment, in any state.
-        path: ``name.png`` or ``name.html`` for one of them; without either ending, both are written.
-
-    Returns:
-        The files.
+        summary: of the search, in any state; see `SearchLedger.summary`.
+        file: ``name.png``, ``name.svg`` or ``name.pdf``.
 
     Raises:
-        ConfigError: if no trial has completed, or there is no single objective.
+        ConfigError: if no trial has a value, for another ending, or without matplotlib.
     """
-    target = Path(path)
-    picture = look(experiment)
-    wanted = {".png": _png, ".html": _html}
-    chosen = (
-        {target: wanted[target.suffix]}
-        if target.suffix in wanted
-        else {target.with_name(target.name + suffix): draw for suffix, draw in wanted.items()}
-    )
-    for file, draw in chosen.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draw(picture, file)
-    return list(chosen)
+    if file.suffix not in ENDINGS:
+        raise ConfigError(f"--output {file}: must end in {', '.join(ENDINGS)}")
+    picture = look(summary)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ConfigError("a picture needs matplotlib: pip install 'transload-search[plot]'") from None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _draw(picture, file)
 
 
-def look(experiment: Experiment) -> Picture:
-    """Return what `plot_experiment` draws. Errors are the same."""
-    config = experiment.optimization_config
-    if config is None or len(config.objective.metric_names) != 1:
-        raise ConfigError("this experiment cannot be drawn: it has no single objective")
-    metric, minimize = config.objective.metric_names[0], bool(config.objective.minimize)
-    values = objective_values(experiment, metric)
+def look(summary: Mapping[str, Any]) -> Picture:
+    """Return what `plot_search` draws.
+
+    Raises:
+        ConfigError: if no trial has a value.
+    """
+    goal = summary["search"]["objective"]
+    goal = goal if isinstance(goal, Mapping) else goal[0]
+    done = [row for row in summary["trials"] if trial_word(row) == "done"]
+    values = {row["index"]: float(row["value"]) for row in done}
     if not values:
-        raise ConfigError(f"this experiment cannot be drawn: none of its {len(experiment.trials)} trials has completed")
+        raise ConfigError(f"this search cannot be drawn: none of its {len(summary['trials'])} trials has a value")
     best: dict[int, float] = {}
     for index in sorted(values):
         seen = [*list(best.values())[-1:], values[index]]
-        best[index] = min(seen) if minimize else max(seen)
-    bad = {
-        trial.index: trial.status.name
-        for trial in experiment.trials.values()
-        if trial.status.is_terminal and trial.index not in values
-    }
-    parameters = {
-        name: {index: experiment.trials[index].arms[0].parameters.get(name) for index in values}
-        for name, parameter in experiment.search_space.parameters.items()
-        if not hasattr(parameter, "value")
-    }
-    name = experiment.name if experiment.has_name else "experiment"
-    return Picture(name, metric, minimize, values, best, bad, importance(parameters, values), parameters)
+        best[index] = min(seen) if goal["minimize"] else max(seen)
+    words = {row["index"]: trial_word(row) for row in summary["trials"]}
+    bad = {index: word for index, word in words.items() if word in COLORS}
+    names = [each["name"] for each in summary["search"]["parameters"]]
+    parameters = {name: {row["index"]: row["parameters"][name] for row in done} for name in names}
+    name = Path(summary["tracker_base"]).name
+    return Picture(name, goal["name"], goal["minimize"], values, best, bad, importance(parameters, values), parameters)
 
 
 def importance(parameters: dict[str, dict[int, Any]], values: dict[int, float]) -> dict[str, float]:
@@ -137,7 +125,7 @@ def _share(pairs: Sequence[tuple[Any, float]]) -> float:
     return max(0.0, 1.0 - (within / (count - len(groups))) / (total / (count - 1)))
 
 
-def _png(picture: Picture, file: Path) -> None:
+def _draw(picture: Picture, file: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -186,8 +174,7 @@ def _draw_trials(axes: Axes, picture: Picture) -> None:
     for status in sorted(set(picture.bad.values())):
         places = [index for index, each in picture.bad.items() if each == status]
         low = axes.get_ylim()[0]
-        color, label = COLORS.get(status, INK), status.lower().replace("_", " ")
-        axes.plot(places, [low] * len(places), "x", color=color, ms=7, mew=2, clip_on=False, label=label)
+        axes.plot(places, [low] * len(places), "x", color=COLORS[status], ms=7, mew=2, clip_on=False, label=status)
     axes.set_xlabel("trial", color=INK, fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=8, labelcolor=INK)
@@ -214,53 +201,3 @@ def _draw_slice(axes: Axes, picture: Picture, name: str, first: bool) -> None:
         axes.set_yscale("log")
     if first:
         axes.set_ylabel(picture.metric, color=INK, fontsize=9)
-
-
-def _html(picture: Picture, file: Path) -> None:
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
-
-    names = list(picture.importance)[:3]
-    columns = max(1, len(names))
-    specs: list[list[Any]] = [[{"colspan": columns}, *[None] * (columns - 1)], [{}] * columns]
-    specs.append([{"colspan": columns}, *[None] * (columns - 1)])
-    titles = [f"{picture.metric} of each trial, and the best so far", *names, "share explained by each parameter"]
-    figure = make_subplots(rows=3, cols=columns, specs=specs, subplot_titles=titles, vertical_spacing=0.1)
-    trials, values = list(picture.values), list(picture.values.values())
-    texts = [_hover(picture, index) for index in trials]
-    shared = {"mode": "markers", "hovertext": texts, "hoverinfo": "text", "showlegend": False}
-    figure.add_trace(go.Scatter(x=trials, y=values, marker={"color": BLUE}, **shared), 1, 1)
-    line = {"color": ORANGE, "shape": "hv"}
-    best = go.Scatter(x=list(picture.best), y=list(picture.best.values()), line=line, mode="lines", showlegend=False)
-    figure.add_trace(best, 1, 1)
-    for status in sorted(set(picture.bad.values())):
-        places = [index for index, each in picture.bad.items() if each == status]
-        label, mark = status.lower().replace("_", " "), {"symbol": "x", "color": COLORS.get(status, INK), "size": 9}
-        told = [f"trial {index}: {label}" for index in places]
-        bad = {"mode": "markers", "marker": mark, "hovertext": told, "hoverinfo": "text", "showlegend": False}
-        figure.add_trace(go.Scatter(x=places, y=[min(values)] * len(places), **bad), 1, 1)
-    for place, name in enumerate(names):
-        column = [picture.parameters[name][index] for index in trials]
-        dots = {"color": trials, "colorscale": "Viridis"}
-        figure.add_trace(go.Scatter(x=column, y=values, marker=dots, **shared), 2, place + 1)
-        if all(isinstance(each, (int, float)) for each in column) and _is_log([float(each) for each in column]):
-            figure.update_xaxes(type="log", row=2, col=place + 1)
-    bars = go.Bar(x=list(picture.importance.values()), y=list(picture.importance), orientation="h", showlegend=False)
-    figure.add_trace(bars.update(marker_color=BLUE), 3, 1)
-    figure.update_xaxes(range=[0, 1], row=3, col=1)
-    figure.update_yaxes(autorange="reversed", row=3, col=1)  # the most important one on top, as in the PNG
-    figure.update_xaxes(title_text="trial", row=1, col=1)
-    if _is_log(values):
-        figure.update_yaxes(type="log", row=1)
-        figure.update_yaxes(type="log", row=2)
-    figure.update_layout(title=_title(picture), template="plotly_white", height=900, font_color=INK)
-    figure.write_html(file, include_plotlyjs=True, full_html=True)
-
-
-def _hover(picture: Picture, index: int) -> str:
-    rows = [f"trial {index}", f"{picture.metric} = {picture.values[index]:.6g}"]
-    for name, column in picture.parameters.items():
-        value = column[index]
-        shown = f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else str(value)
-        rows.append(f"{name} = {shown}")
-    return "<br>".join(rows)

@@ -1,0 +1,143 @@
+"""Whether a search fits its component: names, and what their values may be. Nothing is started."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import SpecError
+from transload.specs import AppDef, nearest
+
+if TYPE_CHECKING:
+    from transload.components import Component
+    from transload_search.search import Parameter, Search
+
+AUTOMATIC: Final = ("trial_idx", "experiment_name", "tracker_base")
+"""Arguments that a component gets without being told, if its signature declares them."""
+
+
+def check_search(search: Search) -> None:
+    """Check that parameters and constants are exactly what the component needs, and fit its annotations.
+
+    Raises:
+        SpecError: if there is no such component, for an unknown, missing or doubly given name, or a value that does not
+            fit, by name.
+        ConfigError: if there is no such suggester.
+    """
+    from transload.components import as_component, decode_value
+    from transload_search.search import get_suggester
+
+    get_suggester(search)
+    check_names(search.component, search.constants, [each.name for each in search.parameters])
+    found = as_component(search.component)
+    for place, name, value in [
+        *(("constants", name, value) for name, value in search.constants.items()),
+        *(("parameters", each.name, value) for each in search.parameters for value in _samples(each)),
+    ]:
+        argument = found.parameter(name)
+        if argument is not None and argument.kind != "varargs":
+            decode_value(value, argument.annotation, f"{place}: {found.name}: {name}")
+
+
+def check_early(search: Search, *, more_constants: bool = False) -> None:
+    """Check the names of a search before its first task runs, where its component can be found already.
+
+    Args:
+        search: the search; values of its constants may not be known yet.
+        more_constants: others may be given when it runs.
+
+    Raises:
+        SpecError: for an unknown, missing or doubly given name.
+    """
+    from transload.components import ComponentNotFound, as_component
+
+    try:
+        found = as_component(search.component)
+    except ComponentNotFound:
+        return  # it is where the tasks run
+    names = [each.name for each in search.parameters]
+    if more_constants:
+        for name in (*search.constants, *names):
+            check_name(found, name, "search")
+    else:
+        check_names(search.component, search.constants, names)
+
+
+def check_names(
+    component: str | Callable[..., AppDef],
+    constants: Mapping[str, Any],
+    searched: Iterable[str],
+    constants_name: str = "constants",
+) -> None:
+    """Check that the names of a search space, and those of constants, are exactly what a component needs.
+
+    Args:
+        component: the component.
+        constants: arguments that are the same in all trials.
+        searched: names of the search space.
+        constants_name: what a message calls the constants.
+
+    Raises:
+        SpecError: for an unknown, missing or doubly given name.
+    """
+    from transload.components import as_component
+
+    found = as_component(component)
+    names = list(searched)
+    check_unique(names)
+    for place, given in ((constants_name, list(constants)), ("search space", names)):
+        for name in given:
+            check_name(found, name, place)
+    for name in names:
+        if name in constants:
+            raise SpecError(f"search space: {name!r} is in {constants_name} too: leave one of them out")
+    check_missing(found, {*names, *constants}, constants_name)
+
+
+def check_name(found: Component, name: str, place: str) -> None:
+    """Check that a component has an argument, and one that is not filled in by itself.
+
+    Raises:
+        SpecError: if not.
+    """
+    if name in AUTOMATIC:  # results would be looked for elsewhere
+        raise SpecError(f"{place}: {name!r} is given to each trial automatically: leave it out")
+    known = [parameter.name for parameter in found.parameters]
+    if name not in known:
+        raise SpecError(f"{place}: {found.name} has no argument {name!r}: {nearest(name, known)}")
+
+
+def check_unique(names: Iterable[str]) -> None:
+    """Check that no parameter is given twice.
+
+    Raises:
+        SpecError: naming those that are.
+    """
+    twice = [repr(name) for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise SpecError(f"search space: {', '.join(twice)} is given twice: leave one of them out")
+
+
+def check_missing(found: Component, given: Iterable[str], constants_name: str = "constants") -> None:
+    """Check that every required argument is given.
+
+    Raises:
+        SpecError: naming those that are not.
+    """
+    have = {*given, *AUTOMATIC}
+    missing = [each.name for each in found.parameters if each.required and each.name not in have]
+    if missing:
+        raise SpecError(
+            f"{found.name}: nothing gives {', '.join(map(repr, missing))}: add to the search space, or to "
+            f"{constants_name}"
+        )
+
+
+def _samples(parameter: Parameter) -> list[Any]:
+    """Return values that a parameter may take, enough to tell its type."""
+    if parameter.kind == "choice":
+        return list(parameter.values)
+    assert parameter.low is not None
+    return [int(parameter.low)] if parameter.kind == "int" else [math.nextafter(float(parameter.low), math.inf)]

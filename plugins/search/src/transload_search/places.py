@@ -1,0 +1,88 @@
+"""Searches that the command line keeps: a folder for each name, and a lock on it while it runs."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from transload.errors import ConfigError
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+_ELSEWHERE: Final = "tracker_base"
+"""File in a search's folder that names its tracker base, if that is not the folder itself."""
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+def search_folder(name: str) -> Path:
+    """Return the folder of a search.
+
+    Raises:
+        ConfigError: for a name that is no name of a folder.
+    """
+    from transload.schedulers.local.home import state_home
+
+    if not _NAME.match(name):
+        raise ConfigError(f"--name {name!r}: must be letters, digits, '.', '_', '-', and begin with a letter or digit")
+    return Path(state_home()) / "searches" / name
+
+
+def kept_base(name: str) -> str | None:
+    """Return the tracker base of a search that is kept under a name; None: there is none."""
+    folder = search_folder(name)
+    try:
+        return (folder / _ELSEWHERE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return str(folder) if (folder / "search" / "search.json").exists() else None
+
+
+def keep_base(name: str, tracker_base: str) -> None:
+    """Note where a search is kept."""
+    folder = search_folder(name)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if tracker_base != str(folder):
+        (folder / _ELSEWHERE).write_text(tracker_base, encoding="utf-8")
+
+
+def kept_names() -> list[str]:
+    """Return the names of all searches that are kept here."""
+    root = search_folder("x").parent
+    return sorted(path.name for path in root.glob("*") if _NAME.match(path.name) and kept_base(path.name) is not None)
+
+
+@contextmanager
+def locked(file: Path, what: str) -> Iterator[None]:
+    """Keep other processes, and other threads, from running a search meanwhile, by a lock on a file.
+
+    The lock goes with its process, however that ends; the file stays. Where a file system has no locks, a warning says
+    so.
+
+    Args:
+        file: the file; its folder is made.
+        what: the search, for the message.
+
+    Raises:
+        ConfigError: if another one holds it.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{what}: this search is being run already; {file} is locked") from None
+        except OSError as exc:
+            if exc.errno not in _NO_LOCKS:
+                raise
+            logging.getLogger("transload_search").warning(
+                "%s cannot be locked (%s): see to it that only one process runs the search", file, exc
+            )
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,211 @@
+"""``transload search``: searches from the command line, kept by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.pipelines import host_runner
+from transload.specs import AppState
+
+SEARCHED = f"{Path(__file__).with_name('searched.py')}:square"
+SEARCH = ["--component", SEARCHED, "--param", "x:float:-1:3", "--minimize", "loss", "-s", "local"]
+
+
+def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "transload", "search", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **more)
+
+
+def states() -> list[str]:
+    """Return the states of all trials' apps."""
+    return sorted(row.state.name for row in host_runner("search").list("local"))
+
+
+def test_run_go_on_show_and_plot(transload_home: Path, tmp_path: Path) -> None:
+    """A search runs, goes on by name from another folder with more trials, is listed, shown and drawn."""
+    pytest.importorskip("matplotlib")
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir(), other.mkdir()
+    done = transload("run", "--name", "first", *SEARCH, "--tracker-base", "kept", "--trials", "2", "--json", cwd=one)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["state"] for row in found["trials"]] == ["SUCCEEDED"] * 2
+    assert found["best"]["value"] == pytest.approx(found["best"]["parameters"]["x"] ** 2)
+    done = transload("run", "--name", "first", "--trials", "3", cwd=other)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("best of 3 trials: loss ")
+    assert transload("run", "--name", "first", cwd=other).stdout == done.stdout  # it has had its trials
+    assert (list(other.iterdir()), (one / "kept" / "best.json").exists()) == ([], True)
+    name, trials, best = transload("list").stdout.rstrip().split("\t")
+    assert (name, trials, best.split()[:2]) == ("first", "3/3", ["best", "loss"])
+    shown = transload("show", "first").stdout.splitlines()
+    assert [line.split("\t")[:2] for line in shown[:3]] == [["0", "done"], ["1", "done"], ["2", "done"]]
+    assert transload("show", str(one / "kept")).stdout.splitlines() == shown
+    done = transload("plot", "first", "-o", str(tmp_path / "picture.svg"))
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "picture.svg")), done.stderr
+    assert "<svg" in (tmp_path / "picture.svg").read_text()
+    assert "must end in" in transload("plot", "first", "-o", "x.html").stderr
+    assert states() == ["SUCCEEDED"] * 3
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--name", "none"], ["'none'", "--component"]),
+        (["--name", "../x"], ["--name"]),
+        (SEARCH[:4], ["--minimize or --maximize"]),
+        ([*SEARCH[:2], "--param", "z:float:0:1", "--minimize", "loss"], ["'z'", "x"]),
+        ([*SEARCH[:2], "--param", "x:float:1", "--minimize", "loss"], ["x:float:1"]),
+        ([*SEARCH, "--const", "yy=1"], ["'yy'"]),
+        ([*SEARCH, "--const", "gate"], ["--const 'gate'", "NAME=VALUE"]),
+        ([*SEARCH, "--param", "x:float:0:1"], ["'x'", "twice"]),
+        ([*SEARCH, "--failures", "2"], ["--failures", "0<=x<=1"]),
+        ([*SEARCH, "--constraint", "size<3"], ["'size<3'", "RESULT<=NUMBER"]),
+        ([*SEARCH, "--suggester", "randon"], ["'randon'", "random"]),
+        ([*SEARCH, "-c", "nothing=1"], ["nothing"]),
+    ],
+)
+def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home: Path) -> None:
+    """A mistake is one clear line, exit code 2; nothing is started, and no search is kept."""
+    done = transload("run", *args)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert [word for word in words if word not in last] == []
+    assert "Traceback" not in done.stderr
+    assert (host_runner("search").list("local"), transload("list").stdout) == ([], "")
+
+
+def test_what_differs_is_named(transload_home: Path) -> None:
+    """Other parameters for a search that is kept are refused, with what is there; how much and where may change."""
+    assert transload("run", *SEARCH, "--trials", "1").returncode == 0
+    done = transload("run", "--param", "x:float:-1:2")
+    assert done.returncode == 2
+    assert "parameters is x:float:-1:3 there, x:float:-1:2 here" in done.stderr
+    assert "seed is 0 there, 7 here" in transload("run", "--seed", "7").stderr
+    assert transload("run", "--trials", "2", "--parallel", "2", "--failures", "0.9").returncode == 0
+    assert len(states()) == 2
+
+
+def test_several_objectives(transload_home: Path) -> None:
+    """Two objectives have no best trial, but a front; a constraint that none keeps is a failure."""
+    done = transload("run", *SEARCH, "--maximize", "size", "--constraint", "size<=3", "--trials", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["best"], len(found["front"])) == (None, 1)
+    done = transload("run", "--name", "none", *SEARCH, "--constraint", "size>=4", "--trials", "1")
+    assert done.returncode == 1
+    assert "no trial keeps the constraints: size>=4" in done.stderr
+
+
+def test_results_of_another_name(transload_home: Path) -> None:
+    """A search whose trials report something else fails, and names the keys and results that there were."""
+    done = transload("run", *SEARCH[:4], "--minimize", "lost", "--trials", "2", "--json")
+    assert done.returncode == 1
+    assert len(json.loads(done.stdout)["trials"]) == 2
+    assert "none of 2 trials came to a value of 'lost'" in done.stderr
+    assert "reported final: loss, size" in done.stderr
+
+
+@pytest.fixture
+def begun(transload_home: Path, tmp_path: Path, eventually: Any) -> Callable[..., subprocess.Popen[str]]:
+    """Start a search of three trials, two at once, that wait for a gate; return once both run."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    args = [
+        *SEARCH,
+        "--const",
+        f"gate={tmp_path}/gate",
+        "--const",
+        f"marks={marks}",
+        "--trials",
+        "3",
+        "--parallel",
+        "2",
+    ]
+
+    def start(*more: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "transload", "search", "run", *args, *more]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        eventually(lambda: len(os.listdir(marks)) == 2, 60)
+        eventually(lambda: states() == ["RUNNING"] * 2, 60)
+        return process
+
+    return start
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None:
+    """Whatever ends the command, running trials go on, and the name alone takes them up: none is started twice."""
+    process = begun()
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    if number is not signal.SIGKILL:
+        assert process.returncode == 130
+        assert "stopped after 0 of 3 trials: `transload search run --name search` goes on; 2 running trials" in said
+    assert states() == ["RUNNING"] * 2
+    (tmp_path / "gate").touch()
+    done = transload("run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row["state"] for row in json.loads(done.stdout)["trials"]] == ["SUCCEEDED"] * 3
+    assert len(os.listdir(tmp_path / "marks")) == 3
+
+
+def test_interrupted_with_cancel_running(begun: Any, tmp_path: Path) -> None:
+    """With --cancel-running, running trials end, and run again when the search goes on: none is lost."""
+    process = begun("--cancel-running")
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert "2 running trials were cancelled, and run again then" in said
+    with host_runner("search") as runner:
+        for row in runner.list("local"):
+            runner.wait(row.app_handle)
+    assert states() == ["CANCELLED"] * 2
+    (tmp_path / "gate").touch()
+    done = transload("run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row["state"] for row in json.loads(done.stdout)["trials"]] == ["SUCCEEDED"] * 3
+    assert states() == ["CANCELLED"] * 2 + ["SUCCEEDED"] * 3
+
+
+def test_one_process_at_a_time(begun: Any, tmp_path: Path) -> None:
+    """A second process that runs the same search is told so, in a line."""
+    process = begun()
+    done = transload("run")
+    assert (done.returncode, "is being run already" in done.stderr) == (2, True)
+    (tmp_path / "gate").touch()
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_an_outage_ends_the_search(transload_home: Path, tmp_path: Path) -> None:
+    """A scheduler that cannot say what a trial does ends the search; the trial has not failed."""
+    from transload.pipelines import ExecutionOptions, StateUnknown
+    from transload_search import Objective, Parameter, Search, SearchLedger, run_search
+    from transload_testing import scripted_app
+
+    steps = [{"state": "RUNNING", "seconds": 0.1}, {"state": "UNKNOWN", "seconds": 600}]
+    app = scripted_app("trial", {"steps": steps})
+    (tmp_path / "component.py").write_text(
+        "from transload.specs import AppDef\n"
+        f"def trial(x: float) -> AppDef:\n    return AppDef.from_json({app.to_json()!r})\n"
+    )
+    search = Search(
+        f"{tmp_path}/component.py:trial", [Parameter("x", "float", 0, 1)], Objective("loss"), scheduler="scripted"
+    )
+    ledger = SearchLedger(search, str(tmp_path / "base"))
+    options = ExecutionOptions(patience=0.2, poll_interval=0.1, on_kill="detach")
+    with host_runner("test") as runner, pytest.raises(StateUnknown):
+        run_search(ledger, runner, options)
+    assert [trial.index for trial in ledger.unfinished()] == [0]
+    assert [row["state"] for row in ledger.summary()["trials"]] == [None]
+    assert AppState.FAILED.name not in json.dumps(ledger.summary()["trials"])

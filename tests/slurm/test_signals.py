@@ -1,0 +1,53 @@
+"""Signals that a user sends to a job reach the program, once, and end nothing of ours."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.schedulers.api import Stream
+from transload.specs import AppDef, AppState, RetryPolicy, parse_app_handle
+
+pytestmark = pytest.mark.engine("slurm")
+
+Eventually = Callable[..., Any]
+ShellApp = Callable[..., AppDef]
+
+
+def program(sig: str) -> str:
+    """Return a program that ends well once it has got a signal."""
+    return f"trap 'echo got {sig}; n=1' {sig}; n=0; echo up; until test $n = 1; do sleep 0.1; done; sleep 1; echo saved"
+
+
+WAYS = [([], "USR1"), ([], "INT"), ([], "HUP"), ([], "40"), (["--batch"], "USR1"), (["--batch"], "QUIT")]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(("way", "sig"), [*WAYS, (["--full"], "USR1")])
+def test_signal_reaches_the_program(
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    replicas: int,
+    sig: str,
+    way: list[str],
+) -> None:
+    """However it is sent, the program's trap runs and the app ends as the program does: a checkpoint is possible."""
+    app = shell_app(program(sig), num_replicas=replicas, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    handle = runner.run(app, "slurm")
+    eventually(lambda: all("up\n" in runner.log_lines(handle, "main", k) for k in range(replicas)), 60)
+    scheduler: Any = runner.scheduler("slurm")
+    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    subprocess.run(["scancel", *way, "-s", sig, job], env=cluster.env, check=True)
+    status = runner.wait(handle, timeout=30)
+    assert status is not None
+    assert status.state is AppState.SUCCEEDED, status
+    assert status.num_restarts == 0
+    for k in range(replicas):
+        said = list(runner.log_lines(handle, "main", k, streams=Stream.STDOUT))
+        assert said == ["up\n", f"got {sig}\n", "saved\n"]

@@ -1,0 +1,224 @@
+"""The wrapper in the job against a full disk, a controller that is away, a component that is cancelled, two claims."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import SubmitError
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, AppStatus, Role, parse_app_handle
+from transload_slurm.job import starts
+
+pytestmark = pytest.mark.engine("slurm")
+
+Eventually = Callable[..., Any]
+ShellApp = Callable[..., AppDef]
+
+
+def ended(runner: Runner, handle: str) -> AppStatus:
+    """Wait for an app's end."""
+    status = runner.wait(handle, timeout=90)
+    assert status is not None
+    return status
+
+
+@pytest.fixture
+def small_disk(slurm_dir: Path, tmp_path: Path) -> Iterator[Path]:
+    """The folder of the apps is a file system of one megabyte."""
+    slurm_dir.mkdir(mode=0o700)
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(slurm_dir)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield slurm_dir
+    subprocess.run(["umount", "-l", str(slurm_dir)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Fill a file system to its last byte."""
+    path = disk / ".filler"
+    with pytest.raises(OSError, match="No space"), open(path, "ab", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    return path
+
+
+def test_full_disk_is_waited_for(
+    small_disk: Path, runner: Runner, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
+) -> None:
+    """Replicas outlive a full disk; their end is told once there is room; a submit meanwhile is one clear line."""
+    go, done = tmp_path / "go", tmp_path / "done"
+    app = shell_app(f"echo up; until test -e {go}; do sleep 0.1; done; echo x >> {done}", num_replicas=2)
+    handle = runner.run(app, "slurm")
+    eventually(lambda: list(runner.log_lines(handle, "main", 1)), 30)
+    eventually(lambda: (s := runner.status(handle)) and s.state is AppState.RUNNING, 30)
+    filler = fill(small_disk)
+    with pytest.raises(SubmitError, match="No space left") as caught:
+        runner.run(app, "slurm", app_id="another")
+    assert "\n" not in str(caught.value)
+    go.touch()
+    eventually(lambda: done.exists() and done.read_text() == "x\nx\n", 30)
+    scheduler: Any = runner.scheduler("slurm")
+    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    # the wrapper has tried to write, and goes on trying
+    eventually(lambda: "No space" in _trace(job), 30)
+    filler.unlink()
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+
+
+def _trace(job: str) -> str:
+    """Tell ``No space`` if the wrapper of a job lives and waits."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                environ = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"supervise" in words and f"SLURM_JOB_ID={job}".encode() in environ:
+                return "No space: it lives"
+    return ""
+
+
+@pytest.mark.parametrize("gone", ["slurmctld", "munged"])
+def test_controller_is_away_while_the_replicas_start(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, gone: str
+) -> None:
+    """That no step can be made is no failure of the app's: it waits, and then starts, without a retry.
+
+    The controller is stopped, not ended: of one that was started anew, this cluster's jobs get no further step at all.
+    """
+    late = tmp_path / "python"  # the wrapper's: it comes up, and waits until the controller is gone
+    wait = f"touch {tmp_path}/here; until test -e {tmp_path}/go; do sleep 0.1; done"
+    late.write_text(f'#!/bin/sh\ncase "$*" in *supervise*) {wait};; esac\nexec {sys.executable} "$@"\n')
+    late.chmod(0o755)
+    handle = runner.run(shell_app("echo up", num_replicas=2), "slurm", {"python": str(late)})
+    eventually((tmp_path / "here").exists, 30)
+    if gone == "slurmctld":
+        cluster.processes[gone].send_signal(signal.SIGSTOP)
+    else:
+        cluster.kill("munged")
+    try:
+        (tmp_path / "go").touch()
+        folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / parse_app_handle(handle).app_id
+        eventually(lambda: "it is tried again" in (folder / "batch.log").read_text(), 100)
+    finally:
+        if gone == "slurmctld":
+            cluster.processes[gone].send_signal(signal.SIGCONT)
+        else:
+            cluster.start_munge()
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert status.num_restarts == 0
+    assert list(runner.log_lines(handle, "main", 1)) == ["up\n"]
+
+
+def test_component_is_cancelled(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:
+    """``scancel JOB+1`` ends one of two roles; the other does not run on to its natural end."""
+    roles = [Role(name, "/tmp", entrypoint="sh", args=["-c", "echo up; sleep 300"]) for name in ("first", "second")]
+    handle = runner.run(AppDef("pair", roles), "slurm")
+    eventually(lambda: all(list(runner.log_lines(handle, role.name, 0)) for role in roles), 60)
+    scheduler: Any = runner.scheduler("slurm")
+    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    subprocess.run(["scancel", f"{job}+1"], env=cluster.env, check=True)
+    status = runner.wait(handle, timeout=60)
+    assert status is not None
+    assert status.state is AppState.CANCELLED, status
+    assert "'second'" in status.msg
+
+
+def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a job of an earlier submit and the right one, which come up at the same moment, the right one gets the app."""
+    names = threading.local()
+    monkeypatch.setattr(starts, "job_id", lambda: names.id)
+    for number in range(200):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "token").write_text("old" if number % 2 else "new")
+        barrier = threading.Barrier(3 if number % 2 else 2)
+        got = {}
+
+        def come(name: str, token: str, folder: Path = folder, barrier: Any = barrier, got: Any = got) -> None:
+            names.id = name
+            barrier.wait()
+            got[name] = starts.claim(str(folder), token)
+
+        def submit_again(folder: Path = folder, barrier: Any = barrier) -> None:
+            barrier.wait()
+            (folder / "token.tmp").write_text("new")
+            os.replace(folder / "token.tmp", folder / "token")
+
+        works = [threading.Thread(target=come, args=("1", "old"))]
+        if number % 2:
+            works.append(threading.Thread(target=submit_again))
+        works.append(threading.Thread(target=come, args=("2", "new")))
+        for work in works:
+            work.start()
+        for work in works:
+            work.join()
+        if number % 2 == 0:
+            assert got == {"1": False, "2": True}
+            assert (folder / "claim").read_text() == "2"
+        else:  # the submitter looks for a claim after it has written the token
+            assert not (got["1"] and got["2"])
+
+
+def test_renamed_job_is_still_the_app(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
+) -> None:
+    """A job whose name somebody changes is known by its id and its comment."""
+    handle = runner.run(shell_app("echo up; sleep 300"), "slurm")
+    eventually(lambda: list(runner.log_lines(handle, "main")), 30)
+    scheduler: Any = runner.scheduler("slurm")
+    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    subprocess.run(["scontrol", "update", f"jobid={job}", "JobName=mine"], env=cluster.env, check=True)
+    eventually(lambda: cluster.tool("squeue", "-h", "-o", "%j", "-j", job).strip() == "mine", 30)
+    with Runner("tests") as other:
+        status = other.status(handle)
+        assert status is not None
+        assert status.state is AppState.RUNNING
+
+
+def test_stranger_of_the_same_name_is_not_adopted(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, slurm_dir: Path, tmp_path: Path
+) -> None:
+    """A submit that died before sbatch does not find a job of that name which is not its own; nor is that cancelled."""
+    (tmp_path / "app.json").write_text(shell_app("echo mine").to_json())
+    code = (
+        "import os, sys; from transload.runner import Runner; from transload.specs import AppDef; "
+        "from transload_slurm import submission; submission._sbatch = lambda *a: os._exit(9); "
+        "Runner('tests').run(AppDef.from_json(open(sys.argv[1]).read()), 'slurm', app_id='twin')"
+    )
+    stranger = cluster.tool("sbatch", "--parsable", "-J", "twin", "-o", "/dev/null", "--wrap", "sleep 300").strip()
+    died = subprocess.run([sys.executable, "-c", code, str(tmp_path / "app.json")], check=False, env=dict(os.environ))
+    assert died.returncode == 9
+    assert runner.status("slurm://tests/twin") is None
+    handle = runner.run(shell_app("echo mine"), "slurm", app_id="twin")
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert list(runner.log_lines(handle, "main")) == ["mine\n"]
+    assert cluster.tool("squeue", "-h", "-o", "%T", "-j", stranger).strip() in ("RUNNING", "PENDING")
+    cluster.tool("scancel", stranger)
+
+
+def test_sbatch_that_fails_after_it_has_submitted(
+    runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job is found by the submit's token and ended: a refused submit leaves nothing in the queue."""
+    real = shutil.which("sbatch")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sbatch").write_text(f'#!/bin/sh\n{real} "$@"\necho broken >&2\nexit 1\n')
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    with pytest.raises(SubmitError, match="broken"):
+        runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}, app_id="lying")
+    assert cluster.tool("squeue", "-h", "-o", "%i", "--name=lying").strip() == ""
+    assert runner.status("slurm://tests/lying") is None
