@@ -49,7 +49,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
 """Suite → the pages that are run in its environment. All other pages are run in that of tests/docs, and `BOTH` too."""
 BOTH: Final = ("docs/tutorial.md",)
 
-LANGUAGES: Final = ("", "console", "json", "python", "sh", "toml")
+LANGUAGES: Final = ("", "console", "json", "python", "sh", "toml", "yaml")
 _FENCE: Final = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(r"<!-- (not run|only in|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL)
 _NAME: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
@@ -182,6 +182,9 @@ class Reader:
 
     def _json(self, snippet: Snippet) -> None:
         self.namespace["json"] = json.loads(snippet.text)
+
+    def _yaml(self, snippet: Snippet) -> None:
+        self._save(snippet)  # what it means is its suite's to test
 
     def _sh(self, snippet: Snippet) -> None:
         self._shell(snippet, snippet.text, [])
