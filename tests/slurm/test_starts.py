@@ -107,6 +107,8 @@ def test_old_start_has_no_say(
         assert "exit code 1" in status.msg
         folder = slurm_dir / parse_app_handle(handle).app_id
         assert json.loads((folder / "state.json").read_text())["num_restarts"] == 1
+        alive = ("pgrep", "-f", f"{folder}/job/__main__.py")
+        eventually(lambda: not cluster.tool(*alive).strip(), 40, "every wrapper and agent has ended")
     finally:
         cluster.start_node(node)
         cluster.tool("scontrol", "update", f"nodename={node}", "state=resume")

@@ -121,7 +121,7 @@ class Agent:
 
     def _timeout(self) -> float | None:
         if not self.child:
-            return None
+            return _REPLACED_S if self.start else None
         dues = [*self.passing.values()] + ([] if self.kill_at is None else [self.kill_at])
         return min([self.pause, *(max(0.0, due - time.monotonic()) for due in dues)])
 
@@ -243,7 +243,8 @@ class Agent:
         if self.start and time.monotonic() >= self.looked + _REPLACED_S:
             self.looked = time.monotonic()
             if not os.path.isdir(self.start):
-                self._stop()  # the supervisor may have lost sight of us
+                self.open = False  # the supervisor may have lost sight of us
+                self._stop()
         sizes = tuple(_size(os.path.join(self.logs, name)) for name in STREAMS)
         if sizes == self.sizes:
             self.pause = min(self.pause * 1.5, _TICK_S[1])
