@@ -108,6 +108,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         _jobset.refuse(app)
     elif options.text("queue") and len(app.roles) > 1 and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app)):
         raise queue_of_roles(app)
+    _check_partial(options, app.roles[0])
     context = Context(app_id, base, options, "localhost" if single else _rank0(app, base, options))
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
     request = KubernetesRequest(app_id, options.namespace, base, [], [], [], timeout=app.timeout, source=app)
@@ -135,6 +136,16 @@ def queue_of_roles(app: AppDef) -> UnsupportedFeature:
     """Return the refusal of several Jobs in a queue: one may hold its GPUs while the other waits for its own."""
     reason = "several roles wait in a queue as one only as a JobSet, which the cluster must have installed"
     return UnsupportedFeature(f"roles: not possible with run option queue: {len(app.roles)} roles: {reason}", "roles")
+
+
+def _check_partial(options: Options, role: Role) -> None:
+    least = options.queue_min_parallelism
+    what = f"run option queue_min_parallelism={least!r}"
+    if least is not None and options.jobset:
+        field = "queue_min_parallelism"
+        raise UnsupportedFeature(f"{what}: not possible with a JobSet: a queue admits it as a whole", field)
+    if least is not None and least > role.num_replicas:
+        raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
 
 
 def _rank0(app: AppDef, base: str, options: Options) -> str:
@@ -201,17 +212,19 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
     if options.ttl is not None and not options.jobset:
         spec["ttlSecondsAfterFinished"] = options.ttl
-    job_labels = dict(own)
+    annotations = {names.ANNOTATION_APP_ID: context.app_id}
     if options.text("queue") and not options.jobset:  # else it is the JobSet that waits
-        job_labels[names.QUEUE] = options.text("queue")
+        own.update(options.queue_labels())
         spec["suspend"] = True
+        if options.queue_min_parallelism is not None:
+            annotations[names.QUEUE_MIN] = str(options.queue_min_parallelism)
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": names.job_name(context.base, role.name),
-            "labels": job_labels,
-            "annotations": {names.ANNOTATION_APP_ID: context.app_id},
+            "labels": own,
+            "annotations": annotations,
         },
         "spec": spec,
     }

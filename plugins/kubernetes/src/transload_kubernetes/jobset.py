@@ -84,11 +84,10 @@ def jobset(
             for role, job in zip(roles, jobs, strict=True)
         ],
     }
-    labels = dict(labels)
+    labels = {**labels, **options.queue_labels()}
     if options.ttl is not None:
         spec["ttlSecondsAfterFinished"] = options.ttl
     if options.text("queue"):
-        labels[names.QUEUE] = options.text("queue")
         spec["suspend"] = True
     metadata = {"name": base, "labels": labels, "annotations": {names.ANNOTATION_APP_ID: app_id}}
     return {"apiVersion": "/".join(names.JOBSET_API), "kind": "JobSet", "metadata": metadata, "spec": spec}

@@ -29,6 +29,8 @@ _NS: Final = 1_000_000_000
 _SKEW_S: Final = 60
 MAX_STREAMS: Final = 64
 """How many pods' logs are followed at once."""
+_TURN_S: Final = 0.125
+"""Seconds between two requests for the logs of those that are not followed: beyond so many, the rest takes turns."""
 _BUFFER: Final = 1 << 20
 _IDLE_S: Final = 30.0
 _END_S: Final = 5.0
@@ -108,6 +110,7 @@ class Tails:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tails: dict[tuple[str, str], _Tail] = {}
+        self._rest: dict[tuple[str, str], tuple[float, str]] = {}  # what has no stream → when it was read, up to where
         self._lock = threading.Lock()
 
     def take(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
@@ -119,15 +122,34 @@ class Tails:
             self._drop([(namespace, place.pod)])
         return found
 
+    @property
+    def full(self) -> bool:
+        """Whether no more pods can be followed."""
+        return len(self._tails) >= MAX_STREAMS
+
+    def waits(self, namespace: str, place: Cursor) -> bool:
+        """Tell whether a pod that was read up to this very place has no stream, and not its turn yet."""
+        with self._lock:
+            moment, known = self._rest.get((namespace, place.pod), (0.0, ""))
+            return self.full and known == place.text() and time.monotonic() - moment < len(self._rest) * _TURN_S
+
     def follow(self, namespace: str, place: Cursor) -> None:
-        """Follow a pod from a place on. Beyond so many pods nothing happens: the rest is read at each look."""
+        """Follow a pod from a place on. Beyond so many pods it is only noted: the rest is read in turns."""
         now = time.monotonic()
+        key = namespace, place.pod
         with self._lock:
             idle = [key for key, tail in self._tails.items() if now - tail.used > _IDLE_S]
         self._drop(idle)
         with self._lock:
-            if len(self._tails) < MAX_STREAMS and (namespace, place.pod) not in self._tails:
-                self._tails[namespace, place.pod] = _Tail(self._cluster, namespace, replace(place))
+            if key in self._tails:
+                return
+            if not self.full:
+                self._rest.pop(key, None)
+                self._tails[key] = _Tail(self._cluster, namespace, replace(place))
+                return
+            left = now - _IDLE_S - 2 * _TURN_S * len(self._rest)  # whom nobody reads any more takes no turns
+            self._rest = {each: seen for each, seen in self._rest.items() if seen[0] > left}
+            self._rest[key] = (now, place.text())
 
     def close(self) -> None:
         """End all of them."""
@@ -313,6 +335,8 @@ class LogView:
         came = self._tails.take(self._namespace, place, max_bytes) if place.pod else None
         if came is not None:
             return _page(came, place, False)
+        if cursor is not None and self._tails.waits(self._namespace, place):
+            return _page([], place, False)
         pods, final = self._pods()
         if last is not None and cursor is None:
             return _page(self._last(pods, place, last), place, False)
@@ -328,7 +352,7 @@ class LogView:
                     reading.cut()
                     return _page(taken, place, False)
             if not _over(pod) and not final:
-                if cursor is not None and not taken and states.program(pod, "running"):
+                if cursor is not None and (not taken or self._tails.full) and states.program(pod, "running"):
                     self._tails.follow(self._namespace, place)  # somebody waits for more
                 return _page(taken, place, False)
         return _page(taken, place, final)

@@ -20,6 +20,9 @@ CHOICES: Final = {
 }
 """Options with a set of values."""
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+QUEUED: Final = ("queue_priority", "queue_topology", "queue_min_parallelism")
+"""Options that only a queue reads."""
+_TOPOLOGY: Final = re.compile(r"(required|preferred):(\S+)\Z")
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effect>\w+))?\Z")
 
 
@@ -30,6 +33,9 @@ def run_opts() -> runopts:
     opts.add("service_account", str, "service account of the pods; default: the namespace's")
     opts.add("priority_class", str, "priority class of the pods")
     opts.add("queue", str, "name of a Kueue local queue: the Jobs are suspended until it admits them")
+    opts.add("queue_priority", str, "name of a Kueue workload priority class")
+    opts.add("queue_topology", str, "required:LABEL or preferred:LABEL: a role's pods go to nodes of one such label")
+    opts.add("queue_min_parallelism", int, "the queue may start a Job with so many replicas at once; default: with all")
     opts.add(
         "jobset",
         str,
@@ -69,6 +75,7 @@ class Options:
     maps: Mapping[str, dict[str, str]] = field(default_factory=dict)
     image_pull_secrets: list[str] = field(default_factory=list)
     jobset: bool = False
+    queue_min_parallelism: int | None = None
     ttl: int | None = None
     share_process_namespace: bool = True
     privileged: bool = False
@@ -82,6 +89,16 @@ class Options:
         """Return an option of type dict, empty if it is not set."""
         return self.maps.get(name, {})
 
+    def queue_labels(self) -> dict[str, str]:
+        """Return the labels of what waits in a queue; empty without one."""
+        found = {names.QUEUE: self.text("queue"), names.QUEUE_PRIORITY: self.text("queue_priority")}
+        return {name: value for name, value in found.items() if value}
+
+    def pod_annotations(self) -> dict[str, str]:
+        """Return the annotations of the pods."""
+        match = _TOPOLOGY.match(self.text("queue_topology"))
+        return {**self.map("annotations"), **({names.QUEUE_TOPOLOGY.format(match[1]): match[2]} if match else {})}
+
     @staticmethod
     def of(cfg: Mapping[str, CfgVal]) -> Options:
         """Read resolved run options.
@@ -92,10 +109,15 @@ class Options:
         for name, allowed in CHOICES.items():
             if cfg.get(name) and cfg[name] not in allowed:
                 raise ConfigError(f"run option {name}={cfg[name]!r}: must be one of {', '.join(allowed)}")
-        for name in ("grace_period", "ttl"):
+        for name, least, unit in (("grace_period", 0, "seconds"), ("ttl", 0, "seconds"), (QUEUED[2], 1, "replicas")):
             value = cfg.get(name)
-            if value is not None and (not isinstance(value, int) or value < 0):
-                raise ConfigError(f"run option {name}={value!r}: must be 0 or more seconds")
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise ConfigError(f"run option {name}={value!r}: must be {least} or more {unit}")
+        for name in QUEUED:
+            if cfg.get(name) and not cfg.get("queue"):
+                raise ConfigError(f"run option {name}={cfg[name]!r}: only a Kueue queue reads it: set run option queue")
+        if cfg.get("queue_topology") and not _TOPOLOGY.match(str(cfg["queue_topology"])):
+            raise ConfigError(f"run option queue_topology={cfg['queue_topology']!r}: must be required|preferred:LABEL")
         namespace = str(cfg.get("namespace") or names.DEFAULT_NAMESPACE)
         try:
             check_namespace(namespace, f"run option namespace={namespace!r}")
@@ -116,6 +138,7 @@ class Options:
             {name: dict(value) for name, value in cfg.items() if isinstance(value, dict)},
             list(pull_secrets) if isinstance(pull_secrets, list) else [],
             cfg.get("jobset") == "always",
+            None if cfg.get(QUEUED[2]) is None else int(str(cfg[QUEUED[2]])),
             None if cfg.get("ttl") is None else int(str(cfg["ttl"])),
             cfg.get("share_process_namespace") is not False,
             cfg.get("privileged") is True,

@@ -275,7 +275,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
-    return {"metadata": {"annotations": dict(options.map("annotations"))}, "spec": spec}
+    return {"metadata": {"annotations": options.pod_annotations()}, "spec": spec}
 
 
 def _port(port: int, path: str) -> int:
