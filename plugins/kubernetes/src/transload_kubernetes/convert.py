@@ -37,35 +37,21 @@ CAPABILITIES: Final = Capabilities(
 
 @dataclass(slots=True)
 class KubernetesRequest:
-    """What is asked of a cluster for an app.
-
-    Args:
-        app_id: the app's id.
-        namespace: where all of it goes.
-        base: what the names start with.
-        services: Services to make.
-        jobs: the Job of each role, in its first attempt; may be changed between a dry-run and the submit.
-        jobset: the JobSet instead, if that is asked for: then there are no Services and Jobs; likewise.
-        roles: how the app is kept.
-        hidden: key in the app's Secret → value, for variables whose name looks secret; never shown.
-        references: role and variable → key in the app's Secret, for ``Role.secrets`` resolved at submit.
-        timeout: seconds for the whole app, or None.
-        grace: seconds that an ended pod may take.
-        source: the app that it was made of.
-    """
+    """What is asked of a cluster for an app."""
 
     app_id: str
     namespace: str
-    base: str
+    base: str  # what the names start with
     services: list[dict[str, Any]]
-    jobs: list[dict[str, Any]]
-    roles: list[RolePlan]
+    jobs: list[dict[str, Any]]  # in the first attempt; may be changed between a dry-run and the submit
+    roles: list[RolePlan]  # how the app is kept
+    # for the app's Secret: key → value of what looks secret; role and variable → key of what is resolved at submit
     hidden: dict[str, str] = field(default_factory=dict, repr=False)
     references: dict[tuple[str, str], str] = field(default_factory=dict)
-    timeout: float | None = None
-    grace: int = 30
-    jobset: dict[str, Any] | None = None
-    source: AppDef | None = field(default=None, repr=False, compare=False)
+    timeout: float | None = None  # seconds for the whole app, or None
+    grace: int = 30  # seconds that an ended pod may take
+    jobset: dict[str, Any] | None = None  # instead of Services and Jobs
+    source: AppDef | None = field(default=None, repr=False, compare=False)  # the app that it was made of
 
     def objects(self) -> list[dict[str, Any]]:
         """Return what is to be made, beside the app's record and Secret."""
@@ -87,13 +73,7 @@ def app_id_of(app: AppDef) -> str:
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str) -> KubernetesRequest:
-    """Return the request for an app.
-
-    Args:
-        app: the app; ``${app_id}`` is replaced already.
-        cfg: resolved run options.
-        scheduler: name of the scheduler, for messages.
-        app_id: the app's id.
+    """Return the request for an app whose ``${app_id}`` is replaced already.
 
     Raises:
         UnsupportedFeature: for a field that cannot be expressed.
@@ -111,8 +91,8 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
     _check_partial(options, app.roles[0])
     context = Context(app_id, base, options, "localhost" if single else _rank0(app, base, options))
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
-    request = KubernetesRequest(app_id, options.namespace, base, [], [], [], timeout=app.timeout, source=app)
-    request.grace = options.grace_period
+    request = KubernetesRequest(app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app)
+    request.grace = int(options.cfg["grace_period"])
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
         _check_role(role, f"roles[{index}]")
@@ -139,7 +119,7 @@ def queue_of_roles(app: AppDef) -> UnsupportedFeature:
 
 
 def _check_partial(options: Options, role: Role) -> None:
-    least = options.queue_min_parallelism
+    least = options.number("queue_min_parallelism")
     what = f"run option queue_min_parallelism={least!r}"
     if least is not None and options.jobset:
         field = "queue_min_parallelism"
@@ -210,14 +190,14 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
     }
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
-    if options.ttl is not None and not options.jobset:
-        spec["ttlSecondsAfterFinished"] = options.ttl
+    if (ttl := options.number("ttl")) is not None and not options.jobset:
+        spec["ttlSecondsAfterFinished"] = ttl
     annotations = {names.ANNOTATION_APP_ID: context.app_id}
     if options.text("queue") and not options.jobset:  # else it is the JobSet that waits
         own.update(options.queue_labels())
         spec["suspend"] = True
-        if options.queue_min_parallelism is not None:
-            annotations[names.QUEUE_MIN] = str(options.queue_min_parallelism)
+        if options.number("queue_min_parallelism") is not None:
+            annotations[names.QUEUE_MIN] = str(options.number("queue_min_parallelism"))
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -237,15 +217,7 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
 
 
 def later_attempt(job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None) -> dict[str, Any]:
-    """Return the Job of a role for another attempt.
-
-    Args:
-        job: the Job of the first attempt.
-        base: what the app's names start with.
-        role: the role.
-        attempt: which attempt.
-        left: seconds that are left of the app's timeout, or None.
-    """
+    """Return the Job of a role for another attempt, from that of the first; ``left``: seconds of the timeout."""
     job = copy.deepcopy(job)
     text = names.attempt_text(attempt)
     job["metadata"]["name"] = names.job_name(base, role, attempt)

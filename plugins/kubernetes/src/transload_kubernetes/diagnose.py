@@ -32,12 +32,7 @@ _OLDEST = (1, 29)
 
 
 def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
-    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the cluster.
-
-    Args:
-        cluster: the cluster.
-        namespace: where apps go.
-    """
+    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the cluster."""
     try:
         import kubernetes
     except ImportError as exc:

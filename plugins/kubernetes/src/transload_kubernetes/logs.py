@@ -44,17 +44,11 @@ Look = Callable[[], tuple[Facts, AppStatus]]
 
 @dataclass(slots=True)
 class Cursor:
-    """A place in the log of a replica.
+    """A place in the log of a replica."""
 
-    Args:
-        pod: name of the pod; ``""``: before the first.
-        time: time of the last line read, nanoseconds since the epoch.
-        count: how many lines of exactly that time were read.
-    """
-
-    pod: str = ""
-    time: int = 0
-    count: int = 0
+    pod: str = ""  # name of the pod; ``""``: before the first
+    time: int = 0  # time of the last line read, nanoseconds since the epoch
+    count: int = 0  # how many lines of exactly that time were read
 
     def enter(self, pod: dict[str, Any]) -> None:
         """Go to the beginning of a pod's log, unless this is a place in it."""
@@ -101,11 +95,7 @@ def nanoseconds(text: str) -> int:
 
 
 class Tails:
-    """The logs of running pods that somebody follows: an open request and a thread for each, so that looking is free.
-
-    Args:
-        cluster: the cluster.
-    """
+    """The logs of running pods that somebody follows, an open request and a thread for each: looking is free."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -163,13 +153,7 @@ class Tails:
 
 
 class _Tail:
-    """The log of one pod as it grows, in a buffer.
-
-    Args:
-        cluster: the cluster.
-        namespace: the pod's namespace.
-        place: where to begin.
-    """
+    """The log of one pod as it grows, from a place on, in a buffer."""
 
     def __init__(self, cluster: Cluster, namespace: str, place: Cursor) -> None:
         self.used = time.monotonic()
@@ -224,9 +208,7 @@ class Reading:
     """A request for the log of a pod, from a place on.
 
     Args:
-        cluster: the cluster.
-        namespace: the pod's namespace.
-        place: the place, which moves; it names the pod.
+        place: it moves, and names the pod.
         follow: go on until the program has ended.
         over: it has ended: a last line without a newline is whole.
         since: nothing before is wanted, nanoseconds since the epoch.
@@ -292,16 +274,7 @@ class Reading:
 
 
 class LogView:
-    """The log of one replica, through all its pods.
-
-    Args:
-        cluster: the cluster.
-        tails: what is followed.
-        look: asks for the app.
-        app_id: the app.
-        role: the role.
-        k: number of the replica.
-    """
+    """The log of one replica, through all its pods."""
 
     def __init__(self, cluster: Cluster, tails: Tails, look: Look, app_id: str, role: str, k: int) -> None:
         self._cluster, self._tails, self._look = cluster, tails, look

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import CfgVal, runopts
 from transload_kubernetes import names
-from transload_kubernetes.images import is_repository
 from transload_kubernetes.names import check_namespace
 
 CHOICES: Final = {
@@ -65,29 +64,29 @@ def run_opts() -> runopts:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options as the conversion uses them. Names are those of `run_opts`; ``jobset``: for certain."""
+    """The options as the conversion uses them, under the names of `run_opts`; checked."""
 
-    namespace: str
-    gpu_resource: str
-    grace_period: int
+    cfg: Mapping[str, Any]
     tolerations: list[dict[str, Any]]
-    texts: Mapping[str, str] = field(default_factory=dict)
-    maps: Mapping[str, dict[str, str]] = field(default_factory=dict)
-    image_pull_secrets: list[str] = field(default_factory=list)
-    jobset: bool = False
-    queue_min_parallelism: int | None = None
-    ttl: int | None = None
-    share_process_namespace: bool = True
-    privileged: bool = False
-    overlay: dict[str, Any] = field(default_factory=dict)
+    overlay: dict[str, Any]
 
     def text(self, name: str) -> str:
         """Return an option of type str, ``""`` if it is not set."""
-        return self.texts.get(name, "")
+        return str(self.cfg.get(name) or "")
 
     def map(self, name: str) -> dict[str, str]:
         """Return an option of type dict, empty if it is not set."""
-        return self.maps.get(name, {})
+        return dict(self.cfg.get(name) or {})
+
+    def number(self, name: str) -> int | None:
+        """Return an option of type int, None if it is not set."""
+        value = self.cfg.get(name)
+        return None if value is None else int(value)
+
+    @property
+    def jobset(self) -> bool:
+        """Whether it is a JobSet for certain."""
+        return bool(self.cfg.get("jobset") == "always")
 
     def queue_labels(self) -> dict[str, str]:
         """Return the labels of what waits in a queue; empty without one."""
@@ -116,37 +115,31 @@ class Options:
         for name in QUEUED:
             if cfg.get(name) and not cfg.get("queue"):
                 raise ConfigError(f"run option {name}={cfg[name]!r}: only a Kueue queue reads it: set run option queue")
-        if cfg.get("queue_topology") and not _TOPOLOGY.match(str(cfg["queue_topology"])):
+        own: dict[str, Any] = {**cfg, "namespace": cfg.get("namespace") or names.DEFAULT_NAMESPACE}
+        own["gpu_resource"] = cfg.get("gpu_resource") or "nvidia.com/gpu"
+        options = Options(
+            own, [toleration(text) for text in own.get("tolerations") or ()], _overlay(own.get("overlay"))
+        )
+        if options.text("queue_topology") and not _TOPOLOGY.match(options.text("queue_topology")):
             raise ConfigError(f"run option queue_topology={cfg['queue_topology']!r}: must be required|preferred:LABEL")
-        namespace = str(cfg.get("namespace") or names.DEFAULT_NAMESPACE)
+        namespace, repository = options.text("namespace"), options.text("image_repo")
         try:
             check_namespace(namespace, f"run option namespace={namespace!r}")
         except SpecError as exc:
             raise ConfigError(str(exc)) from exc
-        repository = str(cfg.get("image_repo") or "")
-        if repository and not is_repository(repository):
+        if repository and not _is_repository(repository):
             raise ConfigError(f"run option image_repo={repository!r}: must be REGISTRY/NAME, without a tag")
         if repository and cfg.get("workspace_url"):
             raise ConfigError(f"run options image_repo={repository!r} and workspace_url: only one of them can be used")
-        tolerations, pull_secrets = cfg.get("tolerations"), cfg.get("image_pull_secrets")
-        return Options(
-            namespace,
-            str(cfg.get("gpu_resource") or "nvidia.com/gpu"),
-            int(str(cfg["grace_period"])),
-            [toleration(text) for text in (tolerations if isinstance(tolerations, list) else [])],
-            {name: value for name, value in cfg.items() if isinstance(value, str)},
-            {name: dict(value) for name, value in cfg.items() if isinstance(value, dict)},
-            list(pull_secrets) if isinstance(pull_secrets, list) else [],
-            cfg.get("jobset") == "always",
-            None if cfg.get(QUEUED[2]) is None else int(str(cfg[QUEUED[2]])),
-            None if cfg.get("ttl") is None else int(str(cfg["ttl"])),
-            cfg.get("share_process_namespace") is not False,
-            cfg.get("privileged") is True,
-            _overlay(str(cfg.get("overlay") or "")),
-        )
+        return options
 
 
-def _overlay(text: str) -> dict[str, Any]:
+def _is_repository(text: str) -> bool:
+    """Tell whether images can be named ``text:tag``: no tag and no digest in it."""
+    return bool(text) and "@" not in text and ":" not in text.rpartition("/")[2] and not text.startswith("/")
+
+
+def _overlay(text: Any) -> dict[str, Any]:
     if not text:
         return {}
     import yaml  # type: ignore[import-untyped,unused-ignore]
