@@ -74,11 +74,7 @@ class Apps:
         return found
 
     def all(self, named: Collection[str]) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of the apps of all namespaces; of those named, if only they may be listed.
-
-        Raises:
-            SchedulerUnavailable: if none of them may be.
-        """
+        """Return what the cluster tells of the apps of all namespaces; of those named, if only they may be listed."""
         try:
             return self.many(None)
         except SchedulerUnavailable as refused:
@@ -124,12 +120,7 @@ class Apps:
         return found
 
     def tend(self, app_id: str) -> None:
-        """Do what is left to do for an app: called by who waits for it as its owner, or has just cancelled it.
-
-        Raises:
-            ClusterError: if the user may not do it.
-            SchedulerUnavailable: if the cluster cannot be asked.
-        """
+        """Do what is left to do for an app: called by who waits for it as its owner, or has just cancelled it."""
         namespace, _ = names.parse_app_id(app_id)
         for _ in range(_ROUNDS):
             facts = self.facts(app_id)

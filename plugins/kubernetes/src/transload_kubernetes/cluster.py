@@ -46,12 +46,7 @@ class Cluster:
         self._jobsets: dict[str, bool] = {}
 
     def client(self) -> Any:
-        """Return the official client; connects nowhere yet.
-
-        Raises:
-            ConfigError: if there is no usable configuration.
-            SchedulerUnavailable: if the client is not installed.
-        """
+        """Return the official client; connects nowhere yet. Its errors: no configuration, or not installed."""
         try:
             from kubernetes import client
         except ImportError as exc:
@@ -87,11 +82,7 @@ class Cluster:
         return made
 
     def _impersonation(self) -> dict[str, str]:
-        """Return the headers for ``as`` of a user in the configuration, which the official client passes over.
-
-        Raises:
-            ConfigError: for what could not be sent.
-        """
+        """Return the headers for ``as`` of a user in the configuration, which the official client passes over."""
         from kubernetes.config import ConfigException, kube_config
 
         path = self._kubeconfig or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
@@ -119,12 +110,13 @@ class Cluster:
         self, verb: str, path: str, body: Any = None, *, seconds: float = _READ_S, merge: bool = False, **query: Any
     ) -> Any:
         """Send a request; return the open response."""
+        client = self.client()  # which says so if it is not installed
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
         kind = "application/merge-patch+json" if merge else "application/json"
         try:
-            return self.client().call_api(
+            return client.call_api(
                 path,
                 verb,
                 query_params=[(name, value) for name, value in query.items() if value is not None],

@@ -73,13 +73,7 @@ def app_id_of(app: AppDef) -> str:
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str) -> KubernetesRequest:
-    """Return the request for an app whose ``${app_id}`` is replaced already.
-
-    Raises:
-        UnsupportedFeature: for a field that cannot be expressed.
-        SpecError: for a value that a cluster cannot take.
-        ConfigError: for an option with a value that is not allowed.
-    """
+    """Return the request for an app whose ``${app_id}`` is replaced already, or refuse what cannot be, by its path."""
     refuse_unsupported(app, CAPABILITIES, scheduler)
     options = Options.of(cfg)
     base = names.base_name(app_id)
@@ -89,13 +83,16 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
     elif options.text("queue") and len(app.roles) > 1 and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app)):
         raise queue_of_roles(app)
     _check_partial(options, app.roles[0])
-    context = Context(app_id, base, options, "localhost" if single else _rank0(app, base, options))
+    rank0 = _jobset.rank0_host(base, app.roles[0].name) if options.jobset else names.rank0_name(base)
+    context = Context(app_id, base, options, "localhost" if single else rank0)
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
     request = KubernetesRequest(app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app)
     request.grace = int(options.cfg["grace_period"])
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
-        _check_role(role, f"roles[{index}]")
+        if not role.image or role.image.startswith(_PLAIN_IMAGE):
+            what = f"roles[{index}].image={role.image!r}"
+            raise SpecError(f"{what}: must be the name of a container image that the cluster can pull")
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value))
@@ -128,25 +125,13 @@ def _check_partial(options: Options, role: Role) -> None:
         raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
 
 
-def _rank0(app: AppDef, base: str, options: Options) -> str:
-    return _jobset.rank0_host(base, app.roles[0].name) if options.jobset else names.rank0_name(base)
-
-
-def _check_role(role: Role, path: str) -> None:
-    if not role.image or role.image.startswith(_PLAIN_IMAGE):
-        raise SpecError(f"{path}.image={role.image!r}: must be the name of a container image that the cluster can pull")
-
-
 def _with_native_policy(role: Role, app: AppDef) -> Role:
     """Return the role with a policy that means the same here, and that the cluster follows by itself."""
-    alone = role.num_replicas == 1
-    single = len(app.roles) == 1
-    if single and role.retry_policy is RetryPolicy.ROLE:
-        role = copy.copy(role)
-        role.retry_policy = RetryPolicy.APPLICATION
-    if alone and (single or role.retry_policy is RetryPolicy.ROLE):
-        role = copy.copy(role)
+    role, single = copy.copy(role), len(app.roles) == 1
+    if role.num_replicas == 1 and (single or role.retry_policy is RetryPolicy.ROLE):
         role.retry_policy = RetryPolicy.REPLICA
+    elif single and role.retry_policy is RetryPolicy.ROLE:
+        role.retry_policy = RetryPolicy.APPLICATION
     return role
 
 
@@ -196,8 +181,8 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
     if options.text("queue") and not options.jobset:  # else it is the JobSet that waits
         own.update(options.queue_labels())
         spec["suspend"] = True
-        if options.number("queue_min_parallelism") is not None:
-            annotations[names.QUEUE_MIN] = str(options.number("queue_min_parallelism"))
+        if least := options.text("queue_min_parallelism"):
+            annotations[names.QUEUE_MIN] = least
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -32,11 +32,7 @@ def is_wanted(app: AppDef) -> bool:
 
 
 def refuse(app: AppDef) -> None:
-    """Refuse what a JobSet cannot express.
-
-    Raises:
-        UnsupportedFeature: for the first such field.
-    """
+    """Refuse the first field that a JobSet cannot express."""
     limits: set[int] = set()
     for index, role in enumerate(app.roles):
         path = f"roles[{index}]"

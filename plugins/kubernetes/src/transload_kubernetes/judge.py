@@ -32,11 +32,7 @@ class Verdict:
 
 
 def judge(facts: Facts, now: float) -> Verdict:
-    """Return the verdict on an app that has a record, at a time (seconds since the epoch).
-
-    Raises:
-        ValueError: if its record cannot be read.
-    """
+    """Return the verdict on an app that has a record, at a time (seconds since the epoch)."""
     plan = facts.plan()
     assert plan is not None
     ended, stop = facts.ended(), facts.stop()
@@ -200,16 +196,11 @@ def _to_end(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _open(kind: str, things: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return those that have not ended, and are not being ended yet."""
+    """Return those that have not ended, and are not being ended: a queue may let a suspended one run again."""
     return [
         (kind, thing["metadata"]["name"])
         for thing in things
         if not states.is_finished(thing)
         and not thing["metadata"].get("deletionTimestamp")
-        and not (thing["spec"].get("suspend") and not _queued(thing))
+        and (not thing["spec"].get("suspend") or names.QUEUE in (thing["metadata"].get("labels") or {}))
     ]
-
-
-def _queued(thing: dict[str, Any]) -> bool:
-    """Tell whether a queue may let a suspended thing run again, so that it must be deleted instead."""
-    return names.QUEUE in (thing["metadata"].get("labels") or {})

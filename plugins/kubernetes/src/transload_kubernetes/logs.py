@@ -67,11 +67,7 @@ class Cursor:
 
     @staticmethod
     def of(text: str | None) -> Cursor:
-        """Read what `text` gave; None is the beginning.
-
-        Raises:
-            SpecError: if it is not a cursor.
-        """
+        """Read what `text` gave; None is the beginning, anything else a SpecError."""
         if text is None:
             return Cursor()
         try:
@@ -82,11 +78,7 @@ class Cursor:
 
 
 def nanoseconds(text: str) -> int:
-    """Return a time of the API as nanoseconds since the epoch.
-
-    Raises:
-        ValueError: if it is not one.
-    """
+    """Return a time of the API as nanoseconds since the epoch; ValueError if it is not one."""
     match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)", text)
     if match is None:
         raise ValueError(f"{text!r} is not a time")

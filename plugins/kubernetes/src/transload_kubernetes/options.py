@@ -35,12 +35,8 @@ def run_opts() -> runopts:
     opts.add("queue_priority", str, "name of a Kueue workload priority class")
     opts.add("queue_topology", str, "required:LABEL or preferred:LABEL: a role's pods go to nodes of one such label")
     opts.add("queue_min_parallelism", int, "the queue may start a Job with so many replicas at once; default: with all")
-    opts.add(
-        "jobset",
-        str,
-        "one JobSet instead of Jobs: always, never, or auto: where it is installed, and several things belong together",
-        "auto",
-    )
+    jobset = "one JobSet instead of Jobs: always, never, or auto: where installed, and several things belong together"
+    opts.add("jobset", str, jobset, "auto")
     opts.add("node_selector", dict[str, str], "labels that a node must have")
     opts.add("tolerations", list[str], "taints that are tolerated: KEY[=VALUE][:EFFECT]")
     opts.add("labels", dict[str, str], "more labels for every object of the app")
@@ -56,9 +52,7 @@ def run_opts() -> runopts:
     opts.add("overlay", str, "YAML or JSON that is merged into every Job, before a role's own overlay")
     opts.add("workspace_url", str, "fsspec URL of a folder that workspaces are uploaded to and fetched from")
     opts.add("workspace_image", str, "image with Python (and fsspec) that fetches workspaces; default: the role's own")
-    opts.add(
-        "image_repo", str, "repository that images with workspaces are pushed to, built by the engine of DOCKER_HOST"
-    )
+    opts.add("image_repo", str, "repository for images with workspaces, which the engine of DOCKER_HOST builds")
     return opts
 
 
@@ -100,11 +94,7 @@ class Options:
 
     @staticmethod
     def of(cfg: Mapping[str, CfgVal]) -> Options:
-        """Read resolved run options.
-
-        Raises:
-            ConfigError: for a value that is not allowed.
-        """
+        """Read resolved run options; ConfigError for a value that is not allowed."""
         for name, allowed in CHOICES.items():
             if cfg.get(name) and cfg[name] not in allowed:
                 raise ConfigError(f"run option {name}={cfg[name]!r}: must be one of {', '.join(allowed)}")
@@ -154,11 +144,7 @@ def _overlay(text: Any) -> dict[str, Any]:
 
 
 def toleration(text: str) -> dict[str, Any]:
-    """Read ``KEY[=VALUE][:EFFECT]``; an empty key tolerates every taint.
-
-    Raises:
-        ConfigError: if it is not of that form, or the effect is none that Kubernetes knows.
-    """
+    """Read ``KEY[=VALUE][:EFFECT]``; an empty key tolerates every taint."""
     match = _TOLERATION.match(text)
     if match is None or (match["effect"] and match["effect"] not in EFFECTS):
         raise ConfigError(f"run option tolerations={text!r}: must be KEY[=VALUE][:{'|'.join(EFFECTS)}]")

@@ -181,10 +181,6 @@ def mounts(role: Role, path: str, privileged: bool) -> tuple[list[dict[str, Any]
 
     A `VolumeMount` names a claim (``NAME`` or ``pvc:NAME``), ``secret:NAME``, ``configmap:NAME`` or
     ``emptydir:NAME[:SIZE]``; a `BindMount` and a `DeviceMount` are paths of the node.
-
-    Raises:
-        SpecError: for a target that is not absolute, or a volume that says nothing.
-        UnsupportedFeature: for a device without ``privileged``.
     """
     volumes: dict[str, dict[str, Any]] = {}
     used: list[dict[str, Any]] = []
@@ -232,12 +228,7 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
 
 
 def template(role: Role, path: str, context: Context) -> dict[str, Any]:
-    """Return the pod template of a role.
-
-    Raises:
-        SpecError: for a value that a pod cannot take.
-        UnsupportedFeature: for a workspace without a place to upload it to.
-    """
+    """Return the pod template of a role, or refuse what a pod cannot take."""
     options = context.options
     values = macro_values(context)
     privileged = options.cfg.get("privileged") is True
@@ -254,10 +245,10 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     if limits:
         container["resources"] = limits
     if role.port_map:
-        container["ports"] = [
-            {"name": label(name.lower(), 15), "containerPort": _port(port, f"{path}.port_map[{name!r}]")}
-            for name, port in role.port_map.items()
-        ]
+        if zero := [name for name, port in role.port_map.items() if port == 0]:
+            raise SpecError(f"{path}.port_map[{zero[0]!r}]=0: must be 1 to 65535")
+        ports = [(label(name.lower(), 15), port) for name, port in role.port_map.items()]
+        container["ports"] = [{"name": name, "containerPort": port} for name, port in ports]
     if options.text("image_pull_policy"):
         container["imagePullPolicy"] = options.text("image_pull_policy")
     if privileged:
@@ -270,12 +261,6 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
     return {"metadata": {"annotations": options.pod_annotations()}, "spec": spec}
-
-
-def _port(port: int, path: str) -> int:
-    if port == 0:
-        raise SpecError(f"{path}=0: must be 1 to 65535")
-    return port
 
 
 def _pod_spec(role: Role, container: dict[str, Any], volumes: list[dict[str, Any]], context: Context) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class KubernetesScheduler(SchedulerBase):
         return None if logs else ClusterWatch(self._cluster)
 
     def list(self) -> list[ListAppResponse]:
-        """Return the apps of all namespaces, newest first; of those that settings name where others may not be listed."""
+        """Return the apps of all namespaces, newest first; else of those that settings name, which may be listed."""
         return [
             ListAppResponse(made.app_id, verdict.status.state, name=made.name, created=made.created)
             for made, verdict in sorted(self._known(), key=lambda each: each[0].created, reverse=True)

@@ -120,7 +120,8 @@ def _stays(pod: dict[str, Any] | None) -> bool:
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
     """Tell whether the Job will give up a replica for this failure of it, which it counts a second later."""
     limit = ((view.job or {}).get("spec") or {}).get("backoffLimitPerIndex")
-    return limit is not None and not states.is_disrupted(pod or {}) and _counts(pod or {})[0] >= limit
+    disrupted = states.condition(pod or {}, "DisruptionTarget")  # by the cluster: that is no failure
+    return limit is not None and disrupted is None and bool(_counts(pod or {})[0] >= limit)
 
 
 def _counts(pod: dict[str, Any]) -> list[int]:
@@ -138,7 +139,11 @@ def _made_again(view: RoleView) -> int:
 def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
     """Fill in what a pod tells of a replica, and why it waits or has failed."""
     replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
-    _times(replica, pod)
+    end = states.program(pod, "terminated")
+    replica.start_time = states.seconds((end or states.program(pod, "running")).get("startedAt"))
+    if is_terminal(replica.state) and end:
+        replica.exit_code = states.exit_code(end.get("exitCode"))
+        replica.end_time = states.seconds(end.get("finishedAt"))
     if replica.state is AppState.PENDING:
         why = states.stuck(pod)
     elif replica.state is AppState.FAILED:
@@ -147,14 +152,6 @@ def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
         why = states.lost_node(pod) if replica.state is AppState.RUNNING else ""
     if why:
         view.reasons.append(f"{view.plan.name}/{replica.id}: {why}")
-
-
-def _times(replica: ReplicaStatus, pod: dict[str, Any]) -> None:
-    end = states.program(pod, "terminated")
-    replica.start_time = states.seconds((end or states.program(pod, "running")).get("startedAt"))
-    if is_terminal(replica.state) and end:
-        replica.exit_code = states.exit_code(end.get("exitCode"))
-        replica.end_time = states.seconds(end.get("finishedAt"))
 
 
 def count_restarts(views: list[RoleView]) -> int:

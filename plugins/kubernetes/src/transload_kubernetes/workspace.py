@@ -41,12 +41,7 @@ def _each(app: AppDef, bring: Callable[[Role, Workspace, str], None]) -> AppDef:
 
 
 def with_uploads(app: AppDef, folder: str) -> AppDef:
-    """Return an app whose roles say where their workspaces were uploaded; what is there already is not sent again.
-
-    Raises:
-        SubmitError: if an upload fails.
-        SpecError: if a workspace cannot be read.
-    """
+    """Return an app whose roles say where their workspaces were uploaded; what is there already is not sent again."""
 
     def bring(role: Role, workspace: Workspace, digest: str) -> None:
         role.metadata = {**role.metadata, WORKSPACE_KEY: _upload(workspace, digest, folder)}
@@ -91,10 +86,6 @@ def with_images(app: AppDef, repository: str, refresh: bool) -> AppDef:
     """Return an app whose roles have images that carry their workspaces; what was pushed already is not built again.
 
     Images that workspaces are laid over are pulled if ``refresh``, though the engine has them.
-
-    Raises:
-        SubmitError: if there is no engine, or an image cannot be pulled, built or pushed.
-        SpecError: if a workspace cannot be read.
     """
     if not any(role.workspace for role in app.roles):
         return app
