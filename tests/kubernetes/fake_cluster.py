@@ -1,10 +1,10 @@
 """A fake of a Kubernetes cluster: API server, Job controller, garbage collector and kubelet in threads of the test.
 
-No server of Kubernetes is run in these tests. The fake was corrected by what a real one did (``test_recordings.py``
-compares them), for the few kinds of objects that the plugin uses. It has names and versions (404, 409, 410),
-selectors of labels and fields, watches with resume, merge patches, owner references, foreground deletion, Indexed Jobs
-with limits of failures for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods
-are processes of this machine. Nothing is scheduled, no image pulled, no network made; a back-off, a grace period and
+No server of Kubernetes is run in these tests. The fake was corrected by what a real one did (``test_fake.py`` compares
+their objects field by field), for the few kinds of objects that the plugin uses. It has names and versions (404, 409,
+410), selectors of labels and fields, watches with resume, merge patches, owner references, foreground deletion, Indexed
+Jobs with limits of failures for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods are
+processes of this machine. Nothing is scheduled, no image pulled, no network made; a back-off, a grace period and
 the second between a pod's end and the Job's verdict are short.
 """
 
@@ -51,6 +51,7 @@ class Cluster:
         self.processes: dict[str, Process] = {}
         self.logs: dict[str, Process] = {}
         self.ended: dict[str, dict[str, tuple[int, str, float]]] = {}  # uid of a Job → of a pod → index, how, when
+        self.began: dict[str, float] = {}  # uid of a Job → when
         self.requests: list[str] = []
         self.calls: set[tuple[str, str, str]] = set()  # group, resource, verb
         self.fail: dict[tuple[str, str], ApiError] = {}
@@ -104,12 +105,15 @@ class Cluster:
         if "stringData" in item:
             plain = item.pop("stringData")
             item["data"] = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
-        if plural == "jobs":
+        if plural in ("jobs", "jobsets", "pods"):
             metadata["generation"] = 1
+        if plural == "jobs":
             item["status"] = {}
-            item["spec"].setdefault("suspend", False)
+            defaults = {"backoffLimit": 2147483647, "manualSelector": False, "podReplacementPolicy": "Failed"}
+            item["spec"] = {**defaults, "suspend": False, **item["spec"]}
             labels = item["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})
-            labels.update({"batch.kubernetes.io/job-name": metadata["name"], "job-name": metadata["name"]})
+            for name, value in (("job-name", metadata["name"]), ("controller-uid", metadata["uid"])):
+                labels.update({name: value, f"batch.kubernetes.io/{name}": value})
         if plural == "jobsets":
             defaulted(item)
         self.save(plural, item, "ADDED")
@@ -155,7 +159,8 @@ class Cluster:
             self.end_pod(item)
         elif plural in ("jobs", "jobsets") and policy == "Foreground":
             if not item["metadata"].get("deletionTimestamp"):
-                item["metadata"].update(deletionTimestamp=now_text(), finalizers=["foregroundDeletion"])
+                mark = {"deletionTimestamp": now_text(), "deletionGracePeriodSeconds": 0}
+                item["metadata"].update(mark, finalizers=["foregroundDeletion"])
                 self.save(plural, item)
         else:
             self.save(plural, item, "DELETED")
@@ -184,7 +189,8 @@ class Cluster:
             self.save("pods", pod, "DELETED")
             return
         if not pod["metadata"].get("deletionTimestamp"):
-            pod["metadata"]["deletionTimestamp"] = now_text()
+            grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
+            pod["metadata"].update(deletionTimestamp=now_text(), deletionGracePeriodSeconds=grace)
             self.save("pods", pod)
             process.signal(signal.SIGTERM)
             # a second stands for the grace period
@@ -195,8 +201,7 @@ class Cluster:
     def evict(self, pod: dict[str, Any], reason: str = "PreemptionByScheduler") -> None:
         """End a pod as a scheduler does that needs its place."""
         with self.lock:
-            conditions = pod["status"].setdefault("conditions", [])
-            conditions.append({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "preempting"})
+            pod["status"]["conditions"].append(self._pod_condition("DisruptionTarget", "True", reason, "preempting"))
             self.save("pods", pod)
             self.processes[pod["metadata"]["uid"]].signal(signal.SIGKILL)
 
@@ -204,42 +209,39 @@ class Cluster:
         made = copy.deepcopy(job["spec"]["template"])
         name = f"{job['metadata']['name']}-{index}"
         metadata = made["metadata"]
-        metadata["name"] = f"{name}-{uuid.uuid4().hex[:5]}"
+        metadata.update(generateName=f"{name}-", name=f"{name}-{uuid.uuid4().hex[:5]}")
         metadata.setdefault("labels", {}).update({INDEX: str(index)})
         annotations = {INDEX: str(index), FAILURES: str(failures), **({IGNORED: str(ignored)} if ignored else {})}
         metadata.setdefault("annotations", {}).update(annotations)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "controller": True}
-        metadata["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"]}]
+        metadata["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"], "blockOwnerDeletion": True}]
         metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
         made["spec"]["hostname"] = name
-        made["status"] = {"phase": "Pending", "conditions": []}
+        made["status"] = {"phase": "Pending"}
         pod = self.create("pods", job["metadata"]["namespace"], made)
-        pod["status"] = {"phase": "Pending", "conditions": []}
         container = pod["spec"]["containers"][0]
         if "unschedulable" in (pod["spec"].get("nodeSelector") or {}):
-            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            pod["status"]["conditions"] = [{**condition, "message": "0/3 nodes are available"}]
+            condition = self._pod_condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+            pod["status"]["conditions"] = [condition]
             return self.save("pods", pod)
         pod["spec"]["nodeName"] = "node-1"
+        pod["status"].update(startTime=now_text(), observedGeneration=1)
+        self._tell(pod, {"waiting": {"reason": "ContainerCreating"}}, "ContainersNotReady")
         if container["image"].startswith("missing"):
             message = f'failed to pull and unpack image "{container["image"]}"'
-            self._container(pod, {"waiting": {"reason": "ErrImagePull", "message": message}})
-            self.save("pods", pod)
+            self._tell(pod, {"waiting": {"reason": "ErrImagePull", "message": message}}, "ContainersNotReady")
             later = threading.Timer(0.2, self._back_off, (pod, container["image"]))
             later.daemon = True
             return later.start()
         if any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ()):
-            self._container(pod, {"waiting": {"reason": "ContainerCreating"}})
-            self._event(pod, "FailedMount", "Unable to attach or mount volumes: claim not found")
-            return self.save("pods", pod)
+            return self._event(pod, "FailedMount", "Unable to attach or mount volumes: claim not found")
         return self._run_pod(pod, container)
 
     def _back_off(self, pod: dict[str, Any], image: str) -> None:
         with self.lock:
             if ("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]) in self.objects:
                 message = f'Back-off pulling image "{image}"'
-                self._container(pod, {"waiting": {"reason": "ImagePullBackOff", "message": message}})
-                self.save("pods", pod)
+                self._tell(pod, {"waiting": {"reason": "ImagePullBackOff", "message": message}}, "ContainersNotReady")
 
     def _event(self, about: dict[str, Any], reason: str, message: str) -> None:
         metadata = about["metadata"]
@@ -258,10 +260,8 @@ class Cluster:
         env = container_environment(pod, container, secret)
         command = [expanded(each, env) for each in (*container["command"], *container.get("args", ()))]
         started = now_text()
-        pod["status"].update(phase="Running", startTime=started, podIP="127.0.0.1")
-        pod["status"]["conditions"] = self._pod_conditions(pod, "True")
-        self._container(pod, {"running": {"startedAt": started}})
-        self.save("pods", pod)
+        pod["status"]["phase"] = "Running"
+        self._tell(pod, {"running": {"startedAt": started}})
         uid = metadata["uid"]
         try:
             process = Process(command, env, lambda code: self._pod_ended(pod, code, started))
@@ -270,22 +270,13 @@ class Cluster:
             return
         self.processes[uid] = self.logs[metadata["name"]] = process
 
-    @staticmethod
-    def _container(pod: dict[str, Any], state: dict[str, Any]) -> None:
-        name = pod["spec"]["containers"][0]["name"]
-        pod["status"]["containerStatuses"] = [{"name": name, "restartCount": 0, "state": state}]
-
     def _pod_ended(self, pod: dict[str, Any], code: int, started: str, reason: str = "") -> None:
         reason = reason or ("Completed" if code == 0 else "Error")
         if reason == "StartError":
             started = "1970-01-01T00:00:00Z"
         end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
         with self.lock:  # for a moment its phase is still Running
-            self._container(pod, {"terminated": end})
-            pod["status"]["conditions"] = self._pod_conditions(
-                pod, "False", "PodCompleted" if code == 0 else "PodFailed"
-            )
-            self.save("pods", pod)
+            self._tell(pod, {"terminated": end}, "PodCompleted" if code == 0 else "PodFailed")
         time.sleep(_MOMENT_S)
         with self.lock:
             self.processes.pop(pod["metadata"]["uid"], None)
@@ -298,12 +289,24 @@ class Cluster:
             if pod["metadata"].get("deletionTimestamp"):
                 self.save("pods", pod, "DELETED")
 
-    @staticmethod
-    def _pod_conditions(pod: dict[str, Any], ready: str, reason: str = "") -> list[dict[str, Any]]:
+    def _tell(self, pod: dict[str, Any], state: dict[str, Any], unready: str = "") -> None:
+        """Store what a kubelet reports of a pod: the state of its container, and why it is not ready."""
+        runs, name = "running" in state, pod["spec"]["containers"][0]["name"]
+        report = {"name": name, "ready": runs, "started": runs, "restartCount": 0, "lastState": {}, "state": state}
+        message = f"containers with unready status: [{name}]" if unready == "ContainersNotReady" else ""
+        made = [self._pod_condition("PodReadyToStartContainers", str("terminated" not in state))]
+        made.append(self._pod_condition("Initialized", "True", unready if unready == "PodCompleted" else ""))
+        made += [self._pod_condition(kind, str(runs), unready, message) for kind in ("Ready", "ContainersReady")]
+        made.append(self._pod_condition("PodScheduled", "True"))
         kept = [each for each in pod["status"].get("conditions", ()) if each["type"] == "DisruptionTarget"]
-        more = {"reason": reason} if reason else {}
-        made = [{"type": kind, "status": ready, **more} for kind in ("Ready", "ContainersReady")]
-        return [{"type": "PodScheduled", "status": "True"}, *made, *kept]
+        pod["status"].update(containerStatuses=[report], conditions=made + kept)
+        self.save("pods", pod)
+
+    @staticmethod
+    def _pod_condition(kind: str, status: str, reason: str = "", message: str = "") -> dict[str, Any]:
+        words = {name: text for name, text in (("reason", reason), ("message", message)) if text}
+        times = {"lastProbeTime": None, "lastTransitionTime": now_text(), "observedGeneration": 1}
+        return {"type": kind, "status": status, **times, **words}
 
     # -- the Job controller
 
@@ -360,27 +363,34 @@ class Cluster:
 
     @staticmethod
     def _condition(kind: str, reason: str = "", message: str = "") -> dict[str, Any]:
-        return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now_text()}
+        now = now_text()
+        words = {"reason": reason, "message": message}
+        return {"type": kind, "status": "True", **words, "lastTransitionTime": now, "lastProbeTime": now}
 
     def _progress(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
         spec, status = job["spec"], job["status"]
         if "startTime" not in status:
             status["startTime"] = now_text()
-            job["began"] = time.monotonic()
+            self.began[job["metadata"]["uid"]] = time.monotonic()
         for each in status.setdefault("conditions", []):
             if each["type"] == "Suspended" and each["status"] == "True":
                 each.update(status="False", reason="JobResumed", message="Job resumed")
         kept = [each for each in status["conditions"] if each["type"] == "Suspended"]
         done, failed, active, counts = self._tally(job, pods)
-        status.update(failedIndexes=ranges(failed), uncountedTerminatedPods={}, ready=0)
+        ends = self.ended.get(job["metadata"]["uid"], {}).items()
+        uncounted = [uid for uid, (_, how, at) in ends if how != "done" and time.monotonic() - at < _MOMENT_S]
+        status["uncountedTerminatedPods"] = {"failed": uncounted} if uncounted else {}
+        status["failedIndexes"] = ranges(failed)
         status["terminating"] = sum(bool(pod["metadata"].get("deletionTimestamp")) for pod in active)
-        for name, value in (("completedIndexes", ranges(done)), ("active", len(active) - status["terminating"])):
+        counted = {"completedIndexes": ranges(done), "active": len(active) - status["terminating"]}
+        counted.update(succeeded=len(done), failed=sum(bad + ignored for bad, ignored, _ in counts.values()))
+        for name, value in counted.items():
             status.pop(name, None)
             status.update({name: value} if value else {})
         status["ready"] = sum(pod["status"]["phase"] == "Running" for pod in active)
         limit = spec.get("activeDeadlineSeconds")
         verdict = None
-        if limit is not None and time.monotonic() - job["began"] >= limit:
+        if limit is not None and time.monotonic() - self.began[job["metadata"]["uid"]] >= limit:
             verdict = ("DeadlineExceeded", "Job was active longer than specified deadline")
         elif len(failed) > spec["maxFailedIndexes"]:
             verdict = ("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
@@ -394,7 +404,7 @@ class Cluster:
         elif len(done) == spec["completions"]:
             why = ("CompletionsReached", "Reached expected number of succeeded pods")
             status["conditions"] = kept + [self._condition(kind, *why) for kind in ("SuccessCriteriaMet", "Complete")]
-            status.update(completionTime=now_text(), succeeded=len(done))
+            status["completionTime"] = now_text()
         else:
             present = {int(pod["metadata"]["annotations"][INDEX]) for pod in active}
             for index in range(spec["completions"]):

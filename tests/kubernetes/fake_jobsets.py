@@ -164,8 +164,7 @@ class JobSets:
             return self._set_failed(item, "ReachedMaxRestarts", message)
         item["status"]["restarts"] += 1
         item["status"]["restartsCountTowardsMax"] = item["status"].get("restartsCountTowardsMax", 0) + 1
-        message = f"applying RestartJobSet failure policy action (first failed job: {first})"
-        return self._set(item, "RestartingJobSet", "DefaultFailurePolicy", message)
+        return None
 
     @staticmethod
     def _applies(rule: dict[str, Any], job: dict[str, Any]) -> bool:
@@ -210,20 +209,27 @@ class JobSets:
         namespace = item["metadata"]["namespace"]
         job = copy.deepcopy(each["template"])
         job["metadata"].update(name=name, ownerReferences=[self._owner(item)])
+        rows = item["spec"]["replicatedJobs"]
+        total = sum(other["replicas"] for other in rows)
+        place = sum(other["replicas"] for other in rows[: rows.index(each)]) + index
         marks = {
             "jobset-name": item["metadata"]["name"],
             "jobset-uid": item["metadata"]["uid"],
             "replicatedjob-name": each["name"],
             "restart-attempt": str(item["status"]["restarts"]),
             "replicatedjob-replicas": str(each["replicas"]),
-            "global-replicas": str(sum(other["replicas"] for other in item["spec"]["replicatedJobs"])),
+            "global-replicas": str(total),
+            "group-replicas": str(total),
             "job-index": str(index),
+            "job-global-index": str(place),
+            "job-group-index": str(place),
             "job-key": hashlib.sha1(f"{namespace}/{name}".encode()).hexdigest(),
             "group-name": each["groupName"],
         }
         for metadata in (job["metadata"], job["spec"]["template"].setdefault("metadata", {})):
             for key in ("labels", "annotations"):
                 metadata.setdefault(key, {}).update({f"{PREFIX}{mark}": value for mark, value in marks.items()})
+        job["spec"]["template"]["metadata"]["labels"][f"{PREFIX}priority"] = "0"
         network = item["spec"]["network"]
         if network["enableDNSHostnames"]:
             subdomain = network.get("subdomain") or item["metadata"]["name"]

@@ -12,8 +12,8 @@ from transload.errors import ConfigError, SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, Role, Workspace
 from transload_kubernetes.convert import convert, format_request
-from transload_kubernetes.images import is_repository, with_images
 from transload_kubernetes.options import run_opts
+from transload_kubernetes.workspace import with_images
 
 
 def workspace_app(folder: Path, image: str) -> AppDef:
@@ -140,7 +140,6 @@ def test_a_dry_run_shows_the_place_of_the_hash(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["registry.example/a:1", "a@sha256:0", "/a", "registry.example:5000/a:b"])
 def test_a_repository_has_no_tag(text: str) -> None:
     """The tag is the content's; two ways for one workspace are refused too."""
-    assert not is_repository(text)
     app = AppDef("a", [Role("r", "i", entrypoint="e")])
     with pytest.raises(ConfigError, match="image_repo"):
         convert(app, run_opts().resolve({"image_repo": text}), "kubernetes", "x")

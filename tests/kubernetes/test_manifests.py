@@ -68,6 +68,9 @@ def full_app() -> tuple[AppDef, dict[str, CfgVal]]:
         "service_account": "trainer",
         "priority_class": "high",
         "queue": "gpus",
+        "queue_priority": "urgent",
+        "queue_topology": "required:topology.example/rack",
+        "queue_min_parallelism": 2,
         "node_selector": {"zone": "a"},
         "tolerations": ["gpu=yes:NoSchedule", "spot", ":NoExecute"],
         "labels": {"cost": "me"},
@@ -122,7 +125,8 @@ def test_kubectl_reads_a_jobset(fake: Any) -> None:
     """So it does with a JobSet, of whose kind it learns from the cluster."""
     app, cfg = full_app()
     app.roles[0].min_replicas = None
-    text = format_request(request_for(app, {**cfg, "jobset": "always"}, "team:digits-1"))
+    cfg = {**cfg, "jobset": "always", "queue_min_parallelism": None}
+    text = format_request(request_for(app, cfg, "team:digits-1"))
     assert kubectl_create(fake, text) == ["secret/digits-1-env", "jobset.jobset.x-k8s.io/digits-1"]
 
 
@@ -147,7 +151,6 @@ def test_job_of_a_role() -> None:
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (4, 4, "Indexed")
     assert (spec["backoffLimitPerIndex"], spec["maxFailedIndexes"]) == (2, 1)
     assert (spec["activeDeadlineSeconds"], spec["suspend"]) == (91, True)
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     pod = spec["template"]["spec"]
     assert pod["runtimeClassName"] == "gvisor"
     assert pod["nodeSelector"] == {"node.kubernetes.io/instance-type": "p4d", "zone": "a"}
@@ -161,6 +164,26 @@ def test_job_of_a_role() -> None:
     assert pod["initContainers"][0]["command"][3] == "s3://bucket/code/<content hash>.zip"
 
 
+@pytest.mark.parametrize("jobset", ["never", "always"])
+def test_what_a_queue_reads(jobset: str) -> None:
+    """Queue and priority stand on what waits, the Job or the JobSet; the topology on the pods, as the queue wants."""
+    app, cfg = full_app()
+    if jobset == "always":
+        app.roles[0].min_replicas = None
+        cfg["queue_min_parallelism"] = None
+    request = request_for(app, {**cfg, "jobset": jobset}, "team:digits-1")
+    waits = request.jobset or request.jobs[0]
+    job = waits["spec"]["replicatedJobs"][0]["template"] if request.jobset else waits
+    marks = {"kueue.x-k8s.io/queue-name": "gpus", "kueue.x-k8s.io/priority-class": "urgent"}
+    assert marks.items() <= waits["metadata"]["labels"].items() and waits["spec"]["suspend"] is True
+    least = waits["metadata"]["annotations"].get("kueue.x-k8s.io/job-min-parallelism")
+    assert least == ("2" if jobset == "never" else None)
+    pod = job["spec"]["template"]["metadata"]
+    wanted = {"a/b": "c", "kueue.x-k8s.io/podset-required-topology": "topology.example/rack"}
+    assert wanted.items() <= pod["annotations"].items()
+    assert not marks.keys() & pod["labels"].keys()
+
+
 def test_who_where_and_how_images_are_pulled() -> None:
     """Service account, priority, credentials, labels and annotations stand where a cluster looks for them."""
     app, cfg = full_app()
@@ -169,7 +192,7 @@ def test_who_where_and_how_images_are_pulled() -> None:
     assert (pod["spec"]["serviceAccountName"], pod["spec"]["priorityClassName"]) == ("trainer", "high")
     assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == "Always"
-    assert pod["metadata"]["annotations"] == {"a/b": "c"}
+    assert pod["metadata"]["annotations"]["a/b"] == "c"
     assert job["metadata"]["labels"]["cost"] == pod["metadata"]["labels"]["cost"] == "me"
     volumes = {next(iter(set(each) - {"name"})) for each in pod["spec"]["volumes"]}
     assert volumes == {"persistentVolumeClaim", "secret", "configMap", "emptyDir", "hostPath"}
@@ -268,6 +291,16 @@ def test_names_fit() -> None:
         ({}, {"ttl": -1}, ConfigError, "ttl=-1"),
         ({}, {"jobset": "maybe"}, ConfigError, "jobset='maybe'"),
         ({}, {"pod_security": "baseline"}, ConfigError, "pod_security='baseline'"),
+        ({}, {"queue_priority": "high"}, ConfigError, "queue_priority='high': only a Kueue queue reads it"),
+        ({}, {"queue": "q", "queue_topology": "rack"}, ConfigError, "queue_topology='rack': must be required"),
+        ({}, {"queue": "q", "queue_min_parallelism": 0}, ConfigError, "queue_min_parallelism=0: must be 1 or more"),
+        ({}, {"queue": "q", "queue_min_parallelism": 2}, SpecError, "queue_min_parallelism=2: must be 1 to 1"),
+        (
+            {},
+            {"queue": "q", "queue_min_parallelism": 1, "jobset": "always"},
+            UnsupportedFeature,
+            "queue_min_parallelism=1: not possible with a JobSet",
+        ),
         ({}, {"overlay": "{"}, ConfigError, "overlay: is no YAML"),
         ({}, {"overlay": "text"}, ConfigError, "overlay='text'"),
         ({"mounts": [DeviceMount("/dev/x", "/dev/x")]}, {}, UnsupportedFeature, "roles[0].mounts[0]='/dev/x'"),

@@ -15,6 +15,7 @@ from transload.runner import Runner
 from transload.schedulers import Change
 from transload.schedulers.api import Stream, Submission, tend
 from transload.specs import AppState, AppStatus, RetryPolicy, VolumeMount
+from transload_kubernetes import logs
 from transload_kubernetes.cluster import Cluster
 
 
@@ -260,6 +261,33 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, event
     assert len(fake.cluster.requests) - before == 3
 
 
+def test_hundreds_of_watched_apps_take_two_connections(fake: Any, scheduler: Any, eventually: Any) -> None:
+    """One for Jobs and one for JobSets, and nothing for an app; whose Job changes is told, and no other."""
+    ids = [f"many-{number}" for number in range(500)]
+    labels = {"app.kubernetes.io/managed-by": "transload"}
+    for app_id in ids:
+        metadata = {"name": f"{app_id}-main", "labels": {**labels, "transload.io/app": app_id}}
+        fake.cluster.create("jobs", "default", {"metadata": metadata, "spec": {"suspend": True, "template": {}}})
+    eventually(lambda: all(job["status"].get("conditions") for job in fake.cluster.items("jobs")), 30)
+    watch = scheduler.watch()
+    try:
+        before = len(fake.cluster.requests)
+        watch.update(ids)
+        told: set[str] = set()
+        while told != set(ids) or sum("watch=true" in each for each in fake.cluster.requests[before:]) < 2:
+            came = watch.wait(30)
+            assert came or told == set(ids)
+            told |= {change.app_id for change in came}
+        watch.wait(0.5)
+        asked = fake.cluster.requests[before:]
+        assert len(asked) <= 5 and not [each for each in asked if "many-" in each], asked
+        fake.cluster.patch("jobs", "default", "many-7-main", {"metadata": {"labels": {"x": "y"}}})
+        assert {change.app_id for change in watch.wait(30)} == {"many-7"}
+        assert fake.cluster.requests[before:] == asked
+    finally:
+        watch.close()
+
+
 def following(scheduler: Any) -> tuple[threading.Thread, list[str]]:
     """Follow the log of the first replica in a thread; return that, and the lines that have come."""
     came: list[str] = []
@@ -499,3 +527,38 @@ def test_following_costs_no_request_while_nothing_changes(
     assert len(fake.cluster.requests) == before
     scheduler.close()
     assert not [each for each in threading.enumerate() if "kubernetes-log" in each.name]
+
+
+def test_what_has_no_stream_is_read_in_turns(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond so many streams looking again costs one request in a while, whoever looks how often; no line is lost."""
+    monkeypatch.setattr(logs, "MAX_STREAMS", 2)
+    monkeypatch.setattr(logs, "_TURN_S", 0.25)
+    go = tmp_path / "go"
+    start(scheduler, shell(f"echo one; until test -e {go}; do sleep 0.05; done; echo two; sleep 300", replicas=6))
+    running(scheduler, eventually)
+    came: dict[int, list[str]] = {k: [] for k in range(6)}
+    cursors: dict[int, str | None] = dict.fromkeys(came)
+
+    def look() -> None:
+        for k, cursor in cursors.items():
+            page = scheduler.log_read("trouble", "main", k, Stream.COMBINED, cursor)
+            cursors[k] = page.cursor
+            came[k] += page.lines
+
+    def asked() -> int:
+        return sum("/log?" in each for each in fake.cluster.requests)
+
+    eventually(lambda: look() or (all(came.values()) and asked() >= 12), 30)
+    before, began = asked(), time.monotonic()
+    looks = 0
+    while time.monotonic() - began < 2.0:
+        look()
+        looks += 1
+    turns = (time.monotonic() - began) / 0.25
+    assert looks > 2 * turns and 4 <= asked() - before <= turns + 4, (looks, turns, asked() - before)
+    go.touch()
+    eventually(lambda: look() or all(len(lines) == 2 for lines in came.values()), 30)
+    assert set(map(tuple, came.values())) == {("one\n", "two\n")}
+    assert sum("follow=true" in each for each in fake.cluster.requests) == 2

@@ -28,11 +28,7 @@ _MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
 
 
 class Apps:
-    """The apps on a cluster.
-
-    Args:
-        cluster: the cluster.
-    """
+    """The apps on a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -56,10 +52,7 @@ class Apps:
         return facts
 
     def many(self, namespace: str | None, bases: Collection[str] | None = None) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of many apps of a namespace, by (namespace, base).
-
-        That takes three queries; four if there are JobSets among them.
-        """
+        """Return what the cluster tells of many apps, by (namespace, base): three queries, four with JobSets."""
         selector = _MANAGED
         if bases is not None and len(bases) <= _FEW:
             selector = f"{names.LABEL_APP} in ({','.join(sorted(bases))})"
@@ -81,11 +74,7 @@ class Apps:
         return found
 
     def all(self, named: Collection[str]) -> dict[tuple[str, str], Facts]:
-        """Return what the cluster tells of the apps of all namespaces; of those named, if only they may be listed.
-
-        Raises:
-            SchedulerUnavailable: if none of them may be.
-        """
+        """Return what the cluster tells of the apps of all namespaces; of those named, if only they may be listed."""
         try:
             return self.many(None)
         except SchedulerUnavailable as refused:
@@ -120,13 +109,7 @@ class Apps:
     # -- judging, and doing what a verdict asks for
 
     def verdict(self, app_id: str, facts: Facts, *, explain: bool = False) -> Verdict:
-        """Return the verdict on an app that has a record. Nothing is changed.
-
-        Args:
-            app_id: the app.
-            facts: what is known of it.
-            explain: ask for the events of what is stuck, or never ran.
-        """
+        """Return the verdict on an app that has a record; ``explain``: ask for the events of what is stuck."""
         try:
             found = judge(facts, time.time())
             if explain and not facts.notes and _unexplained(found.status):
@@ -137,12 +120,7 @@ class Apps:
         return found
 
     def tend(self, app_id: str) -> None:
-        """Do what is left to do for an app: called by who waits for it as its owner, or has just cancelled it.
-
-        Raises:
-            ClusterError: if the user may not do it.
-            SchedulerUnavailable: if the cluster cannot be asked.
-        """
+        """Do what is left to do for an app: called by who waits for it as its owner, or has just cancelled it."""
         namespace, _ = names.parse_app_id(app_id)
         for _ in range(_ROUNDS):
             facts = self.facts(app_id)

@@ -29,12 +29,7 @@ KINDS: Final = {
 
 
 class ClusterError(Exception):
-    """A cluster's answer that is not a success.
-
-    Attributes:
-        status: status of HTTP.
-        reason: word of the API, such as ``AlreadyExists``.
-    """
+    """A cluster's answer that is not a success: status of HTTP, and a word of the API such as ``AlreadyExists``."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{message or reason} ({status})")
@@ -43,12 +38,7 @@ class ClusterError(Exception):
 
 
 class Cluster:
-    """One cluster: that of the current context (``KUBECONFIG``), or the one that this process runs in.
-
-    Args:
-        context: another context of the configuration.
-        kubeconfig: another file of configuration.
-    """
+    """One cluster: that of a context of a configuration (``KUBECONFIG``), or the one that this process runs in."""
 
     def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
         self._context, self._kubeconfig = context, kubeconfig
@@ -57,12 +47,7 @@ class Cluster:
         self._jobsets: dict[str, bool] = {}
 
     def client(self) -> Any:
-        """Return the official client; connects nowhere yet.
-
-        Raises:
-            ConfigError: if there is no usable configuration.
-            SchedulerUnavailable: if the client is not installed.
-        """
+        """Return the official client; connects nowhere yet. Its errors: no configuration, or not installed."""
         try:
             from kubernetes import client
         except ImportError as exc:
@@ -98,11 +83,7 @@ class Cluster:
         return made
 
     def _impersonation(self) -> dict[str, str]:
-        """Return the headers for ``as`` of a user in the configuration, which the official client passes over.
-
-        Raises:
-            ConfigError: for what could not be sent.
-        """
+        """Return the headers for ``as`` of a user in the configuration, which the official client passes over."""
         from kubernetes.config import ConfigException, kube_config
 
         path = self._kubeconfig or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
@@ -179,24 +160,11 @@ class Cluster:
             raise
 
     def list(self, kind: str, namespace: str | None, labels: str | None = None, **more: str | int) -> dict[str, Any]:
-        """Return the list of a kind as the API gives it.
-
-        Args:
-            kind: kind of object.
-            namespace: its namespace; None: all namespaces.
-            labels: selector of labels.
-            more: ``fieldSelector``, ``limit``.
-        """
+        """Return the list of a kind as the API gives it; of all namespaces if that is None."""
         return self._json("GET", _path(kind, namespace), labelSelector=labels, **more)
 
     def create(self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False) -> dict[str, Any]:
-        """Make an object.
-
-        Args:
-            item: the object.
-            namespace: where it goes.
-            only_try: let the cluster say whether it would take it, and make nothing.
-        """
+        """Make an object; with ``only_try`` the cluster only says whether it would take it."""
         return self._json("POST", _path(item["kind"], namespace), item, dryRun="All" if only_try else None)
 
     def patch(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,14 +177,7 @@ class Cluster:
         return self._json("PUT", _path(item["kind"], metadata["namespace"], metadata["name"]), item)
 
     def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
-        """Delete an object and what it owns; nothing happens if it is gone.
-
-        Args:
-            kind: kind of object.
-            namespace: its namespace.
-            name: its name.
-            policy: ``Foreground``: it stays until all that it owns is gone.
-        """
+        """Delete an object and what it owns, if it is there; ``Foreground``: it stays until all that is gone."""
         try:
             self._json("DELETE", _path(kind, namespace, name), propagationPolicy=policy)
         except ClusterError as exc:

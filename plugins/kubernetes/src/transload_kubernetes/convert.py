@@ -37,35 +37,21 @@ CAPABILITIES: Final = Capabilities(
 
 @dataclass(slots=True)
 class KubernetesRequest:
-    """What is asked of a cluster for an app.
-
-    Args:
-        app_id: the app's id.
-        namespace: where all of it goes.
-        base: what the names start with.
-        services: Services to make.
-        jobs: the Job of each role, in its first attempt; may be changed between a dry-run and the submit.
-        jobset: the JobSet instead, if that is asked for: then there are no Services and Jobs; likewise.
-        roles: how the app is kept.
-        hidden: key in the app's Secret → value, for variables whose name looks secret; never shown.
-        references: role and variable → key in the app's Secret, for ``Role.secrets`` resolved at submit.
-        timeout: seconds for the whole app, or None.
-        grace: seconds that an ended pod may take.
-        source: the app that it was made of.
-    """
+    """What is asked of a cluster for an app."""
 
     app_id: str
     namespace: str
-    base: str
+    base: str  # what the names start with
     services: list[dict[str, Any]]
-    jobs: list[dict[str, Any]]
-    roles: list[RolePlan]
+    jobs: list[dict[str, Any]]  # in the first attempt; may be changed between a dry-run and the submit
+    roles: list[RolePlan]  # how the app is kept
+    # for the app's Secret: key → value of what looks secret; role and variable → key of what is resolved at submit
     hidden: dict[str, str] = field(default_factory=dict, repr=False)
     references: dict[tuple[str, str], str] = field(default_factory=dict)
-    timeout: float | None = None
-    grace: int = 30
-    jobset: dict[str, Any] | None = None
-    source: AppDef | None = field(default=None, repr=False, compare=False)
+    timeout: float | None = None  # seconds for the whole app, or None
+    grace: int = 30  # seconds that an ended pod may take
+    jobset: dict[str, Any] | None = None  # instead of Services and Jobs
+    source: AppDef | None = field(default=None, repr=False, compare=False)  # the app that it was made of
 
     def objects(self) -> list[dict[str, Any]]:
         """Return what is to be made, beside the app's record and Secret."""
@@ -87,19 +73,7 @@ def app_id_of(app: AppDef) -> str:
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str) -> KubernetesRequest:
-    """Return the request for an app.
-
-    Args:
-        app: the app; ``${app_id}`` is replaced already.
-        cfg: resolved run options.
-        scheduler: name of the scheduler, for messages.
-        app_id: the app's id.
-
-    Raises:
-        UnsupportedFeature: for a field that cannot be expressed.
-        SpecError: for a value that a cluster cannot take.
-        ConfigError: for an option with a value that is not allowed.
-    """
+    """Return the request for an app whose ``${app_id}`` is replaced already, or refuse what cannot be, by its path."""
     refuse_unsupported(app, CAPABILITIES, scheduler)
     options = Options.of(cfg)
     base = names.base_name(app_id)
@@ -108,13 +82,17 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         _jobset.refuse(app)
     elif options.text("queue") and len(app.roles) > 1 and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app)):
         raise queue_of_roles(app)
-    context = Context(app_id, base, options, "localhost" if single else _rank0(app, base, options))
+    _check_partial(options, app.roles[0])
+    rank0 = _jobset.rank0_host(base, app.roles[0].name) if options.jobset else names.rank0_name(base)
+    context = Context(app_id, base, options, "localhost" if single else rank0)
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
-    request = KubernetesRequest(app_id, options.namespace, base, [], [], [], timeout=app.timeout, source=app)
-    request.grace = options.grace_period
+    request = KubernetesRequest(app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app)
+    request.grace = int(options.cfg["grace_period"])
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
-        _check_role(role, f"roles[{index}]")
+        if not role.image or role.image.startswith(_PLAIN_IMAGE):
+            what = f"roles[{index}].image={role.image!r}"
+            raise SpecError(f"{what}: must be the name of a container image that the cluster can pull")
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value))
@@ -137,25 +115,23 @@ def queue_of_roles(app: AppDef) -> UnsupportedFeature:
     return UnsupportedFeature(f"roles: not possible with run option queue: {len(app.roles)} roles: {reason}", "roles")
 
 
-def _rank0(app: AppDef, base: str, options: Options) -> str:
-    return _jobset.rank0_host(base, app.roles[0].name) if options.jobset else names.rank0_name(base)
-
-
-def _check_role(role: Role, path: str) -> None:
-    if not role.image or role.image.startswith(_PLAIN_IMAGE):
-        raise SpecError(f"{path}.image={role.image!r}: must be the name of a container image that the cluster can pull")
+def _check_partial(options: Options, role: Role) -> None:
+    least = options.number("queue_min_parallelism")
+    what = f"run option queue_min_parallelism={least!r}"
+    if least is not None and options.jobset:
+        field = "queue_min_parallelism"
+        raise UnsupportedFeature(f"{what}: not possible with a JobSet: a queue admits it as a whole", field)
+    if least is not None and least > role.num_replicas:
+        raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
 
 
 def _with_native_policy(role: Role, app: AppDef) -> Role:
     """Return the role with a policy that means the same here, and that the cluster follows by itself."""
-    alone = role.num_replicas == 1
-    single = len(app.roles) == 1
-    if single and role.retry_policy is RetryPolicy.ROLE:
-        role = copy.copy(role)
-        role.retry_policy = RetryPolicy.APPLICATION
-    if alone and (single or role.retry_policy is RetryPolicy.ROLE):
-        role = copy.copy(role)
+    role, single = copy.copy(role), len(app.roles) == 1
+    if role.num_replicas == 1 and (single or role.retry_policy is RetryPolicy.ROLE):
         role.retry_policy = RetryPolicy.REPLICA
+    elif single and role.retry_policy is RetryPolicy.ROLE:
+        role.retry_policy = RetryPolicy.APPLICATION
     return role
 
 
@@ -199,19 +175,21 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
     }
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
-    if options.ttl is not None and not options.jobset:
-        spec["ttlSecondsAfterFinished"] = options.ttl
-    job_labels = dict(own)
+    if (ttl := options.number("ttl")) is not None and not options.jobset:
+        spec["ttlSecondsAfterFinished"] = ttl
+    annotations = {names.ANNOTATION_APP_ID: context.app_id}
     if options.text("queue") and not options.jobset:  # else it is the JobSet that waits
-        job_labels[names.QUEUE] = options.text("queue")
+        own.update(options.queue_labels())
         spec["suspend"] = True
+        if least := options.text("queue_min_parallelism"):
+            annotations[names.QUEUE_MIN] = least
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": names.job_name(context.base, role.name),
-            "labels": job_labels,
-            "annotations": {names.ANNOTATION_APP_ID: context.app_id},
+            "labels": own,
+            "annotations": annotations,
         },
         "spec": spec,
     }
@@ -224,15 +202,7 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
 
 
 def later_attempt(job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None) -> dict[str, Any]:
-    """Return the Job of a role for another attempt.
-
-    Args:
-        job: the Job of the first attempt.
-        base: what the app's names start with.
-        role: the role.
-        attempt: which attempt.
-        left: seconds that are left of the app's timeout, or None.
-    """
+    """Return the Job of a role for another attempt, from that of the first; ``left``: seconds of the timeout."""
     job = copy.deepcopy(job)
     text = names.attempt_text(attempt)
     job["metadata"]["name"] = names.job_name(base, role, attempt)

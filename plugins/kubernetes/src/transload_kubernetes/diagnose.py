@@ -32,12 +32,7 @@ _OLDEST = (1, 29)
 
 
 def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
-    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the cluster.
-
-    Args:
-        cluster: the cluster.
-        namespace: where apps go.
-    """
+    """Return ``(check, ok, details)`` of everything that must work; nothing is changed on the cluster."""
     try:
         import kubernetes
     except ImportError as exc:
@@ -68,12 +63,8 @@ def role(name: str, *parts: Rights) -> dict[str, Any]:
         for what, verbs in part.items():
             found.setdefault(what, []).extend(verb for verb in verbs if verb not in found.get(what, ()))
     rules = [{"apiGroups": [group], "resources": [kind], "verbs": verbs} for (group, kind), verbs in found.items()]
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": name},
-        "rules": rules,
-    }
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
+    return {**head, "metadata": {"name": name}, "rules": rules}
 
 
 def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:

@@ -32,11 +32,7 @@ def is_wanted(app: AppDef) -> bool:
 
 
 def refuse(app: AppDef) -> None:
-    """Refuse what a JobSet cannot express.
-
-    Raises:
-        UnsupportedFeature: for the first such field.
-    """
+    """Refuse the first field that a JobSet cannot express."""
     limits: set[int] = set()
     for index, role in enumerate(app.roles):
         path = f"roles[{index}]"
@@ -64,16 +60,7 @@ def _refuse(path: str, value: str, reason: str) -> None:
 def jobset(
     app_id: str, base: str, roles: list[Role], jobs: list[dict[str, Any]], labels: Mapping[str, str], options: Options
 ) -> dict[str, Any]:
-    """Return the JobSet of an app.
-
-    Args:
-        app_id: the app.
-        base: its name.
-        roles: the roles, with the policies that their Jobs really follow.
-        jobs: the Job of each role.
-        labels: for the JobSet.
-        options: the run options.
-    """
+    """Return the JobSet of an app, of its roles (with the policies that their Jobs really follow) and Jobs."""
     single = sum(role.num_replicas for role in roles) == 1
     spec: dict[str, Any] = {
         "network": {"enableDNSHostnames": not single, "subdomain": base, "publishNotReadyAddresses": True},
@@ -84,11 +71,10 @@ def jobset(
             for role, job in zip(roles, jobs, strict=True)
         ],
     }
-    labels = dict(labels)
-    if options.ttl is not None:
-        spec["ttlSecondsAfterFinished"] = options.ttl
+    labels = {**labels, **options.queue_labels()}
+    if (ttl := options.number("ttl")) is not None:
+        spec["ttlSecondsAfterFinished"] = ttl
     if options.text("queue"):
-        labels[names.QUEUE] = options.text("queue")
         spec["suspend"] = True
     metadata = {"name": base, "labels": labels, "annotations": {names.ANNOTATION_APP_ID: app_id}}
     return {"apiVersion": "/".join(names.JOBSET_API), "kind": "JobSet", "metadata": metadata, "spec": spec}

@@ -17,21 +17,13 @@ HALF_SUBMITTED_S: Final = 120.0
 
 @dataclass(slots=True)
 class Verdict:
-    """What an app is doing, and what is left to do for the process that waits for it as its owner.
-
-    Args:
-        status: its status.
-        stop: note this in its record.
-        restart: Jobs to make: name of the role and attempt.
-        end: kind and name of Jobs, or of a JobSet, whose pods are to be ended.
-        note: note the status as final.
-    """
+    """What an app is doing, and what is left to do for the process that waits for it as its owner."""
 
     status: AppStatus
-    stop: Stop | None = None
-    restart: list[tuple[str, Attempt]] = field(default_factory=list)
-    end: list[tuple[str, str]] = field(default_factory=list)
-    note: bool = False
+    stop: Stop | None = None  # note this in its record
+    restart: list[tuple[str, Attempt]] = field(default_factory=list)  # Jobs to make: name of the role and attempt
+    end: list[tuple[str, str]] = field(default_factory=list)  # end the pods of these: kind and name
+    note: bool = False  # note the status as final
 
     @property
     def due(self) -> bool:
@@ -40,15 +32,7 @@ class Verdict:
 
 
 def judge(facts: Facts, now: float) -> Verdict:
-    """Return the verdict on an app that has a record.
-
-    Args:
-        facts: what the cluster tells.
-        now: seconds since the epoch.
-
-    Raises:
-        ValueError: if its record cannot be read.
-    """
+    """Return the verdict on an app that has a record, at a time (seconds since the epoch)."""
     plan = facts.plan()
     assert plan is not None
     ended, stop = facts.ended(), facts.stop()
@@ -212,16 +196,11 @@ def _to_end(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _open(kind: str, things: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return those that have not ended, and are not being ended yet."""
+    """Return those that have not ended, and are not being ended: a queue may let a suspended one run again."""
     return [
         (kind, thing["metadata"]["name"])
         for thing in things
         if not states.is_finished(thing)
         and not thing["metadata"].get("deletionTimestamp")
-        and not (thing["spec"].get("suspend") and not _queued(thing))
+        and (not thing["spec"].get("suspend") or names.QUEUE in (thing["metadata"].get("labels") or {}))
     ]
-
-
-def _queued(thing: dict[str, Any]) -> bool:
-    """Tell whether a queue may let a suspended thing run again, so that it must be deleted instead."""
-    return names.QUEUE in (thing["metadata"].get("labels") or {})

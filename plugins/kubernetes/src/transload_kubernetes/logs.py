@@ -29,6 +29,8 @@ _NS: Final = 1_000_000_000
 _SKEW_S: Final = 60
 MAX_STREAMS: Final = 64
 """How many pods' logs are followed at once."""
+_TURN_S: Final = 0.125
+"""Seconds between two requests for the logs of those that are not followed: beyond so many, the rest takes turns."""
 _BUFFER: Final = 1 << 20
 _IDLE_S: Final = 30.0
 _END_S: Final = 5.0
@@ -42,17 +44,11 @@ Look = Callable[[], tuple[Facts, AppStatus]]
 
 @dataclass(slots=True)
 class Cursor:
-    """A place in the log of a replica.
+    """A place in the log of a replica."""
 
-    Args:
-        pod: name of the pod; ``""``: before the first.
-        time: time of the last line read, nanoseconds since the epoch.
-        count: how many lines of exactly that time were read.
-    """
-
-    pod: str = ""
-    time: int = 0
-    count: int = 0
+    pod: str = ""  # name of the pod; ``""``: before the first
+    time: int = 0  # time of the last line read, nanoseconds since the epoch
+    count: int = 0  # how many lines of exactly that time were read
 
     def enter(self, pod: dict[str, Any]) -> None:
         """Go to the beginning of a pod's log, unless this is a place in it."""
@@ -71,11 +67,7 @@ class Cursor:
 
     @staticmethod
     def of(text: str | None) -> Cursor:
-        """Read what `text` gave; None is the beginning.
-
-        Raises:
-            SpecError: if it is not a cursor.
-        """
+        """Read what `text` gave; None is the beginning, anything else a SpecError."""
         if text is None:
             return Cursor()
         try:
@@ -86,11 +78,7 @@ class Cursor:
 
 
 def nanoseconds(text: str) -> int:
-    """Return a time of the API as nanoseconds since the epoch.
-
-    Raises:
-        ValueError: if it is not one.
-    """
+    """Return a time of the API as nanoseconds since the epoch; ValueError if it is not one."""
     match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)", text)
     if match is None:
         raise ValueError(f"{text!r} is not a time")
@@ -99,15 +87,12 @@ def nanoseconds(text: str) -> int:
 
 
 class Tails:
-    """The logs of running pods that somebody follows: an open request and a thread for each, so that looking is free.
-
-    Args:
-        cluster: the cluster.
-    """
+    """The logs of running pods that somebody follows, an open request and a thread for each: looking is free."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tails: dict[tuple[str, str], _Tail] = {}
+        self._rest: dict[tuple[str, str], tuple[float, str]] = {}  # what has no stream → when it was read, up to where
         self._lock = threading.Lock()
 
     def take(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
@@ -119,15 +104,34 @@ class Tails:
             self._drop([(namespace, place.pod)])
         return found
 
+    @property
+    def full(self) -> bool:
+        """Whether no more pods can be followed."""
+        return len(self._tails) >= MAX_STREAMS
+
+    def waits(self, namespace: str, place: Cursor) -> bool:
+        """Tell whether a pod that was read up to this very place has no stream, and not its turn yet."""
+        with self._lock:
+            moment, known = self._rest.get((namespace, place.pod), (0.0, ""))
+            return self.full and known == place.text() and time.monotonic() - moment < len(self._rest) * _TURN_S
+
     def follow(self, namespace: str, place: Cursor) -> None:
-        """Follow a pod from a place on. Beyond so many pods nothing happens: the rest is read at each look."""
+        """Follow a pod from a place on. Beyond so many pods it is only noted: the rest is read in turns."""
         now = time.monotonic()
+        key = namespace, place.pod
         with self._lock:
             idle = [key for key, tail in self._tails.items() if now - tail.used > _IDLE_S]
         self._drop(idle)
         with self._lock:
-            if len(self._tails) < MAX_STREAMS and (namespace, place.pod) not in self._tails:
-                self._tails[namespace, place.pod] = _Tail(self._cluster, namespace, replace(place))
+            if key in self._tails:
+                return
+            if not self.full:
+                self._rest.pop(key, None)
+                self._tails[key] = _Tail(self._cluster, namespace, replace(place))
+                return
+            left = now - _IDLE_S - 2 * _TURN_S * len(self._rest)  # whom nobody reads any more takes no turns
+            self._rest = {each: seen for each, seen in self._rest.items() if seen[0] > left}
+            self._rest[key] = (now, place.text())
 
     def close(self) -> None:
         """End all of them."""
@@ -141,13 +145,7 @@ class Tails:
 
 
 class _Tail:
-    """The log of one pod as it grows, in a buffer.
-
-    Args:
-        cluster: the cluster.
-        namespace: the pod's namespace.
-        place: where to begin.
-    """
+    """The log of one pod as it grows, from a place on, in a buffer."""
 
     def __init__(self, cluster: Cluster, namespace: str, place: Cursor) -> None:
         self.used = time.monotonic()
@@ -202,9 +200,7 @@ class Reading:
     """A request for the log of a pod, from a place on.
 
     Args:
-        cluster: the cluster.
-        namespace: the pod's namespace.
-        place: the place, which moves; it names the pod.
+        place: it moves, and names the pod.
         follow: go on until the program has ended.
         over: it has ended: a last line without a newline is whole.
         since: nothing before is wanted, nanoseconds since the epoch.
@@ -270,16 +266,7 @@ class Reading:
 
 
 class LogView:
-    """The log of one replica, through all its pods.
-
-    Args:
-        cluster: the cluster.
-        tails: what is followed.
-        look: asks for the app.
-        app_id: the app.
-        role: the role.
-        k: number of the replica.
-    """
+    """The log of one replica, through all its pods."""
 
     def __init__(self, cluster: Cluster, tails: Tails, look: Look, app_id: str, role: str, k: int) -> None:
         self._cluster, self._tails, self._look = cluster, tails, look
@@ -313,6 +300,8 @@ class LogView:
         came = self._tails.take(self._namespace, place, max_bytes) if place.pod else None
         if came is not None:
             return _page(came, place, False)
+        if cursor is not None and self._tails.waits(self._namespace, place):
+            return _page([], place, False)
         pods, final = self._pods()
         if last is not None and cursor is None:
             return _page(self._last(pods, place, last), place, False)
@@ -328,7 +317,7 @@ class LogView:
                     reading.cut()
                     return _page(taken, place, False)
             if not _over(pod) and not final:
-                if cursor is not None and not taken and states.program(pod, "running"):
+                if cursor is not None and (not taken or self._tails.full) and states.program(pod, "running"):
                     self._tails.follow(self._namespace, place)  # somebody waits for more
                 return _page(taken, place, False)
         return _page(taken, place, final)

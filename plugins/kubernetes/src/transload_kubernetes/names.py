@@ -25,6 +25,9 @@ JOBSET_RESTARTS: Final = "jobset.sigs.k8s.io/restart-attempt"
 JOB: Final = "batch.kubernetes.io/job-name"
 """Label of a pod: the Job that made it."""
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
+QUEUE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-{}-topology"
+QUEUE_MIN: Final = "kueue.x-k8s.io/job-min-parallelism"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 INDEX_IGNORED: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
@@ -39,11 +42,7 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
-    """Split ``namespace:name``; without a namespace it is ``default``.
-
-    Raises:
-        SpecError: for a namespace that Kubernetes would not take.
-    """
+    """Split ``namespace:name``; without a namespace it is ``default``; SpecError for one that cannot be."""
     namespace, colon, name = app_id.partition(":")
     if not colon:
         return DEFAULT_NAMESPACE, app_id
@@ -53,11 +52,7 @@ def parse_app_id(app_id: str) -> tuple[str, str]:
 
 
 def check_namespace(namespace: str, what: str) -> str:
-    """Return a namespace's name if it can be one.
-
-    Raises:
-        SpecError: if it is not 1 to 63 lower-case letters, digits and dashes.
-    """
+    """Return a namespace's name if it can be one, else raise SpecError."""
     if not _NAMESPACE.match(namespace):
         raise SpecError(f"{what}: namespace {namespace!r} must be 1 to 63 lower-case letters, digits and '-'")
     return namespace

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import CfgVal, runopts
 from transload_kubernetes import names
-from transload_kubernetes.images import is_repository
 from transload_kubernetes.names import check_namespace
 
 CHOICES: Final = {
@@ -20,6 +19,9 @@ CHOICES: Final = {
 }
 """Options with a set of values."""
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+QUEUED: Final = ("queue_priority", "queue_topology", "queue_min_parallelism")
+"""Options that only a queue reads."""
+_TOPOLOGY: Final = re.compile(r"(required|preferred):(\S+)\Z")
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effect>\w+))?\Z")
 
 
@@ -30,12 +32,11 @@ def run_opts() -> runopts:
     opts.add("service_account", str, "service account of the pods; default: the namespace's")
     opts.add("priority_class", str, "priority class of the pods")
     opts.add("queue", str, "name of a Kueue local queue: the Jobs are suspended until it admits them")
-    opts.add(
-        "jobset",
-        str,
-        "one JobSet instead of Jobs: always, never, or auto: where it is installed, and several things belong together",
-        "auto",
-    )
+    opts.add("queue_priority", str, "name of a Kueue workload priority class")
+    opts.add("queue_topology", str, "required:LABEL or preferred:LABEL: a role's pods go to nodes of one such label")
+    opts.add("queue_min_parallelism", int, "the queue may start a Job with so many replicas at once; default: with all")
+    jobset = "one JobSet instead of Jobs: always, never, or auto: where installed, and several things belong together"
+    opts.add("jobset", str, jobset, "auto")
     opts.add("node_selector", dict[str, str], "labels that a node must have")
     opts.add("tolerations", list[str], "taints that are tolerated: KEY[=VALUE][:EFFECT]")
     opts.add("labels", dict[str, str], "more labels for every object of the app")
@@ -51,79 +52,84 @@ def run_opts() -> runopts:
     opts.add("overlay", str, "YAML or JSON that is merged into every Job, before a role's own overlay")
     opts.add("workspace_url", str, "fsspec URL of a folder that workspaces are uploaded to and fetched from")
     opts.add("workspace_image", str, "image with Python (and fsspec) that fetches workspaces; default: the role's own")
-    opts.add(
-        "image_repo", str, "repository that images with workspaces are pushed to, built by the engine of DOCKER_HOST"
-    )
+    opts.add("image_repo", str, "repository for images with workspaces, which the engine of DOCKER_HOST builds")
     return opts
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options as the conversion uses them. Names are those of `run_opts`; ``jobset``: for certain."""
+    """The options as the conversion uses them, under the names of `run_opts`; checked."""
 
-    namespace: str
-    gpu_resource: str
-    grace_period: int
+    cfg: Mapping[str, Any]
     tolerations: list[dict[str, Any]]
-    texts: Mapping[str, str] = field(default_factory=dict)
-    maps: Mapping[str, dict[str, str]] = field(default_factory=dict)
-    image_pull_secrets: list[str] = field(default_factory=list)
-    jobset: bool = False
-    ttl: int | None = None
-    share_process_namespace: bool = True
-    privileged: bool = False
-    overlay: dict[str, Any] = field(default_factory=dict)
+    overlay: dict[str, Any]
 
     def text(self, name: str) -> str:
         """Return an option of type str, ``""`` if it is not set."""
-        return self.texts.get(name, "")
+        return str(self.cfg.get(name) or "")
 
     def map(self, name: str) -> dict[str, str]:
         """Return an option of type dict, empty if it is not set."""
-        return self.maps.get(name, {})
+        return dict(self.cfg.get(name) or {})
+
+    def number(self, name: str) -> int | None:
+        """Return an option of type int, None if it is not set."""
+        value = self.cfg.get(name)
+        return None if value is None else int(value)
+
+    @property
+    def jobset(self) -> bool:
+        """Whether it is a JobSet for certain."""
+        return bool(self.cfg.get("jobset") == "always")
+
+    def queue_labels(self) -> dict[str, str]:
+        """Return the labels of what waits in a queue; empty without one."""
+        found = {names.QUEUE: self.text("queue"), names.QUEUE_PRIORITY: self.text("queue_priority")}
+        return {name: value for name, value in found.items() if value}
+
+    def pod_annotations(self) -> dict[str, str]:
+        """Return the annotations of the pods."""
+        match = _TOPOLOGY.match(self.text("queue_topology"))
+        return {**self.map("annotations"), **({names.QUEUE_TOPOLOGY.format(match[1]): match[2]} if match else {})}
 
     @staticmethod
     def of(cfg: Mapping[str, CfgVal]) -> Options:
-        """Read resolved run options.
-
-        Raises:
-            ConfigError: for a value that is not allowed.
-        """
+        """Read resolved run options; ConfigError for a value that is not allowed."""
         for name, allowed in CHOICES.items():
             if cfg.get(name) and cfg[name] not in allowed:
                 raise ConfigError(f"run option {name}={cfg[name]!r}: must be one of {', '.join(allowed)}")
-        for name in ("grace_period", "ttl"):
+        for name, least, unit in (("grace_period", 0, "seconds"), ("ttl", 0, "seconds"), (QUEUED[2], 1, "replicas")):
             value = cfg.get(name)
-            if value is not None and (not isinstance(value, int) or value < 0):
-                raise ConfigError(f"run option {name}={value!r}: must be 0 or more seconds")
-        namespace = str(cfg.get("namespace") or names.DEFAULT_NAMESPACE)
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise ConfigError(f"run option {name}={value!r}: must be {least} or more {unit}")
+        for name in QUEUED:
+            if cfg.get(name) and not cfg.get("queue"):
+                raise ConfigError(f"run option {name}={cfg[name]!r}: only a Kueue queue reads it: set run option queue")
+        own: dict[str, Any] = {**cfg, "namespace": cfg.get("namespace") or names.DEFAULT_NAMESPACE}
+        own["gpu_resource"] = cfg.get("gpu_resource") or "nvidia.com/gpu"
+        options = Options(
+            own, [toleration(text) for text in own.get("tolerations") or ()], _overlay(own.get("overlay"))
+        )
+        if options.text("queue_topology") and not _TOPOLOGY.match(options.text("queue_topology")):
+            raise ConfigError(f"run option queue_topology={cfg['queue_topology']!r}: must be required|preferred:LABEL")
+        namespace, repository = options.text("namespace"), options.text("image_repo")
         try:
             check_namespace(namespace, f"run option namespace={namespace!r}")
         except SpecError as exc:
             raise ConfigError(str(exc)) from exc
-        repository = str(cfg.get("image_repo") or "")
-        if repository and not is_repository(repository):
+        if repository and not _is_repository(repository):
             raise ConfigError(f"run option image_repo={repository!r}: must be REGISTRY/NAME, without a tag")
         if repository and cfg.get("workspace_url"):
             raise ConfigError(f"run options image_repo={repository!r} and workspace_url: only one of them can be used")
-        tolerations, pull_secrets = cfg.get("tolerations"), cfg.get("image_pull_secrets")
-        return Options(
-            namespace,
-            str(cfg.get("gpu_resource") or "nvidia.com/gpu"),
-            int(str(cfg["grace_period"])),
-            [toleration(text) for text in (tolerations if isinstance(tolerations, list) else [])],
-            {name: value for name, value in cfg.items() if isinstance(value, str)},
-            {name: dict(value) for name, value in cfg.items() if isinstance(value, dict)},
-            list(pull_secrets) if isinstance(pull_secrets, list) else [],
-            cfg.get("jobset") == "always",
-            None if cfg.get("ttl") is None else int(str(cfg["ttl"])),
-            cfg.get("share_process_namespace") is not False,
-            cfg.get("privileged") is True,
-            _overlay(str(cfg.get("overlay") or "")),
-        )
+        return options
 
 
-def _overlay(text: str) -> dict[str, Any]:
+def _is_repository(text: str) -> bool:
+    """Tell whether images can be named ``text:tag``: no tag and no digest in it."""
+    return bool(text) and "@" not in text and ":" not in text.rpartition("/")[2] and not text.startswith("/")
+
+
+def _overlay(text: Any) -> dict[str, Any]:
     if not text:
         return {}
     import yaml  # type: ignore[import-untyped,unused-ignore]
@@ -138,11 +144,7 @@ def _overlay(text: str) -> dict[str, Any]:
 
 
 def toleration(text: str) -> dict[str, Any]:
-    """Read ``KEY[=VALUE][:EFFECT]``; an empty key tolerates every taint.
-
-    Raises:
-        ConfigError: if it is not of that form, or the effect is none that Kubernetes knows.
-    """
+    """Read ``KEY[=VALUE][:EFFECT]``; an empty key tolerates every taint."""
     match = _TOLERATION.match(text)
     if match is None or (match["effect"] and match["effect"] not in EFFECTS):
         raise ConfigError(f"run option tolerations={text!r}: must be KEY[=VALUE][:{'|'.join(EFFECTS)}]")

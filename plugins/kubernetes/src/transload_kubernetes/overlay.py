@@ -30,11 +30,6 @@ def merge(target: Any, overlay: Any, path: str) -> Any:
     None deletes a field; ``$patch: replace`` in a mapping replaces all of it; ``$patch: delete`` in an element of a
     list removes that element.
 
-    Args:
-        target: the object.
-        overlay: what is laid over it.
-        path: where the overlay stands, for messages.
-
     Raises:
         SpecError: if an element of a merging list lacks its key.
     """

@@ -19,73 +19,42 @@ MADE: Final = "made."
 
 @dataclass(frozen=True, slots=True)
 class RolePlan:
-    """How a role is run.
-
-    Args:
-        name: its name.
-        replicas: how many.
-        needed: how many must end well.
-        retries: how often it may be started again.
-        policy: what is started again; REPLICA is the Job's own doing.
-    """
+    """How a role is run."""
 
     name: str
     replicas: int
-    needed: int
-    retries: int = 0
-    policy: str = "REPLICA"
+    needed: int  # how many must end well
+    retries: int = 0  # how often it may be started again
+    policy: str = "REPLICA"  # what is started again; REPLICA is the Job's own doing
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why an app is being ended.
+    """Why an app is being ended."""
 
-    Args:
-        kind: ``cancel`` or ``failed``.
-        msg: for a person.
-        seen: the status as JSON, where what tells of its replicas is deleted to end it.
-    """
-
-    kind: str
-    msg: str = ""
-    seen: str = ""
+    kind: str  # ``cancel`` or ``failed``
+    msg: str = ""  # for a person
+    seen: str = ""  # the status as JSON, where what tells of its replicas is deleted to end it
 
 
 @dataclass(slots=True)
 class Plan:
-    """The record of an app, read.
-
-    Args:
-        app_id: id as submitted.
-        name: name of the app.
-        digest: digest of the app.
-        session: who submitted it.
-        created: when, seconds since the epoch.
-        roles: how its roles are run.
-        jobs: the Job of each role in its first attempt; no secret is in them. Empty for a JobSet.
-        jobset: it is run as a JobSet.
-        others: kind and name of what was made for it besides Jobs.
-        id_given: the id is the caller's.
-        cfg: its run options.
-        tracker_base: where it reports.
-        timeout: seconds for all of it.
-        grace: seconds that an ended pod may take.
-    """
+    """The record of an app, read."""
 
     app_id: str
     name: str
     digest: str
-    session: str
-    created: float
+    session: str  # who submitted it
+    created: float  # when, seconds since the epoch
     roles: list[RolePlan]
-    jobs: list[dict[str, Any]] = field(default_factory=list)
-    id_given: bool = False
+    jobs: list[dict[str, Any]] = field(default_factory=list)  # first attempt, without secrets; none for a JobSet
+    id_given: bool = False  # the id is the caller's
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     tracker_base: str | None = None
-    timeout: float | None = None
-    grace: int = 30
+    timeout: float | None = None  # seconds for all of it
+    grace: int = 30  # seconds that an ended pod may take
     jobset: bool = False
-    others: list[tuple[str, str]] = field(default_factory=list)
+    others: list[tuple[str, str]] = field(default_factory=list)  # kind and name of what was made for it besides Jobs
 
     @property
     def queued(self) -> bool:
@@ -95,20 +64,12 @@ class Plan:
 
 @dataclass(slots=True)
 class Facts:
-    """What a cluster tells of an app.
+    """What a cluster tells of an app."""
 
-    Args:
-        record: its ConfigMap, or None.
-        jobs: its Jobs.
-        pods: its pods.
-        notes: why things are stuck, from events.
-        jobset: its JobSet, or None.
-    """
-
-    record: dict[str, Any] | None = None
+    record: dict[str, Any] | None = None  # its ConfigMap
     jobs: list[dict[str, Any]] = field(default_factory=list)
     pods: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # why things are stuck, from events
     jobset: dict[str, Any] | None = None
 
     @property

@@ -10,18 +10,23 @@ from typing import Any, Final
 from transload.errors import SpecError, UnsupportedFeature
 from transload.specs import BindMount, DeviceMount, Role, VolumeMount, looks_secret
 from transload_kubernetes import names
-from transload_kubernetes.images import PLACEHOLDER
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
 
 MAIN: Final = "main"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
+PLACEHOLDER: Final = "<content hash>"
 WORKSPACE: Final = "/workspace"
 WORKSPACE_KEY: Final = "kubernetes.workspace"
 """Key of a role's metadata under which ``prepare`` notes where its workspace was uploaded."""
 _TOKEN: Final = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
 _REPLICA: Final = "${replica_id}"
 _SECRET_SOURCE: Final = re.compile(r"k8s:([^/]+)/([^/]+)\Z")
+_SOURCES: Final = {
+    "pvc": ("persistentVolumeClaim", "claimName"),
+    "secret": ("secret", "secretName"),
+    "configmap": ("configMap", "name"),
+}
 _FETCH: Final = """
 import io, sys, zipfile
 url, target = sys.argv[1:]
@@ -37,19 +42,12 @@ zipfile.ZipFile(io.BytesIO(data)).extractall(target)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the pods of all roles share.
+    """What the pods of all roles share."""
 
-    Args:
-        app_id: the app.
-        base: the name that all its objects start with.
-        options: the run options.
-        rank0: host name of replica 0 of the first role.
-    """
-
-    app_id: str
-    base: str
-    options: Options
-    rank0: str
+    app_id: str  # the app
+    base: str  # the name that all its objects start with
+    options: Options  # the run options
+    rank0: str  # host name of replica 0 of the first role
 
 
 def escaped(text: str, values: Mapping[str, str]) -> str:
@@ -124,21 +122,16 @@ def _secret_environment(role: Role, context: Context) -> list[dict[str, Any]]:
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
     """Return the variables of a container; the replica's number first, since others may refer to it."""
     values = macro_values(context)
-    retry: dict[str, Any] = {"name": "TRANSLOAD_RETRY", "value": "0"}
-    if native_retries(role):
-        field = {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}
-        retry = {"name": "TRANSLOAD_RETRY", "valueFrom": {"fieldRef": field}}
-    elif context.options.jobset:
-        field = {"fieldPath": f"metadata.annotations['{names.JOBSET_RESTARTS}']"}
-        retry = {"name": "TRANSLOAD_RETRY", "valueFrom": {"fieldRef": field}}
-    index = {"fieldPath": f"metadata.annotations['{names.INDEX}']"}
+    retry: dict[str, Any] = {"value": "0"}
+    if native_retries(role) or context.options.jobset:
+        retry = _annotation(names.INDEX_FAILURES if native_retries(role) else names.JOBSET_RESTARTS)
     made: list[dict[str, Any]] = [
-        {"name": "TRANSLOAD_REPLICA_ID", "valueFrom": {"fieldRef": index}},
+        {"name": "TRANSLOAD_REPLICA_ID", **_annotation(names.INDEX)},
         {"name": "TRANSLOAD_APP_ID", "value": values["app_id"]},
         {"name": "TRANSLOAD_ROLE", "value": role.name},
         {"name": "TRANSLOAD_NUM_REPLICAS", "value": str(role.num_replicas)},
         {"name": RANK0_ENV, "value": context.rank0},
-        retry,
+        {"name": "TRANSLOAD_RETRY", **retry},
     ]
     taken = {each["name"] for each in made}
     for name, value in role.env.items():
@@ -155,6 +148,10 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         else:
             made.append(_reference(name, own, names.secret_key(role.name, name)))
     return made
+
+
+def _annotation(name: str) -> dict[str, Any]:
+    return {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}}
 
 
 def _reference(name: str, secret: str, key: str) -> dict[str, Any]:
@@ -184,10 +181,6 @@ def mounts(role: Role, path: str, privileged: bool) -> tuple[list[dict[str, Any]
 
     A `VolumeMount` names a claim (``NAME`` or ``pvc:NAME``), ``secret:NAME``, ``configmap:NAME`` or
     ``emptydir:NAME[:SIZE]``; a `BindMount` and a `DeviceMount` are paths of the node.
-
-    Raises:
-        SpecError: for a target that is not absolute, or a volume that says nothing.
-        UnsupportedFeature: for a device without ``privileged``.
     """
     volumes: dict[str, dict[str, Any]] = {}
     used: list[dict[str, Any]] = []
@@ -223,13 +216,9 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
         kind, name = "pvc", mount.src
     if not name:
         raise SpecError(f"{where}.src={mount.src!r}: the name is missing")
-    volume = label(f"{kind}-{name}", 40)
-    if kind == "pvc":
-        return volume, {"persistentVolumeClaim": {"claimName": name}}
-    if kind == "secret":
-        return volume, {"secret": {"secretName": name}}
-    if kind == "configmap":
-        return volume, {"configMap": {"name": name}}
+    if kind in _SOURCES:
+        source, key = _SOURCES[kind]
+        return label(f"{kind}-{name}", 40), {source: {key: name}}
     if kind == "emptydir":
         name, _, size = name.partition(":")
         return label(f"empty-{name}", 40), {"emptyDir": {"sizeLimit": size} if size else {}}
@@ -239,15 +228,11 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
 
 
 def template(role: Role, path: str, context: Context) -> dict[str, Any]:
-    """Return the pod template of a role.
-
-    Raises:
-        SpecError: for a value that a pod cannot take.
-        UnsupportedFeature: for a workspace without a place to upload it to.
-    """
+    """Return the pod template of a role, or refuse what a pod cannot take."""
     options = context.options
     values = macro_values(context)
-    volumes, used = mounts(role, path, options.privileged)
+    privileged = options.cfg.get("privileged") is True
+    volumes, used = mounts(role, path, privileged)
     container: dict[str, Any] = {
         "name": MAIN,
         "image": role.image,
@@ -256,17 +241,17 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         "env": environment(role, path, context),
         "volumeMounts": used,
     }
-    limits = resources(role, options.gpu_resource)
+    limits = resources(role, options.text("gpu_resource"))
     if limits:
         container["resources"] = limits
     if role.port_map:
-        container["ports"] = [
-            {"name": label(name.lower(), 15), "containerPort": _port(port, f"{path}.port_map[{name!r}]")}
-            for name, port in role.port_map.items()
-        ]
+        if zero := [name for name, port in role.port_map.items() if port == 0]:
+            raise SpecError(f"{path}.port_map[{zero[0]!r}]=0: must be 1 to 65535")
+        ports = [(label(name.lower(), 15), port) for name, port in role.port_map.items()]
+        container["ports"] = [{"name": name, "containerPort": port} for name, port in ports]
     if options.text("image_pull_policy"):
         container["imagePullPolicy"] = options.text("image_pull_policy")
-    if options.privileged:
+    if privileged:
         container["securityContext"] = {"privileged": True}
     elif options.text("pod_security"):
         container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -275,22 +260,16 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
-    return {"metadata": {"annotations": dict(options.map("annotations"))}, "spec": spec}
-
-
-def _port(port: int, path: str) -> int:
-    if port == 0:
-        raise SpecError(f"{path}=0: must be 1 to 65535")
-    return port
+    return {"metadata": {"annotations": options.pod_annotations()}, "spec": spec}
 
 
 def _pod_spec(role: Role, container: dict[str, Any], volumes: list[dict[str, Any]], context: Context) -> dict[str, Any]:
     options = context.options
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": options.grace_period,
+        "terminationGracePeriodSeconds": int(options.cfg["grace_period"]),
         "subdomain": context.base,
-        "shareProcessNamespace": options.share_process_namespace,
+        "shareProcessNamespace": options.cfg.get("share_process_namespace") is not False,
         "containers": [container],
         "volumes": volumes,
     }
@@ -306,8 +285,8 @@ def _pod_spec(role: Role, container: dict[str, Any], volumes: list[dict[str, Any
         spec["nodeSelector"] = selector
     if options.tolerations:
         spec["tolerations"] = options.tolerations
-    if options.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
+    if secrets := options.cfg.get("image_pull_secrets"):
+        spec["imagePullSecrets"] = [{"name": name} for name in secrets]
     return spec
 
 

@@ -19,20 +19,19 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.specs import AppDef, AppStatus, CfgVal, runopts
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, runopts
 from transload_kubernetes import convert as _convert
 from transload_kubernetes import names, plan
 from transload_kubernetes.apps import Apps
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.diagnose import diagnose
-from transload_kubernetes.images import with_images
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.judge import Verdict
 from transload_kubernetes.logs import LogView, Tails
 from transload_kubernetes.options import run_opts
 from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.watch import ClusterWatch
-from transload_kubernetes.workspace import with_uploads
+from transload_kubernetes.workspace import with_images, with_uploads
 
 _DELETE_S: Final = 30.0
 _CONNECTION: Final = ("context", "kubeconfig")
@@ -47,6 +46,7 @@ class KubernetesScheduler(SchedulerBase):
         session_name: name of the session, kept with each app.
         context: context of the client's configuration; default: its current one.
         kubeconfig: file of the client's configuration; default: ``KUBECONFIG``, else the usual one.
+        name: name of the scheduler.
     """
 
     name = "kubernetes"
@@ -77,11 +77,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- submitting
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.KubernetesRequest:
-        """Return the objects to make: Services and one Job for each role. Nothing is touched.
-
-        Raises:
-            UnsupportedFeature: for a field that a cluster cannot express, by its path.
-        """
+        """Return the objects to make: Services and one Job for each role. Nothing is touched."""
         return _convert.convert(app, cfg, self.name, _convert.app_id_of(app))
 
     def format_request(self, request: _convert.KubernetesRequest) -> str:
@@ -89,24 +85,14 @@ class KubernetesScheduler(SchedulerBase):
         return _convert.format_request(request)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Upload the workspaces of roles, or build and push images with them, unless they are there already.
-
-        Raises:
-            SubmitError: if that fails.
-        """
+        """Upload the workspaces of roles, or build and push images with them, unless they are there already."""
         repository = str(cfg.get("image_repo") or "")
         if repository:
             return with_images(app, repository, cfg.get("image_pull_policy") == "Always")
         return with_uploads(app, str(cfg.get("workspace_url") or ""))
 
     def submit(self, request: _convert.KubernetesRequest, app_id: str, submission: Submission) -> bool:
-        """Start the app under ``app_id``, or adopt it: all or nothing.
-
-        Raises:
-            AppExists: if the id is taken by another app, or was one that has been deleted.
-            SubmitError: if the cluster did not take it; nothing is left of it.
-            SchedulerUnavailable: if the cluster cannot be reached.
-        """
+        """Start the app under ``app_id``, or adopt it: all or nothing."""
         return self._apps.submit(self._bound(request, app_id, submission), app_id, submission)
 
     def _bound(
@@ -135,11 +121,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None if it does not exist.
-
-        Raises:
-            SchedulerUnavailable: if the cluster cannot be asked.
-        """
+        """Return what is known of an app; None if it does not exist."""
         return self._description(app_id, self._facts(app_id), explain=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
@@ -179,11 +161,7 @@ class KubernetesScheduler(SchedulerBase):
         )
 
     def tend(self, app_id: str) -> None:
-        """Do what the cluster's controllers cannot: note the end, end other roles, start again, all safe to repeat.
-
-        Raises:
-            SchedulerUnavailable: if the cluster cannot be asked.
-        """
+        """Do what the cluster's controllers cannot: note the end, end other roles, start again, all safe to repeat."""
         with contextlib.suppress(ClusterError):  # may only look; another owner will act
             self._apps.tend(app_id)
 
@@ -196,11 +174,7 @@ class KubernetesScheduler(SchedulerBase):
         return None if logs else ClusterWatch(self._cluster)
 
     def list(self) -> list[ListAppResponse]:
-        """Return the apps of all namespaces, newest first; where those may not be listed, of those that settings name.
-
-        Raises:
-            SchedulerUnavailable: if none may be listed.
-        """
+        """Return the apps of all namespaces, newest first; else of those that settings name, which may be listed."""
         return [
             ListAppResponse(made.app_id, verdict.status.state, name=made.name, created=made.created)
             for made, verdict in sorted(self._known(), key=lambda each: each[0].created, reverse=True)
@@ -230,11 +204,7 @@ class KubernetesScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that ended so many seconds ago; what they take of the cluster's disks is not known.
-
-        Raises:
-            UnsupportedFeature: for a limit of size.
-        """
+        """Delete apps that ended so many seconds ago; what they take of the cluster's disks is not known."""
         if max_size is not None:
             raise UnsupportedFeature("max_size: a cluster does not tell how much an app takes", "max_size")
         moment = time.time() if now is None else now
@@ -253,11 +223,7 @@ class KubernetesScheduler(SchedulerBase):
         return self._apps.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
-
-        Raises:
-            SchedulerUnavailable: if the app does not end.
-        """
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none."""
         facts = self._apps.facts(app_id)
         if facts.kind != plan.APP:
             return False
@@ -293,7 +259,8 @@ class KubernetesScheduler(SchedulerBase):
             moment, facts = self._looked.get(app_id, (-_LOOKED_S, None))
         if facts is None or time.monotonic() - moment > age:
             facts = self._facts(app_id)
-        return facts, self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else _NOTHING
+        status = self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else AppStatus(AppState.UNKNOWN)
+        return facts, status
 
     def _facts(self, app_id: str) -> Facts:
         moment, facts = time.monotonic(), self._apps.facts(app_id)
@@ -315,12 +282,7 @@ class KubernetesScheduler(SchedulerBase):
         until: float | None = None,
         last: int | None = None,
     ) -> LogPage:
-        """Return the next page of a log; never blocks. Kubernetes merges both streams.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica, or a malformed cursor.
-        """
+        """Return the next page of a log; never blocks. Kubernetes merges both streams."""
         age = _LOOKED_S if cursor else _LOOKED_S / 4
         view = LogView(self._cluster, self._tails, lambda: self._look(app_id, age), app_id, role_name, k)
         return view.page(cursor, max_bytes, since, last)
@@ -337,15 +299,6 @@ class KubernetesScheduler(SchedulerBase):
         self._cluster.close()
 
 
-def _nothing() -> AppStatus:
-    from transload.specs import AppState
-
-    return AppStatus(AppState.UNKNOWN)
-
-
-_NOTHING: Final = _nothing()
-
-
 def _end(status: AppStatus) -> float | None:
     return max((each.end_time or 0.0 for role in status.roles for each in role.replicas), default=0.0) or None
 
@@ -357,8 +310,5 @@ def _read_app(text: str) -> AppDef | None:
         return None  # of a newer schema
 
 
-def create_scheduler(
-    session_name: str, context: str | None = None, kubeconfig: str | None = None, name: str = "kubernetes"
-) -> KubernetesScheduler:
-    """Make the scheduler ``kubernetes``."""
-    return KubernetesScheduler(session_name, context, kubeconfig, name)
+create_scheduler: Final = KubernetesScheduler
+"""Makes the scheduler ``kubernetes``."""

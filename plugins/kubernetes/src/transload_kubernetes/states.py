@@ -77,11 +77,6 @@ def program(pod: dict[str, Any], state: str) -> dict[str, Any]:
     return {}
 
 
-def is_disrupted(pod: dict[str, Any]) -> bool:
-    """Tell whether the cluster has ended a pod (pre-emption, eviction, a lost node), which is no failure."""
-    return condition(pod, "DisruptionTarget") is not None
-
-
 def lost_node(pod: dict[str, Any]) -> str:
     """Return why a pod that is said to run may not do so; ``""`` if nothing is wrong.
 

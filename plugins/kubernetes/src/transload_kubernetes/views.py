@@ -16,27 +16,15 @@ _MADE_AGAIN_S: Final = 30.0
 
 @dataclass(slots=True)
 class RoleView:
-    """A role as it stands.
+    """A role as it stands."""
 
-    Args:
-        plan: how it is run.
-        attempt: the attempt that counts.
-        job: its Job of that attempt, or None.
-        replicas: what is known of each replica.
-        reasons: why it waits or has failed.
-        earlier: how often it was started again by itself.
-        gone: the Job of that attempt was made, and is not there any more.
-        set_made: when its JobSet was made, seconds since the epoch.
-    """
-
-    plan: RolePlan
-    attempt: Attempt = (0, 0)
-    job: dict[str, Any] | None = None
+    plan: RolePlan  # how it is run
+    attempt: Attempt = (0, 0)  # the attempt that counts
+    job: dict[str, Any] | None = None  # its Job of that attempt
     replicas: list[ReplicaStatus] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
-    earlier: int = 0
-    gone: bool = False
-    set_made: float | None = None
+    reasons: list[str] = field(default_factory=list)  # why it waits or has failed
+    earlier: int = 0  # how often it was started again by itself
+    set_made: float | None = None  # when its JobSet was made, seconds since the epoch
 
     @property
     def finished(self) -> bool:
@@ -60,20 +48,13 @@ class RoleView:
         return found is not None and found.get("reason") == "DeadlineExceeded"
 
 
-def role_attempts(facts: Facts, role: str) -> dict[Attempt, dict[str, Any]]:
-    """Return the Jobs of a role by attempt, the first one first."""
+def _of_role(things: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
     wanted = names.role_label(role)
-    found = {
-        names.attempt_of(job): job
-        for job in facts.jobs
-        if (job["metadata"].get("labels") or {}).get(names.LABEL_ROLE) == wanted
-    }
-    return dict(sorted(found.items()))
+    return [each for each in things if (each["metadata"].get("labels") or {}).get(names.LABEL_ROLE) == wanted]
 
 
 def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
     """Return the pods that were or are a replica, oldest first, through all attempts."""
-    wanted = names.role_label(role)
 
     def age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
         metadata = pod["metadata"]
@@ -81,23 +62,12 @@ def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
         # times are whole seconds: of two pods made within one, the count of failures tells
         return names.attempt_of(pod), metadata.get("creationTimestamp") or "", int(failures or 0), metadata["name"]
 
-    mine = [
-        pod
-        for pod in facts.pods
-        if (pod["metadata"].get("labels") or {}).get(names.LABEL_ROLE) == wanted and states.index_of(pod) == k
-    ]
-    return sorted(mine, key=age)
+    return sorted((pod for pod in _of_role(facts.pods, role) if states.index_of(pod) == k), key=age)
 
 
 def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
-    """Return a role as it stands.
-
-    Args:
-        role: how it is run.
-        facts: what the cluster tells.
-        stopping: the app is being ended.
-    """
-    jobs = role_attempts(facts, role.name)
+    """Return a role as it stands, in an app that may be on its way to the end."""
+    jobs = {names.attempt_of(job): job for job in _of_role(facts.jobs, role.name)}
     attempts = {*jobs, *facts.made(role.name)}
     view = RoleView(role, earlier=sum(attempt[1] > 0 for attempt in attempts))
     if facts.jobset is not None:  # it tells what counts; Jobs of an earlier attempt are being removed
@@ -106,7 +76,6 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
     elif attempts:
         view.attempt = max(attempts)
     view.job = jobs.get(view.attempt)
-    view.gone = view.job is None and view.attempt in facts.made(role.name)
     status = (view.job or {}).get("status") or {}
     done, failed = states.indexes(status.get("completedIndexes")), states.indexes(status.get("failedIndexes"))
     for k in range(role.replicas):
@@ -151,7 +120,8 @@ def _stays(pod: dict[str, Any] | None) -> bool:
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
     """Tell whether the Job will give up a replica for this failure of it, which it counts a second later."""
     limit = ((view.job or {}).get("spec") or {}).get("backoffLimitPerIndex")
-    return limit is not None and not states.is_disrupted(pod or {}) and _counts(pod or {})[0] >= limit
+    disrupted = states.condition(pod or {}, "DisruptionTarget")  # by the cluster: that is no failure
+    return limit is not None and disrupted is None and bool(_counts(pod or {})[0] >= limit)
 
 
 def _counts(pod: dict[str, Any]) -> list[int]:
@@ -169,7 +139,11 @@ def _made_again(view: RoleView) -> int:
 def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
     """Fill in what a pod tells of a replica, and why it waits or has failed."""
     replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
-    _times(replica, pod)
+    end = states.program(pod, "terminated")
+    replica.start_time = states.seconds((end or states.program(pod, "running")).get("startedAt"))
+    if is_terminal(replica.state) and end:
+        replica.exit_code = states.exit_code(end.get("exitCode"))
+        replica.end_time = states.seconds(end.get("finishedAt"))
     if replica.state is AppState.PENDING:
         why = states.stuck(pod)
     elif replica.state is AppState.FAILED:
@@ -178,14 +152,6 @@ def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
         why = states.lost_node(pod) if replica.state is AppState.RUNNING else ""
     if why:
         view.reasons.append(f"{view.plan.name}/{replica.id}: {why}")
-
-
-def _times(replica: ReplicaStatus, pod: dict[str, Any]) -> None:
-    end = states.program(pod, "terminated")
-    replica.start_time = states.seconds((end or states.program(pod, "running")).get("startedAt"))
-    if is_terminal(replica.state) and end:
-        replica.exit_code = states.exit_code(end.get("exitCode"))
-        replica.end_time = states.seconds(end.get("finishedAt"))
 
 
 def count_restarts(views: list[RoleView]) -> int:

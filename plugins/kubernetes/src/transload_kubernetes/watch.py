@@ -21,9 +21,6 @@ class ClusterWatch(FedWatch):
 
     A watch that breaks goes on where it was; where the server has forgotten that place (410) all is listed anew and
     every watched app of the namespace counts as changed.
-
-    Args:
-        cluster: the cluster.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -69,14 +66,7 @@ def _key(app_id: str) -> tuple[str, str]:
 
 
 class _Source:
-    """The changes of one kind of object in one namespace, from the place on that was reached.
-
-    Args:
-        cluster: the cluster.
-        kind: kind of object.
-        namespace: the namespace.
-        seen: is told the namespace and the app's label; None: of any app.
-    """
+    """The changes of one kind of object in one namespace; ``seen`` is told it and an app's label (None: any app)."""
 
     def __init__(self, cluster: Cluster, kind: str, namespace: str, seen: Callable[[str, str | None], None]) -> None:
         self._cluster, self._kind, self._namespace, self._seen = cluster, kind, namespace, seen
