@@ -64,7 +64,7 @@ def app_with_marks(
 def ways_out(*names: str) -> str:
     """Return what can be done about arguments that cannot be inputs."""
     settled = ", ".join(f"{name!r}: …" for name in names)
-    return f"settle it with args={{{settled}}}, or use launcher_from_app, which builds the app when the pipeline runs"
+    return f"settle with args={{{settled}}}, or use launcher_from_app, which builds the app when the pipeline runs"
 
 
 def _sample(kind: type, place: int, path: bool) -> Any:
@@ -90,7 +90,7 @@ def _built(found: Component, settled: Mapping[str, Any], values: Mapping[str, An
         if not names:
             raise
         tried = ", ".join(f"{name}={values[name]!r}" for name in names)
-        raise SpecError(f"{found.name}: cannot be built with inputs as {tried}: {exc}: {ways_out(*names)}") from exc
+        raise SpecError(f"{exc} (tried with {tried}; if that is why: {ways_out(*names)})") from exc
 
 
 def _with_texts(app: AppDef, by: Mapping[str, str]) -> AppDef:
