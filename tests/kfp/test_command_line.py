@@ -59,14 +59,15 @@ def test_all_public_names_are_there() -> None:
 
 
 def test_compile_a_component(tmp_path: Path, transload_home: Path) -> None:
-    """A component function becomes a pipeline: settled arguments are gone, the others are its parameters."""
+    """A component function becomes a pipeline: the arguments that are named are its parameters, and no others."""
     path = tmp_path / "pipeline.yaml"
-    done = transload("kfp", "compile", TRAIN, "-o", str(path), "--result", "accuracy", "--", "--epochs", "7")
+    words = [TRAIN, "-o", str(path), "--input", "lr", "--input", "note", "--result", "accuracy", "--", "--epochs", "7"]
+    done = transload("kfp", "compile", *words)
     assert (done.returncode, done.stdout) == (0, f"{path}\n"), done.stderr
     spec = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert spec["pipelineInfo"]["name"] == "train"
     parameters = spec["root"]["inputDefinitions"]["parameters"]
-    assert set(parameters) == {"lr", "note", "data", "verbose"}
+    assert set(parameters) == {"lr", "note"}
     assert parameters["lr"]["defaultValue"] == 0.1
     (component,) = spec["components"].values()
     assert component["outputDefinitions"]["parameters"]["accuracy"]["parameterType"] == "NUMBER_DOUBLE"

@@ -32,10 +32,14 @@ from transload_kfp.inline import text_of
 GOLDEN = Path(__file__).with_name("golden")
 GOLDENS: dict[str, dict[str, Any]] = {
     "bare": {"source": apps.bare(args=["hello wörld", "--x=1", "$HOME"])},
-    "train": {"source": apps.train, "results": {"accuracy": float, "final/steps": int, "note": str}},
+    "train": {
+        "source": apps.train,
+        "inputs": {"lr": float, "epochs": int, "note": str},
+        "results": {"accuracy": float, "final/steps": int, "note": str},
+    },
     "train-bare": {"source": apps.train, "args": {"epochs": 5}, "inputs": ["lr"], "artifacts": ["data"]},
-    "identified": {"source": apps.identified},
-    "tracked": {"source": apps.tracked},
+    "identified": {"source": apps.identified, "inputs": ["name"]},
+    "tracked": {"source": apps.tracked, "inputs": ["seed"]},
     "full": {"source": apps.full(), "inputs": {"mode": "args[--mode]", "level": "env[LEVEL]"}},
 }
 
@@ -109,18 +113,44 @@ def test_pipeline_is_valid(name: str, tmp_path: Path) -> None:
 
 
 def test_inputs_have_types_and_defaults() -> None:
-    """Arguments that can wait for run time become inputs, with their defaults; the others keep their values."""
-    spec = component_from_app(apps.train).component_spec
+    """Arguments that are named become inputs, with their defaults; the others keep their values."""
+    spec = component_from_app(apps.train, inputs={"lr": float, "epochs": int, "note": str}).component_spec
     assert {name: (each.type, each.default) for name, each in spec.inputs.items()} == {
         "lr": ("Float", 0.1),
         "epochs": ("Integer", 3),
         "note": ("String", "first"),
-        "data": ("String", ""),
-        "verbose": ("Boolean", False),
     }
     container = spec.implementation.container
     assert container.image == "trainer:1"
     assert "--lr={{$.inputs.parameters['lr']}}" in container.args
+    assert "False" in container.args
+    assert component_from_app(apps.train, inputs=["lr", "epochs", "note"]).component_spec == spec
+    assert not component_from_app(apps.train).component_spec.inputs
+
+
+def test_a_type_that_is_given_goes_before_the_annotation() -> None:
+    """An argument that may be None becomes an input of the type that is given; a whole number is a float's default."""
+
+    def loose(x: float | None = None, y: float = 1) -> AppDef:
+        """Run.
+
+        Args:
+            x: a number, or none
+            y: a number
+        """
+        return AppDef("loose", [Role("r", "i", entrypoint="run", args=[*([] if x is None else [str(x)]), str(y)])])
+
+    made = component_from_app(loose, inputs={"x": float, "y": float})
+    assert made.required_inputs == ["x"]
+    assert made.component_spec.inputs["y"].default == 1.0
+    assert component_from_app(loose).component_spec.implementation.container.args == ["1"]
+    with pytest.raises(SpecError, match=r"'x' .*only str, int and float"):
+        component_from_app(loose, inputs=["x"])
+    launcher = launcher_from_app(apps.endless, inputs={"n": float}).component_spec
+    assert launcher.inputs["n"].type == "Float"
+    assert "limit" not in launcher.inputs
+    with pytest.raises(SpecError, match=r"inputs\['n'\]='args\[0\]': must be str"):
+        launcher_from_app(apps.endless, inputs={"n": "args[0]"})
 
 
 def test_settled_arguments() -> None:
@@ -142,10 +172,13 @@ def test_settled_arguments() -> None:
         ({"inputs": ["nothing"]}, ["'nothing'", "lr, epochs"]),
         ({"args": {"nothing": 1}}, ["'nothing'"]),
         ({"artifacts": ["lr"]}, ["'lr'", "must be a str"]),
-        ({"inputs": {"lr": "args[0]"}}, ["names of arguments"]),
+        ({"inputs": {"lr": "args[0]"}}, ["'lr'", "'args[0]'", "str, int and float"]),
+        ({"inputs": {"lr": int}}, ["'lr'", "roles[0].args[2]"]),
+        ({"inputs": ["verbose"]}, ["'verbose'", "bool", "launcher_from_app"]),
         ({"results": {"x": list}}, ["results['x']"]),
         ({"results": {"metrics": float}}, ["results['metrics']", "taken"]),
         ({"args": {"epochs": "many"}}, ["epochs", "'many'"]),
+        ({"args": {"epochs": "many"}, "inputs": ["lr"]}, ["epochs", "'many'", "tried with lr="]),
         ({"args": {"epochs": 2}, "inputs": ["lr", "epochs"]}, ["'epochs'", "settled"]),
         ({"args": {"data": "x"}, "artifacts": ["data"]}, ["'data'", "settled"]),
     ],
@@ -159,40 +192,37 @@ def test_refused_inputs(more: dict[str, Any], words: list[str]) -> None:
     assert "\n" not in str(caught.value)
 
 
-def leaky(n: int = 2, x: float = 0.5, s: str = "ab", flag: bool = False, kind: str = "sum") -> AppDef:
+def leaky(n: int = 2, x: float = 0.5, s: str = "ab", kind: str = "sum") -> AppDef:
     """Look at values.
 
     Args:
         n: a number
         x: a number
         s: a text
-        flag: yes or no
         kind: how it looks
     """
     looks = {
         "sum": lambda: str(n + 1),
         "compare": lambda: "big" if x > 1 else "small",
-        "truth": lambda: "yes" if flag else "no",
         "empty": lambda: s or "none",
         "format": lambda: f"{x:.2f}",
-        "percent": lambda: "%d" % n,  # noqa: UP031
         "range": lambda: " ".join("x" for _ in range(n)),
+        "divide": lambda: str(1 / n),
         "upper": lambda: s.upper(),
         "equal": lambda: "same" if s == "ab" else "other",
         "length": lambda: str(len(s)),
-        "json": lambda: json.dumps({"n": n}),
         "text": lambda: json.dumps(s),
-        "flag": lambda: json.dumps({"flag": flag}),
+        "strip": lambda: s.strip(),
         "slice": lambda: s[0],
         "key": lambda: {2: "two"}.get(n, "none"),
         "lookup": lambda: {"ab": "two"}.get(s, "none"),
         "digits": lambda: "two" if str(n) == "2" else "other",
-        "word": lambda: "yes" if str(flag) == "True" else "no",
-        "inside": lambda: "point" if "." in f"--x={x}" else "none",
+        "sign": lambda: "--down" if x < 0 else f"{x}",
         "last": lambda: Path(s).name,
         "letter": lambda: f"{n} {x}"[0],
-        "bare": lambda: f"{n} {x} {s} {flag}",
-        "path": lambda: str(Path(s) / "x"),
+        "bare": lambda: f"{n} {x} {s}",
+        "percent": lambda: "%d" % n,  # noqa: UP031
+        "json": lambda: json.dumps({"n": n, "x": x}),
     }
     return AppDef("leaky", [Role("main", "img:1", entrypoint="run", args=[looks[kind]()])])
 
@@ -202,90 +232,105 @@ def leaky(n: int = 2, x: float = 0.5, s: str = "ab", flag: bool = False, kind: s
     [
         ("sum", "n"),
         ("compare", "x"),
-        ("truth", "flag"),
         ("empty", "s"),
         ("format", "x"),
-        ("percent", "n"),
         ("range", "n"),
+        ("divide", "n"),
         ("upper", "s"),
         ("equal", "s"),
         ("length", "s"),
-        ("json", "n"),
         ("text", "s"),
+        ("strip", "s"),
         ("slice", "s"),
         ("key", "n"),
         ("lookup", "s"),
         ("digits", "n"),
-        ("word", "flag"),
-        ("inside", "x"),
+        ("sign", "x"),
         ("last", "s"),
         ("letter", "n"),
     ],
 )
-def test_a_value_that_is_looked_at_is_no_input(kind: str, name: str) -> None:
-    """A function that computes with an argument would give the wrong app: by default the argument keeps its value."""
-    with pytest.raises(SpecError, match=f"'{name}' is known only when the pipeline runs"):
+def test_a_value_that_decides_is_no_input(kind: str, name: str) -> None:
+    """A function that computes with an input, or decides by it, would give the wrong app: it is refused by name."""
+    with pytest.raises(SpecError, match=f"(?s){name}.*launcher_from_app, which builds the app when the pipeline runs"):
         component_from_app(leaky, args={"kind": kind}, inputs=[name])
-    assert name not in (component_from_app(leaky, args={"kind": kind}).component_spec.inputs or {})
+    component_from_app(leaky, args={"kind": kind})
 
 
-def test_a_value_that_other_code_chokes_on_is_no_input() -> None:
-    """Where a library refuses a stand-in, the argument keeps its value too, and the others stay inputs."""
-    made = component_from_app(leaky, args={"kind": "flag"})
-    assert set(made.component_spec.inputs) == {"n", "x", "s"}
-    assert made.component_spec.implementation.container.args == ['{"flag": false}']
+def test_what_the_function_refuses_is_said() -> None:
+    """A function that checks a value needs it: what it said stands in the refusal, on one line."""
 
-
-def test_a_default_of_none_is_kept() -> None:
-    """None cannot be a default in KFP: the argument keeps it; one that ``inputs`` names must be given then."""
-
-    def loose(s: str = None, n: int = 1) -> AppDef:  # type: ignore[assignment]  # noqa: RUF013
+    def checked(n: int = 1) -> AppDef:
         """Run.
 
         Args:
-            s: a text, or none
-            n: a number
+            n: how many
         """
-        return AppDef("loose", [Role("r", "i", entrypoint="run", args=[f"--n={n}", *([] if s is None else [s])])])
+        if n < 1:
+            raise ValueError("n must be at least 1")
+        return AppDef("checked", [Role("r", "i", entrypoint="run", args=[str(n)])])
 
-    made = component_from_app(loose)
-    assert made.required_inputs == []
-    assert made.component_spec.implementation.container.args == ["--n={{$.inputs.parameters['n']}}"]
-    assert component_from_app(loose, inputs=["s"]).required_inputs == ["s"]
+    with pytest.raises(SpecError, match=r"at least 1 .*tried with n=0; .*args=\{'n': …\}") as caught:
+        component_from_app(checked, inputs=["n"])
+    assert "\n" not in str(caught.value)
 
 
-def test_a_default_that_is_no_finite_number_is_kept() -> None:
-    """KFP has no infinity as a default: the argument keeps it, in a launcher too; named, it must be given."""
-    made = component_from_app(apps.endless)
-    assert set(made.component_spec.inputs) == {"n"}
-    assert made.component_spec.implementation.container.args[0] == "inf"
+def test_a_value_that_is_passed_on_is_an_input() -> None:
+    """Texts that are put together from inputs keep every one of them."""
+    for kind, wanted in (("bare", "{n} {x} {s}"), ("percent", "{n}"), ("json", '{{"n": {n}, "x": {x}}}')):
+        made = component_from_app(leaky, args={"kind": kind}, inputs=["n", "x", "s"])
+        (arg,) = made.component_spec.implementation.container.args
+        assert arg == wanted.format(**{name: f"{{{{$.inputs.parameters['{name}']}}}}" for name in "nxs"})
+
+
+def test_inputs_in_program_and_variable() -> None:
+    """Not only arguments: an artifact may be the program, and an input, with the lines that start it, a variable."""
+    container = component_from_app(apps.bare, artifacts=["program"]).component_spec.implementation.container
+    assert container.command == ["{{$.inputs.artifacts['program'].path}}"]
+    with pytest.raises(SpecError, match="entrypoint.*tried with program=''"):
+        component_from_app(apps.bare, inputs=["program"])
+    container = component_from_app(apps.talkative, inputs=["n"]).component_spec.implementation.container
+    assert (container.command, container.env) == (["run"], {"LEVEL": "info"})
+    # KFP sets no variables at run time
+    container = component_from_app(apps.talkative, inputs=["level"]).component_spec.implementation.container
+    assert container.command[:2] == ["python3", "-c"]
+    assert "LEVEL" not in (container.env or {})
+
+
+def test_the_path_of_an_artifact_is_never_empty() -> None:
+    """A function may ask whether there is an artifact, and put paths together with it."""
+
+    def reading(data: str = "") -> AppDef:
+        """Run.
+
+        Args:
+            data: a folder
+        """
+        args = [str(Path(data) / "x")] if data else []
+        return AppDef("reading", [Role("r", "i", entrypoint="run", args=args)])
+
+    made = component_from_app(reading, artifacts=["data"])
+    assert made.component_spec.implementation.container.args == ["{{$.inputs.artifacts['data'].path}}/x"]
+    assert component_from_app(reading).component_spec.implementation.container.args is None
+
+
+def test_a_required_argument_is_named_or_settled() -> None:
+    """What a function must have is given now, or when the pipeline runs."""
+    with pytest.raises(SpecError, match="script: missing: n, mode: neither an input nor settled"):
+        component_from_app(apps.script)
+    made = component_from_app(apps.script, args={"mode": "fast"}, inputs=["n"])
+    assert made.required_inputs == ["n"]
+
+
+def test_a_default_that_is_no_finite_number() -> None:
+    """KFP has no infinity as a default: such an input must be given; a launcher keeps it."""
+    assert component_from_app(apps.endless).component_spec.implementation.container.args[0] == "inf"
     assert component_from_app(apps.endless, inputs=["limit"]).required_inputs == ["limit"]
     with pytest.raises(SpecError, match=r"inputs\['x'\]=inf: .*finite"):
         component_from_app(apps.bare(args=["inf"]), inputs={"x": ("args[0]", float)})
     for form in ("container", "python"):
         spec = launcher_from_app(apps.endless, form=form, image="python:3.11").component_spec
         assert (spec.inputs["limit"].default, spec.inputs["limit"].optional) == (None, True)
-
-
-def test_a_variable_does_not_wrap_unasked() -> None:
-    """Without results the command is the app's own: an argument that is put into a variable keeps its value then."""
-    made = component_from_app(apps.talkative)
-    assert set(made.component_spec.inputs) == {"n"}
-    container = made.component_spec.implementation.container
-    assert (container.command, container.env) == (["run"], {"LEVEL": "info"})
-    for more in ({"inputs": ["level"]}, {"results": {}}):
-        made = component_from_app(apps.talkative, **more)
-        assert "level" in made.component_spec.inputs
-        assert made.component_spec.implementation.container.command[:2] == ["python3", "-c"]
-
-
-def test_a_value_that_is_passed_on_is_an_input() -> None:
-    """Texts that are put together from inputs keep every one of them."""
-    made = component_from_app(leaky, args={"kind": "bare"})
-    (arg,) = made.component_spec.implementation.container.args
-    assert arg == " ".join(f"{{{{$.inputs.parameters['{name}']}}}}" for name in ("n", "x", "s", "flag"))
-    made = component_from_app(leaky, args={"kind": "path"}, inputs=["s"])
-    assert made.component_spec.implementation.container.args == ["{{$.inputs.parameters['s']}}/x"]
 
 
 def test_inputs_of_an_app() -> None:
@@ -472,7 +517,7 @@ SAID = [each for each in apps.PLACEHOLDERS if not each.startswith("/")]  # a fol
 @pytest.mark.parametrize("text", SAID)
 def test_placeholder_in_a_call_is_refused(text: str) -> None:
     """A constant that looks like a placeholder is refused by the argument's name, in lists and mappings too."""
-    made = component_from_app(apps.train)
+    made = component_from_app(apps.train, inputs=["note"])
     listed = component_from_app(apps.bare(args=["[]", "{}"]), inputs={"l": ("args[0]", list), "d": ("args[1]", dict)})
     calls: list[tuple[Any, dict[str, Any]]] = [
         (made, {"note": text}),
@@ -488,7 +533,7 @@ def test_placeholder_in_a_call_is_refused(text: str) -> None:
 
 def test_outputs_in_a_text_are_no_constants(tmp_path: Path) -> None:
     """An output that is formatted into the text of an argument is passed on as KFP does it."""
-    made = component_from_app(apps.train, results={"accuracy": float})
+    made = component_from_app(apps.train, inputs=["note"], results={"accuracy": float})
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -690,7 +735,7 @@ def test_original_names_in_calls(tmp_path: Path) -> None:
         """
         return AppDef("camel", [Role("r", "i", entrypoint="run", args=[f"--batch={batchSize}"])])
 
-    made = component_from_app(camel)
+    made = component_from_app(camel, inputs=["batchSize"])
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -704,4 +749,4 @@ def test_nothing_warns(tmp_path: Path) -> None:
     """Converting and compiling is quiet."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compiled(component_from_app(apps.train, results={"accuracy": float}), tmp_path / "c.yaml")
+        compiled(component_from_app(apps.train, inputs=["lr"], results={"accuracy": float}), tmp_path / "c.yaml")

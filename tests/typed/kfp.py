@@ -11,6 +11,6 @@ def component(lr: float = 0.1) -> AppDef:
     raise NotImplementedError
 
 
-one: AppComponent = component_from_app(component, results={"accuracy": float})
+one: AppComponent = component_from_app(component, inputs={"lr": float}, results={"accuracy": float})
 many: AppComponent = launcher_from_app(component, scheduler="kubernetes", image="launcher:1")
 text: str = component_spec_from_app(component)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """
 APP is a file with an AppDef as JSON, or a component: a name, FILE[:FUNCTION] or package.module:function. Arguments
-after -- are the component's, settled now; the others become parameters of the pipeline.
+after -- are the component's, settled now. Those that --input names become parameters of the pipeline.
 
 \b
-  transload kfp compile train.py -o pipeline.yaml --result accuracy:float -- --epochs 3
+  transload kfp compile train.py -o pipeline.yaml --input lr --result accuracy:float -- --epochs 3
   transload kfp compile app.json -o pipeline.yaml --launcher --scheduler kubernetes
 """
 
@@ -43,7 +43,13 @@ def command() -> None:
     metavar="NAME[:TYPE]",
     help="A result that becomes an output: int, float, str.",
 )
-@click.option("--input", "inputs", multiple=True, metavar="NAME[=PATH]", help="What becomes a parameter; default: all.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME[=PATH]",
+    help="What becomes a parameter; with --launcher and a component, default: all.",
+)
 @click.option("--launcher", is_flag=True, help="Submit the app through a scheduler, from a task of its own.")
 @click.option("-s", "--scheduler", metavar="NAME", help="With --launcher: where the app runs.")
 @click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="With --launcher: run options of the scheduler.")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
-from transload_kfp.late import pieces
+from transload_kfp.marks import pieces
 from transload_kfp.plan import TRACKER, Plan
 from transload_kfp.ports import ARTIFACT, InputPort
 from transload_kfp.refusals import refuse_reinterpreted

@@ -46,9 +46,10 @@ def component_spec_from_app(
         source: an AppDef, its JSON, or a component (name or function).
         name: name of the component; default: the app's.
         args: arguments of the component function that are settled now.
-        inputs: of a component function: the arguments that become inputs; None: all that can be and whose default is
-            not None. Of an AppDef: name → ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or a pair of that and
-            ``str``, ``int``, ``float``, ``bool``; what stands there is the default.
+        inputs: of a component function: the arguments that become inputs, with their defaults: name → ``str``, ``int``
+            or ``float``, or names alone (as annotated). The function may put their values into texts of entrypoint,
+            args and env, and nothing else. Of an AppDef: name → ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or
+            a pair of that and ``str``, ``int``, ``float``, ``bool``; what stands there is the default.
         artifacts: arguments (or inputs of an AppDef) that take an artifact and give the program its path.
         results: results that become output parameters: name → ``str``, ``int`` or ``float``, or names alone (float).
             ``"final/accuracy"`` is the result ``accuracy`` of key ``final``. With results, even none (``{}``), the

@@ -9,16 +9,16 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import transload
-from transload.components import Parameter, as_component
+from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef
+from transload_kfp.arguments import check_arguments, refuse_missing, settled_of
 from transload_kfp.convert import Results
 from transload_kfp.fields import field_type, get_field
 from transload_kfp.generated import python_component
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
 from transload_kfp.names import component_name, port_names
-from transload_kfp.plan import refuse_settled_inputs
 from transload_kfp.ports import ARTIFACT, KFP_TYPES, InputPort, can_be_default, default_text, output_ports
 from transload_kfp.settings import TaskSettings
 
@@ -37,7 +37,7 @@ def launcher_from_app(
     cfg: Mapping[str, Any] | None = None,
     name: str | None = None,
     args: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] | Mapping[str, str] | None = None,
+    inputs: Sequence[str] | Mapping[str, Any] | None = None,
     artifacts: Sequence[str] = (),
     results: Results | None = None,
     tracker_base: str | None = None,
@@ -61,8 +61,9 @@ def launcher_from_app(
         cfg: run options of the scheduler.
         name: name of the component; default: the app's.
         args: arguments of the component function that are settled now.
-        inputs: of a component function: the arguments that become inputs; None: all. Of an AppDef: name → path of a
-            field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``, ``"args[--lr]"``, ``"env[A]"``.
+        inputs: of a component function: the arguments that become inputs, names alone or name → type; None: all. Of an
+            AppDef: name → path of a field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``,
+            ``"args[--lr]"``, ``"env[A]"``.
         artifacts: inputs that take an artifact and give its path in the launcher.
         results: results that become output parameters; see `component_from_app`.
         tracker_base: where the app reports; None: where the scheduler says.
@@ -128,7 +129,7 @@ def _planned(
     source: Any,
     *,
     args: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] | Mapping[str, str] | None = None,
+    inputs: Sequence[str] | Mapping[str, Any] | None = None,
     artifacts: Sequence[str] = (),
     results: Results | None = None,
     options: Mapping[str, Any] | None = None,
@@ -142,7 +143,7 @@ def _planned(
         launch = Launch.of(launch, app=launch.build())  # its JSON does not tell its name
     ports, paths = _ports(launch, dict(args or {}), inputs, tuple(artifacts))
     if args:
-        launch = Launch.of(launch, args={**_settled(launch), **args})
+        launch = Launch.of(launch, args=settled_of(launch.args, args))
     outputs = output_ports(results, OUTPUTS)
     return launch, LaunchSpec(
         launch.to_dict(),
@@ -195,22 +196,14 @@ def _interface(spec: LaunchSpec, given: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "output handle: String"])
 
 
-def _settled(launch: Launch) -> dict[str, Any]:
-    if not isinstance(launch.args, Mapping):
-        raise SpecError(f"args={launch.args!r}: must be a mapping, name → value")
-    return dict(launch.args)
-
-
 # -- inputs
 
 
 def _ports(
-    launch: Launch, args: dict[str, Any], inputs: Sequence[str] | Mapping[str, str] | None, artifacts: tuple[str, ...]
+    launch: Launch, args: dict[str, Any], inputs: Sequence[str] | Mapping[str, Any] | None, artifacts: tuple[str, ...]
 ) -> tuple[list[InputPort], dict[str, str]]:
     if launch.component is not None:
-        if isinstance(inputs, Mapping):
-            raise SpecError("inputs: of a component function they are names of arguments, not a mapping")
-        return _component_ports(launch, {**_settled(launch), **args}, inputs, artifacts), {}
+        return _component_ports(as_component(launch.component), settled_of(launch.args, args), inputs, artifacts), {}
     if args:
         raise SpecError(f"args={args!r}: only a component function takes arguments; for an AppDef see inputs")
     if inputs is not None and not isinstance(inputs, Mapping):
@@ -249,32 +242,35 @@ def _field_port(app: AppDef, source: str, port: str, path: str, artifact: bool) 
 
 
 def _component_ports(
-    launch: Launch, settled: Mapping[str, Any], inputs: Sequence[str] | None, artifacts: tuple[str, ...]
+    found: Component,
+    settled: Mapping[str, Any],
+    inputs: Sequence[str] | Mapping[str, Any] | None,
+    artifacts: tuple[str, ...],
 ) -> list[InputPort]:
-    assert launch.component is not None
-    found = as_component(launch.component)
+    check_arguments(found, settled, inputs or (), artifacts=artifacts)
+    types = inputs if isinstance(inputs, Mapping) else {}
+    for each, kind in types.items():
+        if kind not in tuple(KFP_TYPES):
+            raise SpecError(f"inputs[{each!r}]={kind!r}: must be str, int, float, bool, list or dict")
     known = {item.name: item for item in found.parameters}
-    for what, given in (("args", settled), ("inputs", inputs or ()), ("artifacts", artifacts)):
-        for each in given:
-            if each not in known:
-                raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
-    refuse_settled_inputs(settled, (*(inputs or ()), *artifacts))
     wanted = [name for name in known if name not in settled and (inputs is None or name in (*inputs, *artifacts))]
     if inputs is None and "tracker_base" in wanted:
         wanted.remove("tracker_base")  # the launch's own business
-    missing = [name for name, item in known.items() if item.required and name not in settled and name not in wanted]
-    if missing:
-        raise SpecError(f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with args")
+    refuse_missing(found, {*settled, *wanted})
     names = port_names([*_RESERVED, *(name for name in wanted if name != PARENT)])
-    return [_argument_port(known[name], names.get(name, name), name in artifacts) for name in wanted if name != PARENT]
+    return [
+        _argument_port(known[name], types.get(name), names.get(name, name), name in artifacts)
+        for name in wanted
+        if name != PARENT
+    ]
 
 
-def _argument_port(item: Parameter, port: str, artifact: bool) -> InputPort:
+def _argument_port(item: Parameter, asked: type | None, port: str, artifact: bool) -> InputPort:
     if artifact:
         if _kind(item.annotation) is not str:
             raise SpecError(f"artifacts: argument {item.name!r} is {item.type_name}: must be a str, for a path")
         return InputPort(item.name, port, ARTIFACT, help=item.help)
-    kind = list if item.kind == "varargs" else _kind(item.annotation)
+    kind = list if item.kind == "varargs" else asked or _kind(item.annotation)
     plain = kind in (str, int, float, bool) and type(item.default) is kind and can_be_default(item.default)
     plain = plain and not item.required
     default = default_text(item.default, f"default of {item.name}") if plain else None

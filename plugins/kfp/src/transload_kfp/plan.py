@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,8 +12,9 @@ from transload.components import Component, Parameter, as_component
 from transload.errors import SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef, Role, macros
+from transload_kfp.arguments import check_arguments, refuse_missing, settled_of
 from transload_kfp.fields import get_field, in_command, set_field
-from transload_kfp.late import NeedsValue, has_mark, mark, pieces
+from transload_kfp.marks import has_mark, mark, pieces
 from transload_kfp.names import port_names
 from transload_kfp.ports import (
     ARTIFACT,
@@ -25,8 +26,8 @@ from transload_kfp.ports import (
     default_text,
     output_ports,
 )
-from transload_kfp.probes import TYPES, build_once, build_twice
 from transload_kfp.refusals import refuse_inexpressible
+from transload_kfp.samples import TYPES, app_with_marks, ways_out
 
 TRACKER: Final = "tracker_base"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
@@ -102,9 +103,7 @@ def make_plan(
         source: an AppDef, its JSON, or a component (name or function).
         name: name of the component to be.
         args: arguments of the component function that are settled now.
-        inputs: of a component function: the arguments that become inputs; None: all that can. Of an AppDef: name →
-            ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or a pair of that and ``str``, ``int``, ``float``,
-            ``bool``.
+        inputs: see `transload_kfp.component_from_app`.
         artifacts: inputs that take an artifact and give its path.
         results: see `transload_kfp.component_from_app`.
         final_status: likewise.
@@ -115,14 +114,8 @@ def make_plan(
     outputs = output_ports(results, ("results", "metrics"))
     launch = Launch.of(source)
     if launch.component is not None:
-        settled = {**(launch.args if isinstance(launch.args, Mapping) else {}), **(args or {})}
-        if not isinstance(launch.args, Mapping) and launch.args:
-            raise SpecError(f"args={launch.args!r}: must be a mapping, name → value")
-        if isinstance(inputs, Mapping):
-            raise SpecError("inputs: of a component function they are names of arguments, not a mapping")
-        plan = _of_component(
-            as_component(launch.component), settled, inputs, tuple(artifacts), final_status, wraps=results is not None
-        )
+        settled = settled_of(launch.args, args)
+        plan = _of_component(as_component(launch.component), settled, inputs or (), tuple(artifacts), final_status)
     else:
         if args:
             raise SpecError(f"args={dict(args)!r}: only a component function takes arguments; for an AppDef see inputs")
@@ -139,108 +132,41 @@ def make_plan(
 def _of_component(
     found: Component,
     settled: dict[str, Any],
-    inputs: Sequence[str] | None,
+    inputs: Sequence[str] | Mapping[str, Any],
     artifacts: tuple[str, ...],
     final_status: str | None,
-    *,
-    wraps: bool,
 ) -> Plan:
-    known = {item.name: item for item in found.parameters}
     system = (final_status,) if final_status else ()
-    for what, given in (
-        ("args", settled),
-        ("inputs", inputs or ()),
-        ("artifacts", artifacts),
-        ("final_status", system),
-    ):
-        for each in given:
-            if each not in known:
-                raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
-    refuse_settled_inputs(settled, (*(inputs or ()), *artifacts, *system))
-    candidates = (
-        [known[each] for each in inputs]
-        if inputs is not None
-        else [item for item in found.parameters if _can_wait(item)]
-    )
-    late = {item.name: item for item in candidates if item.name not in settled}
-    for each in (*artifacts, *system, *(each for each in late if inputs is not None)):
-        _check_input(found, known[each], text=each in (*artifacts, *system))
-    late.update((each, known[each]) for each in (*artifacts, *system))
+    check_arguments(found, settled, inputs, artifacts=artifacts, final_status=system)
+    known = {item.name: item for item in found.parameters}
+    types = dict(inputs) if isinstance(inputs, Mapping) else {each: known[each].annotation for each in inputs}
+    for each, kind in types.items():
+        if kind not in TYPES or known[each].kind == "varargs":
+            shown = repr(kind) if isinstance(inputs, Mapping) else known[each].type_name
+            raise SpecError(
+                f"inputs: argument {each!r} of {found.name} is {shown}: only str, int and float can be inputs of a "
+                f"component; {ways_out(each)}"
+            )
+    paths = dict.fromkeys((*artifacts, *system), str)
+    for each in paths:
+        if known[each].annotation is not str:
+            raise SpecError(
+                f"argument {each!r} of {found.name} is {known[each].type_name}: must be a str, for a path or a status "
+                "as JSON"
+            )
     if TRACKER in known and TRACKER not in settled:
-        late[TRACKER] = known[TRACKER]
-    strict = set(inputs or ()) | set(artifacts) | {TRACKER, *system}
-    app = _settle(found, settled, late, strict)
-    if not wraps:
-        # a variable of run time needs the wrapper: nobody has asked for it, and the image may have no Python
-        for name in _only_by_wrapper(app) - strict - {name for name in late if late[name].required}:
-            late.pop(name, None)
-            app = _settle(found, settled, late, strict)
-    app = with_macros(app)
+        paths[TRACKER] = str
+    late = {**types, **paths}
+    refuse_missing(found, {*settled, *late})
+    app = with_macros(app_with_marks(found, settled, late, paths))
     ports = port_names(each for each in late if each != TRACKER)
-    made = [_input(known[each], ports[each], _special(each, artifacts, final_status)) for each in ports]
+    made = [
+        InputPort(each, port, _special(each, artifacts, final_status) or "", help=known[each].help)
+        if each in paths
+        else _input(known[each], port, late[each])
+        for each, port in ports.items()
+    ]
     return Plan(app.name, app, made, description=found.description.strip())
-
-
-def _settle(found: Component, settled: dict[str, Any], late: dict[str, Parameter], strict: set[str]) -> AppDef:
-    """Return the app with marks; whatever cannot wait for run time is taken out of ``late``, unless it must.
-
-    Raises:
-        SpecError: if one that must be an input cannot.
-    """
-    while True:
-        try:
-            return build_twice(found, settled, late)
-        except NeedsValue as exc:
-            if late[exc.name].required or exc.name in strict:
-                raise SpecError(f"{found.name}: {exc}: {_ways_out(exc.name)}") from exc
-            del late[exc.name]
-        except SpecError:
-            # not what a stand-in says of itself: some other code choked on one
-            culprit = next((name for name in late if _is_culprit(found, settled, late, name, strict)), None)
-            if culprit is None:
-                raise
-            del late[culprit]
-
-
-def _only_by_wrapper(app: AppDef) -> set[str]:
-    """Return the names of the run-time values in variables."""
-    texts = [text for role in app.roles for text in role.env.values()]
-    return {piece[0] for text in texts for piece in pieces(text) if isinstance(piece, tuple)}
-
-
-def refuse_settled_inputs(settled: Iterable[str], inputs: Iterable[str]) -> None:
-    """Refuse an argument that is to be an input and has its value already.
-
-    Raises:
-        SpecError: by name.
-    """
-    both = [name for name in inputs if name in set(settled)]
-    if both:
-        raise SpecError(f"inputs: {', '.join(map(repr, both))}: settled with args, so that nothing is left to be given")
-
-
-def _can_wait(item: Parameter) -> bool:
-    """Tell whether an argument that nobody has named becomes an input: not with a default that KFP cannot have."""
-    return item.annotation in TYPES and item.name != TRACKER and (item.required or can_be_default(item.default))
-
-
-def _is_culprit(
-    found: Component, settled: dict[str, Any], late: dict[str, Parameter], name: str, strict: set[str]
-) -> bool:
-    """Tell whether the app can be built once this argument keeps its default."""
-    if name in strict or late[name].required:
-        return False
-    try:
-        build_once(found, settled, {each: item for each, item in late.items() if each != name}, 0)
-    except NeedsValue:
-        return True
-    except SpecError:
-        return False
-    return True
-
-
-def _ways_out(name: str) -> str:
-    return f"settle it with args={{{name!r}: …}}, or use launcher_from_app, which builds the app when the pipeline runs"
 
 
 def _special(name: str, artifacts: tuple[str, ...], final_status: str | None) -> str | None:
@@ -248,24 +174,11 @@ def _special(name: str, artifacts: tuple[str, ...], final_status: str | None) ->
     return ARTIFACT if name in artifacts else FINAL_STATUS if name == final_status else None
 
 
-def _check_input(found: Component, item: Parameter, *, text: bool) -> None:
-    if text and item.annotation is not str:
-        raise SpecError(
-            f"argument {item.name!r} of {found.name} is {item.type_name}: must be a str, for a path or a status as JSON"
-        )
-    if item.kind == "varargs" or item.annotation not in TYPES:
-        raise SpecError(
-            f"inputs: argument {item.name!r} of {found.name} is {item.type_name}: only str, int, float and bool can be "
-            f"inputs of a component; {_ways_out(item.name)}"
-        )
-
-
-def _input(item: Parameter, port: str, special: str | None) -> InputPort:
-    if special is not None:
-        return InputPort(item.name, port, special, help=item.help)
-    settled = item.required or not can_be_default(item.default)
-    default = None if settled else default_text(item.default, f"default of {item.name}")
-    return InputPort(item.name, port, KFP_TYPES[item.annotation], default, default is not None, item.help)
+def _input(item: Parameter, port: str, kind: type) -> InputPort:
+    given = item.required or not can_be_default(item.default)
+    value = float(item.default) if kind is float and not given else item.default
+    default = None if given else default_text(value, f"default of {item.name}")
+    return InputPort(item.name, port, KFP_TYPES[kind], default, default is not None, item.help)
 
 
 def with_macros(app: AppDef) -> AppDef:

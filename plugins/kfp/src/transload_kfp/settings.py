@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.specs import AppDef, VolumeMount, nearest
-from transload_kfp.late import has_mark
+from transload_kfp.marks import has_mark
 from transload_kfp.refusals import refuse_timed_retries
 from transload_kfp.settings_check import LABEL, LABEL_VALUE, check_settings
 
