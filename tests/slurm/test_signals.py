@@ -51,3 +51,20 @@ def test_signal_reaches_the_program(
     for k in range(replicas):
         said = list(runner.log_lines(handle, "main", k, streams=Stream.STDOUT))
         assert said == ["up\n", f"got {sig}\n", "saved\n"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_signal_before_the_limit_of_time(runner: Runner, shell_app: ShellApp, replicas: int) -> None:
+    """What ``sbatch --signal`` asks for comes before the limit of time, to the steps or by the script: time to save."""
+    handles = [
+        runner.run(shell_app(program("USR1"), num_replicas=replicas), "slurm", {"time": "1", "sbatch_args": [option]})
+        for option in ("--signal=USR1@10", "--signal=B:USR1@10")
+    ]
+    for handle in handles:
+        status = runner.wait(handle, timeout=120)
+        assert status is not None
+        assert status.state is AppState.SUCCEEDED, status
+        for k in range(replicas):
+            said = list(runner.log_lines(handle, "main", k, streams=Stream.STDOUT))
+            assert said == ["up\n", "got USR1\n", "saved\n"]
