@@ -170,7 +170,7 @@ def test_prune(runner: Runner, shell_app: ShellApp, proj: Path, slurm_dir: Path)
     for name in ("first", "second", "third"):
         handle = runner.run(shell_app("head -c 2000000 /dev/zero"), "slurm", {"job_dir": str(proj)}, app_id=name)
         assert runner.wait(handle, timeout=60) is not None
-    runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}, app_id="waits")
+    runner.run(shell_app("true"), "slurm", {"begin": "now+1hour", "job_dir": str(proj)}, app_id="waits")
     scheduler = runner.scheduler("slurm")
     for age, name in enumerate(("third", "second", "first")):
         at = time.time() - 3600 * (age + 1)

@@ -179,7 +179,8 @@ def test_clock_of_the_client_is_behind(
     job = _scheduler(runner)._store.job_id(parse_app_handle(handle).app_id)
     eventually(lambda: lines(runner, handle) == ["0\n"], 60)
     subprocess.run(["scontrol", "requeue", str(job)], env=cluster.env, check=True)
-    status = ended(runner, handle, 60)
+    eventually(lambda: (s := runner.status(handle)) and s.is_terminal(), 40)
+    status = ended(runner, handle)
     assert status.state is AppState.SUCCEEDED, status
     assert status.num_restarts == 1
 
