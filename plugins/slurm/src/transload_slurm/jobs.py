@@ -186,11 +186,11 @@ class Jobs:
         Raises:
             SchedulerUnavailable: if the controller cannot be asked now.
         """
+        oldest = time.monotonic() - max(max_age, self._good_for)
         while True:
             with self._lock:
                 now = time.monotonic()
                 self._asked.update(dict.fromkeys(job_ids, now))
-                oldest = now - max(max_age, self._good_for)
                 if all(job_id in self._known and self._known[job_id][0] >= oldest for job_id in job_ids):
                     return {job_id: self._known[job_id][1] for job_id in job_ids}
                 query = self._under_way(now)
