@@ -15,8 +15,8 @@ from airflow_server import AirflowServer, Run
 from contexts import execute, make_context
 from scripts import Stage
 
-from transload.errors import SpecError, UnsupportedFeature
-from transload.pipelines import Execution, StateUnknown, get_adapter
+from transload.errors import SpecError, StateUnknown, UnsupportedFeature
+from transload.pipelines import Execution, get_adapter
 from transload_airflow import operator_from_app, search_group
 from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
 from transload_search import Objective, Parameter, Search

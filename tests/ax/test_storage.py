@@ -230,7 +230,6 @@ def test_what_changes_is_stored_again(experiment: Callable[..., Any], tmp_path: 
     trial = made.new_trial()
     changes: list[Callable[[], Any]] = [
         lambda: trial.add_arm(Arm(parameters={"x": 1.0})),
-        lambda: trial.mark_staged(),
         lambda: trial.mark_running(no_runner_required=True),
         lambda: trial.run_metadata.update(a={"deep": [1]}),
         lambda: trial.run_metadata["a"]["deep"].append(2),
@@ -368,8 +367,8 @@ def test_secret_options_of_the_one_who_goes_on(
     from transload_ax import Snapshot, run_experiment
 
     kept = Snapshot(tmp_path / "kept.json")
-    kept.save(experiment(), sobol())
-    given = experiment(cfg={"api_key": "s"})
+    kept.save(experiment(scheduler="scripted"), sobol())
+    given = experiment(scheduler="scripted", cfg={"api_key": "s"})
     runner = host_runner("ax")
     taken: list[Any] = []
 
@@ -378,7 +377,6 @@ def test_secret_options_of_the_one_who_goes_on(
         raise ConfigError("seen")
 
     monkeypatch.setattr(runner, "dryrun", dryrun)
-    monkeypatch.setattr(type(given.runner), "check_scheduler", lambda self: None)  # there is no scheduler with secrets
     with pytest.raises(ConfigError, match="seen"):
         run_experiment(given, 1, snapshot=kept.path)
     assert taken[0]["api_key"] == "s"

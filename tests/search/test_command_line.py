@@ -189,7 +189,8 @@ def test_one_process_at_a_time(begun: Any, tmp_path: Path) -> None:
 
 def test_an_outage_ends_the_search(transload_home: Path, tmp_path: Path) -> None:
     """A scheduler that cannot say what a trial does ends the search; the trial has not failed."""
-    from transload.pipelines import ExecutionOptions, StateUnknown
+    from transload.errors import StateUnknown
+    from transload.pipelines import ExecutionOptions
     from transload_search import Objective, Parameter, Search, SearchLedger, run_search
     from transload_testing import scripted_app
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.errors import ConfigError, SpecError, SubmitError, TransloadTimeout
-from transload.pipelines import AppCancelled, AppLost, Detached, StateUnknown
+from transload.errors import ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
+from transload.pipelines import AppCancelled, AppLost, Detached
 from transload.specs import AppState, AppStatus
 from transload_search import Constraint, EarlyStopping, Objective, Parameter, Search, failed_state, get_suggester
 

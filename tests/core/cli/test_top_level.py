@@ -31,6 +31,7 @@ from transload.errors import (
     TransloadTimeout,
 )
 from transload.plugins import get_plugins, hookimpl
+from transload.schedulers import SchedulerBase
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppState, AppStatus
 
@@ -171,6 +172,8 @@ class Moody(LocalScheduler):
         if self.silent:
             raise SchedulerUnavailable("moody: no route to the cluster")
         return super().describe(app_id)
+
+    describe_many = SchedulerBase.describe_many
 
     def list(self) -> Any:
         """Not reachable while ``silent``."""

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes import names
@@ -128,28 +129,33 @@ class Cluster:
     def _call(
         self, verb: str, path: str, body: Any = None, *, seconds: float = _READ_S, merge: bool = False, **query: Any
     ) -> Any:
-        """Send a request; return the open response."""
-        from kubernetes.client import ApiException
+        """Send a request by the client's own connections and credentials; return the open response.
+
+        How the client's methods are called changed with its release 37; its pool of connections is there in all.
+        """
+        from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
+        api = self.client()
+        asked = urlencode([(name, value) for name, value in query.items() if value is not None])
         kind = "application/merge-patch+json" if merge else "application/json"
         try:
-            return self.client().call_api(
-                path,
+            keys = {each["key"]: each["value"] for each in api.configuration.auth_settings().values()}
+            response = api.rest_client.pool_manager.request(
                 verb,
-                query_params=[(name, value) for name, value in query.items() if value is not None],
-                header_params={"Accept": "application/json", "Content-Type": kind},
-                body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _request_timeout=(_CONNECT_S, seconds),
+                f"{self.url}{path}" + (f"?{asked}" if asked else ""),
+                headers={**api.default_headers, "Accept": "application/json", "Content-Type": kind, **keys},
+                body=None if body is None else json.dumps(body),
+                preload_content=False,
+                timeout=Timeout(connect=_CONNECT_S, read=seconds),
             )
-        except ApiException as exc:
-            if exc.status:
-                raise _error(exc) from exc
-            raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {exc.reason}") from exc
+            if response.status < 300:
+                return response
+            error = _error(response.status, response.reason, response.data)
+            response.release_conn()
         except (HTTPError, OSError) as exc:
             raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {_root(exc)}") from exc
+        raise error
 
     def _json(self, verb: str, path: str, body: Any = None, **options: Any) -> dict[str, Any]:
         from urllib3.exceptions import HTTPError
@@ -287,12 +293,12 @@ def _path(kind: str, namespace: str | None, name: str = "") -> str:
     return "/".join([group, *(["namespaces", namespace] if namespace else []), word, *([name] if name else [])])
 
 
-def _error(exc: Any) -> ClusterError:
+def _error(status: int, reason: str | None, body: bytes) -> ClusterError:
     try:
-        body = json.loads(exc.body)
-        return ClusterError(exc.status, str(body.get("reason") or ""), str(body.get("message") or ""))
-    except (TypeError, ValueError, AttributeError):
-        return ClusterError(exc.status, str(exc.reason or ""), "")
+        found = json.loads(body)
+        return ClusterError(status, str(found.get("reason") or ""), str(found.get("message") or ""))
+    except (ValueError, AttributeError):
+        return ClusterError(status, reason or "", "")
 
 
 def _root(exc: BaseException) -> str:
