@@ -164,7 +164,8 @@ def test_arguments_cannot_leave_their_comment(text: str) -> None:
 def test_folder_with_a_pattern_of_slurms() -> None:
     """A ``%`` of the folder is none of the patterns that Slurm replaces in names of files."""
     request = convert.convert(AppDef("app", [role()]), run_opts().resolve({}))
-    assert "#SBATCH --output=/shared/100%%job/batch.log\n" in convert.script(request, "app", "/shared/100%job", "t")
+    text = convert.script(request, "app", "/shared/100%job", "t")
+    assert '#SBATCH --output="/shared/100\\\\%job/batch.log"\n' in text
 
 
 def test_folder_with_odd_characters(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,3 +136,53 @@ def test_job_dir_that_is_the_state_folder(runner: Runner, shell_app: ShellApp, s
     assert list(runner.log_lines(handle, "main")) == ["hello\n"]
     runner.delete(handle)
     assert not (slurm_dir / "same").exists()
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "two\\\\ 100%j", "end\\", "100%j"])
+def test_state_folder_with_an_odd_name(
+    runner: Runner, shell_app: ShellApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Backslashes, and what looks like a pattern of Slurm's, in the folder of the apps are a name like others."""
+    monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / name))
+    with Runner("tests") as other:
+        handle = other.run(shell_app("echo hello"), "slurm", app_id="odd")
+        status = other.wait(handle, timeout=60)
+        assert status is not None and status.state is AppState.SUCCEEDED, status
+        assert (tmp_path / name / "odd" / "batch.log").is_file()
+        assert list(other.log_lines(handle, "main")) == ["hello\n"]
+        other.delete(handle)
+
+
+def test_folder_of_another_user(runner: Runner, shell_app: ShellApp) -> None:
+    """Who may not look into the folder of the apps is told so in one line."""
+    runner.wait(runner.run(shell_app("true"), "slurm"), timeout=60)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(ConfigError, match="is another user's: Permission denied") as caught:
+            runner.list("slurm")
+    finally:
+        os.seteuid(0)
+    assert "\n" not in str(caught.value)
+
+
+def test_prune(runner: Runner, shell_app: ShellApp, proj: Path, slurm_dir: Path) -> None:
+    """Apps that have ended go by age and by size, oldest first, with what lies in ``job_dir``; others stay."""
+    for name in ("first", "second", "third"):
+        handle = runner.run(shell_app("head -c 2000000 /dev/zero"), "slurm", {"job_dir": str(proj)}, app_id=name)
+        assert runner.wait(handle, timeout=60) is not None
+    runner.run(shell_app("true"), "slurm", {"begin": "now+1hour", "job_dir": str(proj)}, app_id="waits")
+    scheduler = runner.scheduler("slurm")
+    for age, name in enumerate(("third", "second", "first")):
+        at = time.time() - 3600 * (age + 1)
+        os.utime(slurm_dir / name / "state.json", (at, at))
+    assert scheduler.prune(older_than=86400) == []
+    assert scheduler.prune() == []
+    assert scheduler.prune(older_than=3600 * 2.5, dry_run=True) == ["first"]
+    assert (proj / "first" / "logs").is_dir()
+    assert scheduler.prune(older_than=3600 * 2.5) == ["first"]
+    assert not (proj / "first").exists()
+    assert scheduler.prune(max_size=3_000_000) == ["second"]
+    assert scheduler.prune(max_size=3_000_000) == []
+    assert sorted(path.name for path in proj.iterdir()) == ["thesis", "third", "waits"]
+    assert scheduler.prune(older_than=0, now=time.time() + 10) == ["third"]
+    assert scheduler.existed("waits") and scheduler.existed("first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -126,3 +127,33 @@ def test_when_scancel_comes_too_late(err: str, too_late: bool) -> None:
     """Only jobs that have ended, all of them, make a failed scancel none."""
     assert Answer(1, "", err).too_late is too_late
     assert not Answer(0, "", err).too_late
+
+
+def test_one_query_serves_all_who_ask_meanwhile(play: Play, tmp_path: Path) -> None:
+    """A hundred threads that ask for three hundred jobs cost a few queries: while one is under way none is begun."""
+    rows = "\\n".join(f"{number}|a|RUNNING|None|n1|N/A|(null)" for number in range(300))
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/calls\nsleep 0.3\nprintf '{rows}\\n'\n")
+    (tmp_path / "squeue").chmod(0o755)
+    asked = Jobs()
+    with ThreadPoolExecutor(100) as pool:
+        found = list(pool.map(lambda number: asked.ask([str(number)])[str(number)], range(300)))
+    assert all(job is not None and job.state == "RUNNING" for job in found)
+    assert len((tmp_path / "calls").read_text().split()) <= 20
+
+
+def test_what_was_done_to_a_job_makes_a_query_under_way_worthless(play: Play, tmp_path: Path) -> None:
+    """Whoever asks after a ``scancel`` is not told what a query that was under way before has seen."""
+    (tmp_path / "squeue").write_text(
+        f"#!/bin/sh\nword=$(cat {tmp_path}/word)\ntouch {tmp_path}/asked\n"
+        f'until test -e {tmp_path}/go; do sleep 0.05; done\necho "7|a|$word|None|n1|N/A|(null)"\n'
+    )
+    (tmp_path / "squeue").chmod(0o755)
+    (tmp_path / "word").write_text("RUNNING")
+    asked = Jobs()
+    assert asked.ask(["7"], 0.0, (tmp_path / "asked").exists) is None
+    (tmp_path / "word").write_text("CANCELLED")
+    asked.drop("7")
+    (tmp_path / "go").touch()
+    found = asked.ask(["7"])["7"]
+    assert found is not None
+    assert found.state == "CANCELLED"

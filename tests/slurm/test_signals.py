@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,3 +52,21 @@ def test_signal_reaches_the_program(
     for k in range(replicas):
         said = list(runner.log_lines(handle, "main", k, streams=Stream.STDOUT))
         assert said == ["up\n", f"got {sig}\n", "saved\n"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("roles", "replicas"), [(1, 1), (1, 2), (2, 1)])
+def test_signal_before_the_limit_of_time(runner: Runner, shell_app: ShellApp, roles: int, replicas: int) -> None:
+    """What ``sbatch --signal`` asks for comes before the limit of time, to the steps or by the script: time to save."""
+    app = shell_app(program("USR1"), num_replicas=replicas)
+    app.roles += [replace(app.roles[0], name=f"main{number}") for number in range(1, roles)]
+    options = ("--signal=USR1@10", "--signal=B:USR1@10")
+    handles = [runner.run(app, "slurm", {"time": "1", "sbatch_args": [option]}) for option in options]
+    for handle in handles:
+        status = runner.wait(handle, timeout=120)
+        assert status is not None
+        assert status.state is AppState.SUCCEEDED, status
+        for role in app.roles:
+            for k in range(replicas):
+                said = list(runner.log_lines(handle, role.name, k, streams=Stream.STDOUT))
+                assert said == ["up\n", "got USR1\n", "saved\n"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +19,8 @@ import pytest
 from transload.errors import SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Resource, RetryPolicy, parse_app_handle
-from transload_slurm import submission
+from transload_slurm import jobs, submission
+from transload_slurm.background import THREAD
 from transload_slurm.scheduler import SlurmScheduler
 
 pytestmark = pytest.mark.engine("slurm")
@@ -163,6 +167,24 @@ def test_requeue_within_the_retries(
     assert [replica.restarts for role in status.roles for replica in role.replicas] == [1, 1]
 
 
+def test_clock_of_the_client_is_behind(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that was put back in the queue is let go once: a clock that is behind does not put it off again."""
+    behind = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() - 600)
+    monkeypatch.setattr(jobs, "time", behind)
+    handle = runner.run(
+        shell_app("echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200", max_retries=2), "slurm"
+    )
+    job = _scheduler(runner)._store.job_id(parse_app_handle(handle).app_id)
+    eventually(lambda: lines(runner, handle) == ["0\n"], 60)
+    subprocess.run(["scontrol", "requeue", str(job)], env=cluster.env, check=True)
+    eventually(lambda: (s := runner.status(handle)) and s.is_terminal(), 40)
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert status.num_restarts == 1
+
+
 @pytest.mark.parametrize("kind", ["two roles", "array"])
 def test_lost_node_of_a_part(
     runner: Runner,
@@ -218,6 +240,29 @@ def test_controller_is_away_and_comes_back(
     eventually(lambda: (s := runner.status(other)) and s.state is AppState.RUNNING, 60)
     runner.cancel(other)
     assert ended(runner, other).state is AppState.CANCELLED
+
+
+def test_slow_squeue_does_not_put_off_an_end(
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An end that the wrapper has written is seen though squeue takes its time; so is one that it writes meanwhile."""
+    (tmp_path / "bin").mkdir()
+    slow = f'until test -e {tmp_path}/answer; do sleep 0.1; done\nexec {shutil.which("squeue")} "$@"'
+    (tmp_path / "bin" / "squeue").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n{slow}\n")
+    (tmp_path / "bin" / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    handle = runner.run(shell_app(f"until test -e {tmp_path}/asked; do sleep 0.1; done; sleep 1"), "slurm")
+    try:
+        assert ended(runner, handle, 40).state is AppState.SUCCEEDED
+        assert (tmp_path / "asked").exists()
+    finally:
+        (tmp_path / "answer").touch()
+        eventually(lambda: all(thread.name != THREAD for thread in threading.enumerate()), 30)
 
 
 def test_submit_without_a_controller(runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path) -> None:

@@ -1,9 +1,15 @@
-"""How often a watch looks at the files of its apps."""
+"""How often a watch looks at the files of its apps, and what it hears from Slurm meanwhile."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
 import pytest
 
+from transload.errors import SchedulerUnavailable
+from transload.schedulers.api import Change
 from transload_slurm.watch import SlurmWatch
 
 
@@ -20,4 +26,32 @@ def test_many_files_are_looked_at_less_often(apps: int, files: int, pause: tuple
     for _ in range(30):
         assert watch.wait(0) == set()
     assert pause[0] <= watch._look <= pause[1]
+    watch.close()
+
+
+def test_slow_slurm_holds_up_no_news(tmp_path: Path) -> None:
+    """While Slurm takes its time to answer, what a wrapper writes is told; so is Slurm's answer, once it is there."""
+    slow, words, asked = threading.Event(), {"a": "PENDING"}, threading.Event()
+
+    def ask(ids: Collection[str]) -> dict[str, str]:
+        if not words:
+            raise SchedulerUnavailable("squeue did not answer")
+        said = dict(words)
+        asked.set()
+        assert slow.wait(30)
+        return said
+
+    watch = SlurmWatch(lambda app_id: [f"{tmp_path}/{app_id}"], ask)
+    watch.update(["a"])
+    assert watch.wait(5) == {Change("a")}
+    assert watch.wait(0.5) == set()
+    assert asked.is_set()
+    (tmp_path / "a").touch()
+    assert watch.wait(5) == {Change("a")}
+    slow.set()
+    assert watch.wait(0.5) == set()  # the first word is no change
+    words["a"] = "RUNNING"
+    assert watch.wait(10) == {Change("a")}
+    words.clear()
+    assert watch.wait(10) == {Change("a")}
     watch.close()

@@ -222,3 +222,46 @@ def test_sbatch_that_fails_after_it_has_submitted(
         runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}, app_id="lying")
     assert cluster.tool("squeue", "-h", "-o", "%i", "--name=lying").strip() == ""
     assert runner.status("slurm://tests/lying") is None
+
+
+def test_what_a_filter_says_before_the_id(
+    runner: Runner, shell_app: ShellApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a site's own filter prints before the job's id, numbers too, hides neither the id nor a refusal."""
+    real = shutil.which("sbatch")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sbatch").write_text(
+        f'#!/bin/sh\necho "Welcome: 3 nodes are free"\necho\necho 12 GPUs\nexec {real} "$@"\n'
+    )
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    handle = runner.run(shell_app("echo mine"), "slurm")
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert list(runner.log_lines(handle, "main")) == ["mine\n"]
+    with pytest.raises(SubmitError, match="invalid partition") as caught:
+        runner.run(shell_app("true"), "slurm", {"partition": "nope"})
+    assert "Welcome" not in str(caught.value)
+
+
+@pytest.mark.parametrize("gang", [True, False])
+def test_arguments_that_are_no_text(runner: Runner, shell_app: ShellApp, gang: bool) -> None:
+    """Bytes that are no text, which Python has as lone surrogates, reach the program as they are."""
+    app = shell_app('printf %s "$0" | od -An -tx1')
+    app.roles[0].args.append("a\udcff\udc80z")
+    handle = runner.run(app, "slurm", {"gang": gang})
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert "".join(runner.log_lines(handle, "main")).split() == ["61", "ff", "80", "7a"]
+
+
+@pytest.mark.parametrize(("gang", "replicas"), [(True, 1), (False, 2)])
+def test_srun_args_reach_every_replica(
+    runner: Runner, shell_app: ShellApp, tmp_path: Path, gang: bool, replicas: int
+) -> None:
+    """A single replica, and an element of an array, is a step with the user's options of ``srun`` too."""
+    prolog = tmp_path / "prolog"
+    prolog.write_text(f"#!/bin/sh\necho x >> {tmp_path}/ran\n")
+    prolog.chmod(0o755)
+    cfg = {"gang": gang, "srun_args": [f"--task-prolog={prolog}"]}
+    handle = runner.run(shell_app("true", num_replicas=replicas), "slurm", cfg)
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert (tmp_path / "ran").read_text().split() == ["x"] * replicas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -264,7 +265,8 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
         token: tells this submit from an earlier one of the same app.
     """
     comment = comment_of(app_id, token) + (f" {request.comment}" if request.comment else "")
-    output = f"{folder}/batch.log".replace("%", "%%")  # "%j" is the job's id to Slurm
+    # "%j" is the job's id to Slurm, but not in a path with a backslash, which escapes what follows
+    output = re.sub(r"([\\%])", r"\\\1", f"{folder}/batch.log")
     head = [f"--job-name={app_id}", f"--comment={comment}", f"--output={output}", "--open-mode=append"]
     head += ["--export=ALL", *request.sbatch]
     if not request.gang:

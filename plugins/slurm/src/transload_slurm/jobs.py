@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, overload
 
 from transload.errors import SchedulerUnavailable
 from transload_slurm import commands
+from transload_slurm.background import in_background
 from transload_slurm.states import combined
 
 _TIMEOUT_S: Final = 60.0
 _FRESH_S: Final = 0.2
+_LOOK_S: Final = 0.1
 _COST: Final = 5.0  # an answer is good for this many times the seconds that it took
 _REMEMBER_S: Final = 30.0
 _FORGET_S: Final = 5.0
@@ -143,66 +147,102 @@ def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
 
 
 class Jobs:
-    """Answers about many jobs with few queries: what is asked for is asked together with what was asked for lately."""
+    """Answers about many jobs with few queries: what is asked for is asked together with what was asked for lately.
+
+    One query is under way at a time, in a thread of its own; whoever asks meanwhile waits for it, or for the next one,
+    which is for all who wait.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._known: dict[str, tuple[float, Job | None]] = {}
+        self._missed: dict[str, float] = {}
+        self._dropped: set[str] = set()
         self._good_for = _FRESH_S
         self._without: dict[bool, float] = {}
         self._problem: tuple[float, str] | None = None
+        self._query: tuple[int, Future[None]] | None = None
         self.queries = 0
 
-    def ask(self, job_ids: Collection[str], max_age: float = 0.0) -> dict[str, Job | None]:
+    @overload
+    def ask(self, job_ids: Collection[str], max_age: float = ...) -> dict[str, Job | None]: ...
+
+    @overload
+    def ask(
+        self, job_ids: Collection[str], max_age: float, enough: Callable[[], bool]
+    ) -> dict[str, Job | None] | None: ...
+
+    def ask(
+        self, job_ids: Collection[str], max_age: float = 0.0, enough: Callable[[], bool] | None = None
+    ) -> dict[str, Job | None] | None:
         """Return what Slurm says of jobs; None for one that neither controller nor accounting knows.
 
         Args:
             job_ids: ids, of arrays and heterogeneous jobs the leader's.
             max_age: seconds that an earlier answer may be old, at least a fraction of a second.
+            enough: called now and then while Slurm takes its time; True ends the waiting, with None.
 
         Raises:
             SchedulerUnavailable: if the controller cannot be asked now.
         """
-        with self._lock:
-            now = time.monotonic()
-            self._asked.update(dict.fromkeys(job_ids, now))
-            oldest = now - max(max_age, self._good_for)
-            if any(job_id not in self._known or self._known[job_id][0] < oldest for job_id in job_ids):
-                self._query(now, set(job_ids))
-            return {job_id: self._known[job_id][1] for job_id in job_ids}
+        oldest = time.monotonic() - max(max_age, self._good_for)
+        while True:
+            with self._lock:
+                now = time.monotonic()
+                self._asked.update(dict.fromkeys(job_ids, now))
+                if all(job_id in self._known and self._known[job_id][0] >= oldest for job_id in job_ids):
+                    return {job_id: self._known[job_id][1] for job_id in job_ids}
+                query = self._under_way(now)
+            while not wait([query], None if enough is None else _LOOK_S).done:
+                if enough is not None and enough():
+                    return None
+            try:
+                query.result()
+            except SchedulerUnavailable as exc:
+                raise SchedulerUnavailable(str(exc)) from exc
 
-    def _query(self, now: float, wanted: set[str]) -> None:
+    def _under_way(self, now: float) -> Future[None]:
+        """Return the query that is under way, begun now if there is none; under the lock."""
+        # a process that was forked off has not the thread of its parent
+        if self._query is not None and self._query[0] == os.getpid() and not self._query[1].done():
+            return self._query[1]
         if self._problem is not None and now < self._problem[0]:
             raise SchedulerUnavailable(self._problem[1])
         self._asked = {job_id: at for job_id, at in self._asked.items() if now - at < _REMEMBER_S}
-        ids = sorted(set(self._asked) | wanted, key=int)
+        self._dropped.clear()
+        ids = sorted(self._asked, key=int)
+        query = in_background(lambda: self._find(now, ids))
+        self._query = (os.getpid(), query)
+        return query
+
+    def _find(self, now: float, ids: list[str]) -> None:
+        """Ask for jobs, and note the answers."""
         found: dict[str, Job] = {}
         try:
             for start in range(0, len(ids), _CHUNK):
                 self.queries += 1
                 found.update(squeue("-j", ",".join(ids[start : start + _CHUNK])))
         except SchedulerUnavailable as exc:
-            # asking takes seconds then: those who wait for their turn get the same answer
+            # asking takes seconds then: those who ask next get the same answer
             self._problem = (time.monotonic() + _UNREACHABLE_S, str(exc))
             raise
         self._problem = None
-        missing = [job_id for job_id in ids if job_id not in found]
+        # one that was found missing a moment ago is not looked for again
+        lately = {job_id for job_id, at in self._missed.items() if now - at < _FORGET_S and job_id not in found}
         for completed in (False, True):
-            # one that was found missing a moment ago is not looked for again
-            fresh = [j for j in missing if j in wanted and not self._missing_lately(j, now)]
-            if fresh and now >= self._without.get(completed, 0.0):
-                found.update(self._recorded(fresh, completed=completed))
-                missing = [job_id for job_id in missing if job_id not in found]
+            missing = [job_id for job_id in ids if job_id not in found and job_id not in lately]
+            if missing and now >= self._without.get(completed, 0.0):
+                found.update(self._recorded(missing, completed=completed))
         done = time.monotonic()
-        self._good_for = max(_FRESH_S, _COST * (done - now))
-        for job_id in ids:
-            if job_id in found or not self._missing_lately(job_id, now):
-                self._known[job_id] = (done, found.get(job_id))
-            else:
-                self._known[job_id] = (self._known[job_id][0], None)
-        for job_id in [job_id for job_id in self._known if job_id not in self._asked]:
-            del self._known[job_id]
+        with self._lock:
+            self._good_for = max(_FRESH_S, _COST * (done - now))
+            for job_id in ids:
+                if job_id not in self._dropped:
+                    self._known[job_id] = (done, found.get(job_id))
+            self._known = {job_id: known for job_id, known in self._known.items() if job_id in self._asked}
+            self._missed = {job_id: self._missed[job_id] for job_id in lately}
+            self._missed.update({job_id: done for job_id in ids if job_id not in found and job_id not in lately})
 
     def _recorded(self, job_ids: list[str], *, completed: bool) -> dict[str, Job]:
         """Return what a record holds of jobs; one that cannot be read is let be for a while."""
@@ -217,16 +257,13 @@ class Jobs:
         self._without[completed] = time.monotonic() + pause
         return {}
 
-    def _missing_lately(self, job_id: str, now: float) -> bool:
-        known = self._known.get(job_id)
-        return known is not None and known[1] is None and now - known[0] < _FORGET_S
-
     def accepted(self, job_id: str, name: str) -> None:
         """Take note of a job that Slurm has accepted just now: for a moment nobody need ask for it."""
         with self._lock:
             self._known[job_id] = (time.monotonic(), Job(job_id, name, "PENDING", {}, source="sbatch"))
 
     def drop(self, job_id: str) -> None:
-        """Forget what is known of a job, after something was done to it."""
+        """Forget what is known of a job, after something was done to it; what is being asked for is out of date too."""
         with self._lock:
             self._known.pop(job_id, None)
+            self._dropped.add(job_id)

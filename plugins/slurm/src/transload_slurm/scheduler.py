@@ -45,7 +45,7 @@ class SlurmScheduler(SchedulerBase):
     """Runs apps as jobs of a Slurm cluster.
 
     An app is found by its id from any machine that shares the folder of the apps (``TRANSLOAD_SLURM_DIR``) and can ask
-    Slurm. Thread-safe; starts no thread.
+    Slurm. Thread-safe; Slurm is asked in threads that live as long as the question.
 
     Args:
         session_name: name of the session, recorded with each app.
@@ -58,7 +58,7 @@ class SlurmScheduler(SchedulerBase):
         self.name = name
         self._store = Store(root_folder())
         self._jobs = Jobs()
-        self._lifted: dict[str, float] = {}
+        self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
 
     # -- before a submit
@@ -120,10 +120,18 @@ class SlurmScheduler(SchedulerBase):
         if not open_:
             return found
         problem = ""
+        jobs: dict[str, Job | None] | None
         try:
-            jobs = self._jobs.ask({job_id for _, job_id in open_.values()}, max_age)
+            # a wrapper may write the end while Slurm takes its time
+            jobs = self._jobs.ask(
+                {job_id for _, job_id in open_.values()},
+                max_age,
+                lambda: all(self._has_ended(app_id, record) for app_id, (record, _) in open_.items()),
+            )
         except SchedulerUnavailable as exc:
             jobs, problem = {}, str(exc)
+        if jobs is None:
+            return {**found, **self._describe_many(open_, max_age)}
         for app_id, (record, job_id) in open_.items():
             if problem:
                 status = self._unreachable(app_id, record, problem)
@@ -208,14 +216,16 @@ class SlurmScheduler(SchedulerBase):
         """
         if job is None or not job.waiting or not os.path.exists(f"{self._store.folder(app_id)}/claim"):
             return  # not one that has run before
-        now = time.monotonic()
         # each part for itself: of an array's elements some may run, or be about to
-        held = [part for part, start in job.waiting.items() if seconds_until(start) >= 2 * _HOLD_S]
-        if held and now - self._lifted.get(job.id, -_LIFT_S) >= _LIFT_S:
-            self._lifted[job.id] = now
-            for part in held:
+        for part, start in job.waiting.items():
+            # let go once: to a clock that is behind the controller's it would seem held for ever
+            done, tried = self._lifted.get(part, ("", -_LIFT_S))
+            now = time.monotonic()
+            if start > done and now - tried >= _LIFT_S and seconds_until(start) >= 2 * _HOLD_S:
                 with contextlib.suppress(SchedulerUnavailable):
-                    commands.run(["scontrol", "update", f"jobid={part}", f"StartTime=now+{_HOLD_S}"], _CANCEL_S)
+                    command = ["scontrol", "update", f"jobid={part}", f"StartTime=now+{_HOLD_S}"]
+                    lifted = commands.run(command, _CANCEL_S).code == 0
+                    self._lifted[part] = (start if lifted else done, now)
 
     def _description(self, app_id: str, record: dict[str, Any], status: AppStatus) -> AppDescription:
         return AppDescription(
@@ -245,10 +255,8 @@ class SlurmScheduler(SchedulerBase):
     def _places(self, app_id: str) -> list[str]:
         folder = self._store.folder(app_id)
         record = self._store.record(app_id)
-        if record is None or record["gang"]:
-            return [folder, f"{folder}/slurm.json", f"{folder}/state.json"]
-        elements = [f"{folder}/elements/{k}/state.json" for k in range(record["roles"][0]["num_replicas"])]
-        return [folder, f"{folder}/slurm.json", *elements]
+        states = [f"{folder}/state.json"] if record is None else self._store.state_files(app_id, record)
+        return [folder, f"{folder}/slurm.json", *states]
 
     def _words(self, app_ids: Collection[str]) -> dict[str, str]:
         """Return Slurm's words for the jobs of those apps that have not ended."""
@@ -327,6 +335,44 @@ class SlurmScheduler(SchedulerBase):
             self._await_end(app_id)
         self._store.remove(app_id, record)
         return True
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that have ended: the old, and then the oldest until the rest is small enough.
+
+        Args:
+            older_than: seconds since their end was written; None: age does not matter.
+            max_size: bytes that all ended apps together may take, ``job_dir`` included; None: size does not matter.
+            now: seconds since the epoch; default: the time.
+            dry_run: delete nothing, only tell.
+
+        Returns:
+            The ids of the deleted apps, oldest first.
+        """
+        moment = time.time() if now is None else now
+        described = self.describe_many(self._store.ids())
+        records = {
+            app_id: record
+            for app_id, found in described.items()
+            if found is not None and found.status.is_terminal() and (record := self._store.record(app_id)) is not None
+        }
+        sizes = {app_id: self._store.size(app_id, records[app_id]) for app_id in records if max_size is not None}
+        total = sum(sizes.values())
+        removed = []
+        for end, app_id in sorted((self._store.ended_at(app_id, records[app_id]), app_id) for app_id in records):
+            old = older_than is not None and moment - end >= older_than
+            if old or (max_size is not None and total > max_size):
+                if not dry_run:
+                    self._store.remove(app_id, records[app_id])
+                total -= sizes.get(app_id, 0)
+                removed.append(app_id)
+        return removed
 
     def _await_end(self, app_id: str) -> None:
         deadline = time.monotonic() + _DELETE_S

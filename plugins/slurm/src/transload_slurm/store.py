@@ -33,7 +33,7 @@ import shutil
 from typing import Any, Final
 
 from transload.errors import ConfigError
-from transload.schedulers.local.store import safe_id
+from transload.schedulers.local.store import safe_id, size_of
 from transload_slurm.elements import gather
 
 ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
@@ -210,11 +210,27 @@ class Store:
 
     def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
         """Return what the wrapper has written last; None if it has not begun."""
+        found = [read_json(path) for path in self.state_files(app_id, record)]
+        return found[0] if record["gang"] else gather(record["roles"][0], found)
+
+    def state_files(self, app_id: str, record: dict[str, Any]) -> list[str]:
+        """Return the files in which the wrapper, or that of each element, writes what the app is doing."""
         folder = self.folder(app_id)
         if record["gang"]:
-            return read_json(f"{folder}/state.json")
-        role = record["roles"][0]
-        return gather(role, [read_json(f"{folder}/elements/{k}/state.json") for k in range(role["num_replicas"])])
+            return [f"{folder}/state.json"]
+        return [f"{folder}/elements/{k}/state.json" for k in range(record["roles"][0]["num_replicas"])]
+
+    def ended_at(self, app_id: str, record: dict[str, Any]) -> float:
+        """Return when the last word on an app that has ended was written, its wrapper's or Slurm's."""
+        times = []
+        for path in [*self.state_files(app_id, record), f"{self.folder(app_id)}/slurm.json"]:
+            with contextlib.suppress(OSError):
+                times.append(os.stat(path).st_mtime)
+        return max(times, default=float(record["created"]))
+
+    def size(self, app_id: str, record: dict[str, Any]) -> int:
+        """Return how many bytes an app takes on disk, with what lies in ``job_dir``."""
+        return sum(map(size_of, {self.folder(app_id), record["files"]}))
 
     def remove(self, app_id: str, record: dict[str, Any]) -> None:
         """Remove an app's folder; the record of a caller-given id stays."""

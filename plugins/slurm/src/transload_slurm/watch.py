@@ -6,11 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from stat import S_ISDIR
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import Change
+from transload_slurm.background import in_background
 
 _LOOK_S: Final = (0.02, 1.0)
 _ASK_S: Final = (1.0, 10.0)
@@ -19,7 +21,7 @@ _PER_FILE_S: Final = 0.002
 
 
 class SlurmWatch:
-    """One watch serves any number of apps; it has no thread of its own.
+    """One watch serves any number of apps. Slurm is asked in the background: a slow answer holds up no file's news.
 
     Args:
         place: app id → the files whose change means news (they need not exist).
@@ -34,6 +36,7 @@ class SlurmWatch:
         self._files: dict[str, tuple[list[str], object]] = {}
         self._states: dict[str, str] = {}
         self._look, self._pause, self._next = _LOOK_S[0], _ASK_S[0], 0.0
+        self._answer: Future[dict[str, str]] | None = None
 
     def update(self, app_ids: Collection[str]) -> None:
         """Replace the set of watched ids."""
@@ -77,18 +80,22 @@ class SlurmWatch:
             # few files are looked at twenty times a second, many less often: the cost stays the same
             longest = min(_LOOK_S[1], 0.05 + _PER_FILE_S * sum(len(files) for files, _ in self._files.values()))
             self._look = _LOOK_S[0] if changed else min(self._look * _GROWTH, longest)
-            due = time.monotonic() >= self._next and bool(self._files)
-            ids = set(self._files)
-        if due:
-            changed |= self._asked(ids)
+            if self._answer is None and self._files and time.monotonic() >= self._next:
+                ids = set(self._files)
+                self._answer = in_background(lambda: self._ask(ids))
+            answer = self._answer
+        if answer is not None and answer.done():
+            changed |= self._heard(answer)
         return changed
 
-    def _asked(self, ids: set[str]) -> set[str]:
-        try:
-            states = self._ask(ids)
-        except SchedulerUnavailable:
-            states = dict.fromkeys(ids, "?")
+    def _heard(self, answer: Future[dict[str, str]]) -> set[str]:
         with self._lock:
+            self._answer = None
+            try:
+                states = answer.result()
+            except SchedulerUnavailable:
+                states = dict.fromkeys(self._files, "?")
+            states = {app_id: word for app_id, word in states.items() if app_id in self._files}
             changed = {
                 app_id for app_id, word in states.items() if app_id in self._states and self._states[app_id] != word
             }
