@@ -238,25 +238,32 @@ def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: 
     eventually(lambda: _states(host, flow_run_id) == {"CRASHED/AppCrashed": 1}, 60)
 
 
-def test_map_over_twenty_apps(host: Any, eventually: Any) -> None:
-    """``map`` runs twenty apps at once; one thread polls for all of them, and each has an app of its own."""
+def test_map_over_twenty_apps(host: Any, gate: Path, eventually: Any) -> None:
+    """``map`` runs twenty apps at once; one thread watches all of them, and each has an app of its own."""
     from prefect import flow, unmapped
 
+    from transload.pipelines import host_runner
     from transload_prefect import app_task
 
     task = app_task(job, name="mapped")
-    pollers: set[str] = set()
+    before = set(threading.enumerate())
+    watching: list[str] = []
+
+    def waited_for() -> bool:
+        watching[:] = [each.name for each in set(threading.enumerate()) - before if each.name == "transload-states"]
+        return bool(watching) and len(host_runner("prefect").list("local")) == 20
 
     @flow
     def work() -> Any:
-        futures = task.map(value=list(range(20)), lines=unmapped(1))
-        pollers.update(each.name for each in threading.enumerate() if "poller" in each.name)
+        futures = task.map(value=list(range(20)), lines=unmapped(1), gate=unmapped(str(gate)))
+        eventually(waited_for, 60)
+        gate.touch()
         return _flow_run_id(), futures.result()
 
     flow_run_id, results = work()
     assert [each.value("value") for each in results] == list(map(float, range(20)))
     assert len({each.handle for each in results}) == 20
-    assert len(pollers) <= 1
+    assert watching == ["transload-states"]
     eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 20}, 30)
 
 

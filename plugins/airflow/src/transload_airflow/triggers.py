@@ -1,4 +1,4 @@
-"""Waiting in the triggerer: no worker slot is held, one thread watches all apps of the process."""
+"""Waiting in the triggerer: no worker slot is held, one thread for each scheduler watches all its apps."""
 
 from __future__ import annotations
 
