@@ -135,7 +135,7 @@ class PrefectAdapter:
         deferred=True,
         searches=True,
         notes={
-            "deferred": "one thread for each scheduler watches all its apps; async tasks and AppTaskRunner hold no thread of their own",
+            "deferred": "one thread a scheduler watches its apps; async tasks and AppTaskRunner hold none of their own",
             "searches": "a flow, a task run for each trial; its state is in the search's tracker base",
             "retries": "a retry of the task is a new attempt",
         },
