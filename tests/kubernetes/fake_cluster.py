@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 from fake_api import ApiError, merge_patch, ranges  # type: ignore[import-not-found]
@@ -34,6 +35,7 @@ KINDS = {
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
 }
 _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
+MESSAGE, RESULTS = "/dev/termination-log", "/transload/results"
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
@@ -42,14 +44,16 @@ IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
 class Cluster:
     """Objects, their history, and the controllers."""
 
-    def __init__(self, namespaces: tuple[str, ...] = ("default", "team")) -> None:
+    def __init__(self, folder: Path, namespaces: tuple[str, ...] = ("default", "team")) -> None:
+        self.folder = folder
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.history: list[tuple[int, str, str, dict[str, Any]]] = []
         self.version, self.floor = 100, 0
         self.processes: dict[str, Process] = {}
-        self.logs: dict[str, Process] = {}
+        self.logs: dict[str, Process] = {}  # name of a pod, "/" and its container if that is a sidecar
+        self.helpers: dict[str, Process] = {}
         self.ended: dict[str, dict[str, tuple[int, str, float]]] = {}  # uid of a Job → of a pod → index, how, when
         self.began: dict[str, float] = {}  # uid of a Job → when
         self.requests: list[str] = []
@@ -257,8 +261,19 @@ class Cluster:
             data = self.get("secrets", metadata["namespace"], name)["data"]
             return base64.b64decode(data[key]).decode()
 
-        env = container_environment(pod, container, secret)
-        command = [expanded(each, env) for each in (*container["command"], *container.get("args", ()))]
+        own = self.folder / metadata["uid"]  # stands for what a container has of its own
+        (own / "results").mkdir(parents=True)
+        (own / "message").touch()
+
+        def here(text: str) -> str:
+            return text.replace(MESSAGE, str(own / "message")).replace(RESULTS, str(own / "results"))
+
+        env = {name: here(text) for name, text in container_environment(pod, container, secret).items()}
+        command = [here(expanded(each, env)) for each in (*container["command"], *container.get("args", ()))]
+        for each in pod["spec"].get("initContainers") or ():
+            if each.get("restartPolicy") == "Always":
+                words = [here(expanded(word, {})) for word in each["command"]]
+                self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, {})
         started = now_text()
         pod["status"]["phase"] = "Running"
         self._tell(pod, {"running": {"startedAt": started}})
@@ -275,6 +290,11 @@ class Cluster:
         if reason == "StartError":
             started = "1970-01-01T00:00:00Z"
         end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
+        if reason != "StartError" and (said := (self.folder / pod["metadata"]["uid"] / "message").read_bytes()):
+            end["message"] = said[:4096].decode(errors="replace")
+        if (helper := self.helpers.pop(pod["metadata"]["uid"], None)) is not None:
+            helper.signal(signal.SIGTERM)
+            helper.join()
         with self.lock:  # for a moment its phase is still Running
             self._tell(pod, {"terminated": end}, "PodCompleted" if code == 0 else "PodFailed")
         time.sleep(_MOMENT_S)
@@ -437,7 +457,7 @@ class Cluster:
         """End the controllers and every process."""
         with self.lock:
             self.open = False
-            running = list(self.processes.values())
+            running = [*self.processes.values(), *self.helpers.values()]
             self.changed.notify_all()
         self._dirty.set()
         self._thread.join(10)

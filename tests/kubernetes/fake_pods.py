@@ -53,10 +53,12 @@ class Process:
     Args:
         command: program and arguments.
         env: its environment, beside PATH.
-        on_end: called with the exit code as a container runtime reports it.
+        on_end: called with the exit code as a container runtime reports it; default: nobody wants to know.
     """
 
-    def __init__(self, command: list[str], env: Mapping[str, str], on_end: Callable[[int], None]) -> None:
+    def __init__(
+        self, command: list[str], env: Mapping[str, str], on_end: Callable[[int], object] = lambda _: None
+    ) -> None:
         self.lines: list[tuple[int, bytes]] = []
         self.condition = threading.Condition()
         self.ended = False

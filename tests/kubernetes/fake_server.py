@@ -224,7 +224,8 @@ class Handler(BaseHTTPRequestHandler):
         cluster = self.cluster
         with cluster.lock:
             pod = cluster.get("pods", namespace, name)
-            process = cluster.logs.get(name)
+            container = query.get("container", "main")
+            process = cluster.logs.get(name if container == "main" else f"{name}/{container}")
         if process is None:
             if pod["status"]["phase"] == "Failed":
                 return self._answer("")
@@ -247,7 +248,8 @@ class Handler(BaseHTTPRequestHandler):
             at += len(ready)
             if query.get("tailLines"):
                 ready = ready[-int(query["tailLines"]) :]
-            data = b"".join(_stamp(moment) + b" " + line for moment, line in ready if moment >= start)
+            told = _stamp if query.get("timestamps") else lambda moment: b""
+            data = b"".join(told(moment) + line for moment, line in ready if moment >= start)
             if data:
                 self._chunk(data)
             if ended or not follow:
@@ -259,7 +261,7 @@ def _stamp(moment: int) -> bytes:
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment // 1_000_000_000))
     # the trailing zeros go, as in Go's RFC3339Nano
     fraction = f"{moment % 1_000_000_000:09d}".rstrip("0")
-    return (f"{whole}.{fraction}Z" if fraction else f"{whole}Z").encode()
+    return (f"{whole}.{fraction}Z " if fraction else f"{whole}Z ").encode()
 
 
 class _Server(ThreadingHTTPServer):
@@ -272,11 +274,11 @@ class FakeServer:
     """A fake cluster that listens.
 
     Args:
-        folder: where its client configuration is written.
+        folder: where its client configuration is written, and what containers have of their own.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster()
+        self.cluster = Cluster(folder / "pods")
         handler = type("BoundHandler", (Handler,), {"cluster": self.cluster})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port = self._server.server_address[1]

@@ -7,10 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from transload.errors import SchedulerUnavailable, UnsupportedFeature
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, masked_env, runopts
+
+if TYPE_CHECKING:
+    from transload.runtime.tracking import Store
 
 Reach = Literal["process", "host", "network"]
 """From where an app can be watched: the process that submitted it, any process of the machine, anywhere."""
@@ -354,6 +357,15 @@ class SchedulerBase(ABC):
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the tracker base of the app's own, visible inside the job; None, the default, if there is none."""
+        return None
+
+    def results_store(self, app_id: str) -> Store | None:
+        """Return an app's results where only the scheduler can read them; None, the default: see its tracker base.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            TrackingError: if there is more than can be brought here.
+        """
         return None
 
     def close(self) -> None:  # noqa: B027 - nothing to free is the default

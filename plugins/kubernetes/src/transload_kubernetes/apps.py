@@ -11,14 +11,15 @@ from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from transload.errors import AppExists, SchedulerUnavailable, SubmitError
+from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, AppStatus, masked_env
-from transload_kubernetes import convert, names, plan, states
+from transload_kubernetes import convert, names, plan, results, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.judge import Verdict, judge
 from transload_kubernetes.plan import Facts, Plan, Stop
+from transload_kubernetes.views import replica_pods
 
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
@@ -105,6 +106,32 @@ class Apps:
             return question()
         except ClusterError as exc:
             raise SchedulerUnavailable(f"kubernetes at {self._cluster.url}: {exc}") from exc
+
+    def handed_over(self, app_id: str) -> results.PodStore | None:
+        """Return the files that pods handed over, those of later attempts last; None if a place was named for them.
+
+        Raises:
+            TrackingError: if a replica had more than can be handed over.
+        """
+        facts = self.facts(app_id)
+        made = facts.plan()
+        if made is None:
+            raise AppNotFound(app_id)
+        if made.tracker_base not in (None, results.FOLDER):
+            return None
+        namespace, files = names.parse_app_id(app_id)[0], dict[str, bytes]()
+        for who, key, pod in (
+            (f"{role.name}/{k}", str(k) if len(made.roles) == 1 else f"{role.name}/{k}", pod)
+            for role in made.roles
+            for k in range(role.replicas)
+            for pod in replica_pods(facts, role.name, k)
+        ):
+            if any(each["name"] == names.HELPER for each in pod["spec"].get("initContainers") or ()):
+                answer = self._cluster.log(namespace, pod["metadata"]["name"], names.HELPER)
+                files.update(results.files_of_log(answer.data if answer else b"", who))
+            else:
+                files.update(results.files_of_end(states.program(pod, "terminated"), key, who))
+        return results.PodStore(f"the pods of {app_id}", files)
 
     # -- judging, and doing what a verdict asks for
 

@@ -88,7 +88,7 @@ class Cluster:
 
         path = self._kubeconfig or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
         try:
-            found = kube_config.KubeConfigMerger(path).config.value
+            found = kube_config.KubeConfigMerger(path).config.value  # type: ignore[no-untyped-call,unused-ignore]
         except (ConfigException, OSError, AttributeError):
             return {}  # there is no such file inside of a cluster
         current = self._context or found.get("current-context")
@@ -210,10 +210,10 @@ class Cluster:
         )
 
     def log(self, namespace: str, pod: str, container: str, **query: Any) -> Any:
-        """Open the log of a pod, with times; return the response, or None if there is no log (yet, or any more)."""
+        """Open the log of a pod; return the response, or None if there is no log (yet, or any more)."""
         try:
             path = f"{_path('Pod', namespace, pod)}/log"
-            return self._call("GET", path, container=container, timestamps="true", **query)
+            return self._call("GET", path, container=container, **query)
         except ClusterError as exc:
             if exc.status in (400, 404):  # 400: its container has not started
                 return None

@@ -9,7 +9,7 @@ from transload.specs import AppState, AppStatus, RoleStatus, exit_text, is_termi
 from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, Stop
-from transload_kubernetes.views import RoleView, count_restarts, running_state, view_role
+from transload_kubernetes.views import RoleView, count_restarts, first_failure, running_state, view_role
 
 HALF_SUBMITTED_S: Final = 120.0
 """Seconds after which an app whose submitter never finished counts as failed."""
@@ -41,6 +41,8 @@ def judge(facts: Facts, now: float) -> Verdict:
     views = [view_role(role, facts, bool(stop)) for role in plan.roles]
     status = AppStatus(running_state(views), roles=[RoleStatus(v.plan.name, v.replicas) for v in views])
     status.num_restarts = count_restarts(views)
+    if (bad := first_failure(views)) is not None:
+        status.structured_error_msg = bad.structured_error_msg
     if stop is not None:
         return _stopped(status, stop, facts)
     whole = max(view.attempt[0] for view in views)
@@ -86,9 +88,11 @@ def _never_submitted(plan: Plan, now: float) -> _Failure | None:
 
 def _failure(views: list[RoleView]) -> _Failure | None:
     """Return why an app that is Jobs cannot go on as it is, or None; time limits are the Jobs' own."""
-    for view in views:
-        if view.failed:
-            return _Failure(_failure_text(view), retry=not view.late)
+    failed = [view for view in views if view.failed]
+    if failed:
+        first = first_failure(failed)
+        view = next((each for each in failed if first in each.replicas), failed[0])
+        return _Failure(_failure_text(view), retry=not view.late)
     for view in views:
         if view.job is None:  # not made again: nobody knows why it was taken away
             return _Failure(f"lost: the Job of role {view.plan.name} was deleted by somebody")
@@ -125,7 +129,7 @@ def _failure_text(view: RoleView) -> str:
     found = states.condition(view.job or {}, "Failed") or {}
     if view.late:
         return f"timeout: role {view.plan.name}: {found.get('message') or 'took too long'}"
-    bad = next((r for r in view.replicas if r.state is AppState.FAILED), None)
+    bad = first_failure([view])
     if bad is None:
         return f"role {view.plan.name}: {found.get('reason', 'failed')}: {found.get('message', '')}".rstrip(": ")
     text = f"{view.plan.name}/{bad.id} {exit_text(bad.exit_code)}"

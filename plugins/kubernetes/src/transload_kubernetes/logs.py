@@ -22,7 +22,6 @@ from transload.specs import AppStatus, is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.cluster import Cluster, ClusterError, cut, lines
 from transload_kubernetes.plan import Facts
-from transload_kubernetes.pod import MAIN
 from transload_kubernetes.views import replica_pods
 
 _NS: Final = 1_000_000_000
@@ -220,7 +219,7 @@ class Reading:
     ) -> None:
         self._cluster, self._namespace, self._place = cluster, namespace, place
         self._over = over
-        self._options: dict[str, Any] = {"tailLines": tail, "follow": "true" if follow else None}
+        self._options: dict[str, Any] = {"timestamps": "true", "tailLines": tail, "follow": "true" if follow else None}
         start = max(place.time, since)
         if start:
             # whole seconds, counted back from now by the node's clock: what comes too early is left out below
@@ -230,7 +229,7 @@ class Reading:
 
     def lines(self) -> Iterator[Line]:
         """Yield whole lines, moving the place; what breaks the connection ends them."""
-        self._response = self._cluster.log(self._namespace, self._place.pod, MAIN, **self._options)
+        self._response = self._cluster.log(self._namespace, self._place.pod, names.MAIN, **self._options)
         if self._response is None or self._cut:
             return self.cut()
         place, skip = self._place, self._place.count

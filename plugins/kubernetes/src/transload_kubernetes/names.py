@@ -10,6 +10,9 @@ from typing import Any, Final
 from transload.errors import SpecError
 
 DEFAULT_NAMESPACE: Final = "default"
+MAIN: Final = "main"
+HELPER: Final = "transload-results"
+"""Containers of the program, and of what hands over its results."""
 LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"
 MANAGED: Final = "transload"
 LABEL_APP: Final = "transload.io/app"

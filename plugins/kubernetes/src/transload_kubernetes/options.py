@@ -49,6 +49,7 @@ def run_opts() -> runopts:
     opts.add("share_process_namespace", bool, "the program is not process 1, so that signals end it as elsewhere", True)
     opts.add("pod_security", str, "restricted: set what namespaces of that Pod Security level ask for")
     opts.add("privileged", bool, "containers may do what root of the node may; device mounts need it", False)
+    opts.add("helper_image", str, "image with a shell (busybox) that hands over results of 256 KiB; without it: 4 KiB")
     opts.add("overlay", str, "YAML or JSON that is merged into every Job, before a role's own overlay")
     opts.add("workspace_url", str, "fsspec URL of a folder that workspaces are uploaded to and fetched from")
     opts.add("workspace_image", str, "image with Python (and fsspec) that fetches workspaces; default: the role's own")

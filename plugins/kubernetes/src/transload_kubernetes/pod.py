@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
 from transload.specs import BindMount, DeviceMount, Role, VolumeMount, looks_secret
-from transload_kubernetes import names
+from transload_kubernetes import names, results
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
 
-MAIN: Final = "main"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 PLACEHOLDER: Final = "<content hash>"
 WORKSPACE: Final = "/workspace"
@@ -134,6 +133,7 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         {"name": "TRANSLOAD_RETRY", **retry},
     ]
     taken = {each["name"] for each in made}
+    made += [{"name": name, "value": value} for name, value in _reports(role, context).items()]
     for name, value in role.env.items():
         if name not in taken and not looks_secret(name):
             made.append({"name": name, "value": escaped(value, values)})
@@ -148,6 +148,12 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         else:
             made.append(_reference(name, own, names.secret_key(role.name, name)))
     return made
+
+
+def _reports(role: Role, context: Context) -> dict[str, str]:
+    """Return the variables that say where to report, as far as the role does not say it itself."""
+    own = results.variables(bool(context.options.text("helper_image")))
+    return {name: value for name, value in own.items() if name not in role.env}
 
 
 def _annotation(name: str) -> dict[str, Any]:
@@ -234,7 +240,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     privileged = options.cfg.get("privileged") is True
     volumes, used = mounts(role, path, privileged)
     container: dict[str, Any] = {
-        "name": MAIN,
+        "name": names.MAIN,
         "image": role.image,
         "command": [escaped(role.entrypoint, values)],
         "args": [escaped(arg, values) for arg in role.args],
@@ -260,6 +266,8 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
+    if options.text("helper_image") and role.env.get("TRANSLOAD_TRACKER_BASE", results.FOLDER) == results.FOLDER:
+        results.add_helper(spec, options.text("helper_image"))
     return {"metadata": {"annotations": options.pod_annotations()}, "spec": spec}
 
 

@@ -21,7 +21,7 @@ from transload.schedulers.api import (
 )
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, runopts
 from transload_kubernetes import convert as _convert
-from transload_kubernetes import names, plan
+from transload_kubernetes import names, plan, results
 from transload_kubernetes.apps import Apps
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.diagnose import diagnose
@@ -250,6 +250,14 @@ class KubernetesScheduler(SchedulerBase):
         finally:
             watch.close()
         raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
+
+    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the folder that a helper hands over; None without one: then the pods' statuses hold the results."""
+        return results.FOLDER if cfg.get("helper_image") else None
+
+    def results_store(self, app_id: str) -> results.PodStore | None:
+        """Return the app's results as they came with its pods; None if another place was named for them."""
+        return self._apps.handed_over(app_id)
 
     # -- logs
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from transload.specs import AppState
 from transload_kubernetes import names
-from transload_kubernetes.pod import MAIN
 
 PHASES: Final = {
     "Pending": AppState.PENDING,
@@ -19,6 +18,9 @@ PHASES: Final = {
 """Phase of a pod → state of the replica. A Failed pod that its Job will replace is shown as PENDING."""
 
 _MAX_SIGNAL: Final = 64
+_ENDS: Final = ("Error", "Completed", "OOMKilled", "")
+"""Reasons of the end of a program that ran; for others, the message is the container runtime's."""
+_FROM: Final = {names.HELPER: "the helper of run option helper_image: "}
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
 
 
@@ -72,9 +74,14 @@ def exit_code(code: int | None) -> int | None:
 def program(pod: dict[str, Any], state: str) -> dict[str, Any]:
     """Return what a pod tells of its program in a state (``running``, ``terminated``); empty if it is in another."""
     for each in (pod.get("status") or {}).get("containerStatuses") or ():
-        if each.get("name") == MAIN:
+        if each.get("name") == names.MAIN:
             return (each.get("state") or {}).get(state) or {}
     return {}
+
+
+def said(end: dict[str, Any]) -> str:
+    """Return what a program that has ended left in its message file."""
+    return str(end.get("message") or "") if end.get("reason", "") in _ENDS else ""
 
 
 def lost_node(pod: dict[str, Any]) -> str:
@@ -136,7 +143,7 @@ def stuck(pod: dict[str, Any]) -> str:
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in _USUAL:
-            return _text(waiting)
+            return f"{_FROM.get(each['name'], '')}{_text(waiting)}"
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return _text(each)
@@ -156,7 +163,7 @@ def why_failed(pod: dict[str, Any]) -> str:
         return "killed at its memory limit (OOMKilled)"
     if disrupted is not None:
         return _text(disrupted)
-    if reason not in ("Error", "Completed", ""):
+    if reason not in _ENDS:
         return _text(program(pod, "terminated"))
     status = pod.get("status") or {}
     return _text(status) if status.get("reason") else ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.specs import AppState, ReplicaStatus, is_terminal
+from transload.attempts import error_line
+from transload.specs import NONE, AppState, ReplicaStatus, is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, RolePlan
+from transload_kubernetes.results import read_message
 
 _MADE_AGAIN_S: Final = 30.0
 """Seconds after its JobSet within which a first Job is made by the controller; what is made later replaces one."""
@@ -147,11 +150,19 @@ def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
     if replica.state is AppState.PENDING:
         why = states.stuck(pod)
     elif replica.state is AppState.FAILED:
-        why = states.why_failed(pod)
+        error = read_message(states.said(end), "")[1]
+        replica.structured_error_msg = error or NONE
+        why = "; ".join(filter(None, (error_line(error), states.why_failed(pod))))
     else:
         why = states.lost_node(pod) if replica.state is AppState.RUNNING else ""
     if why:
         view.reasons.append(f"{view.plan.name}/{replica.id}: {why}")
+
+
+def first_failure(views: list[RoleView]) -> ReplicaStatus | None:
+    """Return the replica that failed first; what came after may have followed from it."""
+    failed = [each for view in views for each in view.replicas if each.state is AppState.FAILED]
+    return min(failed, key=lambda each: each.end_time or math.inf, default=None)
 
 
 def count_restarts(views: list[RoleView]) -> int:

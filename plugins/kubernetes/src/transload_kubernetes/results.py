@@ -1,0 +1,166 @@
+"""What comes back from pods without storage: results, files and errors, by their status or by a helper's log. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from transload.attempts import read_error
+from transload.runtime.tracking import Store, TrackingError
+from transload_kubernetes import names, states
+
+MESSAGE_FILE: Final = "/dev/termination-log"
+"""The file of a container whose first 4,096 bytes come back with the status of its pod."""
+MESSAGE_LIMIT: Final = 4096
+FOLDER: Final = "/transload/results"
+"""The folder for results of a pod with a helper."""
+FILES_LIMIT: Final = 1 << 18
+_CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\.)*)')
+
+# Kubernetes ends a sidecar, with SIGTERM, when the program has ended, however that was. Needs a shell and coreutils,
+# or busybox. Names and contents are sent as base64; the "." tells that nothing is missing.
+_SEND: Final = f"""
+send() {{
+  cd {FOLDER} || exit
+  size=$(find . -type f -exec cat {{}} + | wc -c)
+  if [ "$size" -le {FILES_LIMIT} ]; then
+    find . -type f | while read -r file; do
+      echo "$(printf %s "${{file#./}}" | base64 | tr -d '\\n') $(base64 <"$file" | tr -d '\\n')"
+    done
+    echo .
+  else
+    echo "! $size"
+  fi
+  exit 0
+}}
+trap send TERM
+while :; do sleep 3600 & wait $!; done
+"""
+
+
+def variables(folder: bool) -> dict[str, str]:
+    """Return the variables that tell a program where to report, unless it was told another place."""
+    found = dict.fromkeys(("TRANSLOAD_RESULT_FILE", "TRANSLOAD_ERROR_FILE", "TORCHELASTIC_ERROR_FILE"), MESSAGE_FILE)
+    return {**found, **({"TRANSLOAD_TRACKER_BASE": FOLDER} if folder else {})}
+
+
+def add_helper(spec: dict[str, Any], image: str) -> None:
+    """Add a sidecar to a pod that hands over the folder for results when the program has ended."""
+    main = spec["containers"][0]
+    mount = {"name": names.HELPER, "mountPath": FOLDER}
+    limits = {"cpu": "100m", "memory": "32Mi"}
+    helper = {
+        "name": names.HELPER,
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["sh", "-c", _SEND.replace("$", "$$")],
+        "volumeMounts": [{**mount, "readOnly": True}],
+        "resources": {"requests": limits, "limits": limits},
+        **{name: main[name] for name in ("securityContext", "imagePullPolicy") if name in main},
+    }
+    main["volumeMounts"] = [*main["volumeMounts"], mount]
+    spec["volumes"] = [*spec["volumes"], {"name": names.HELPER, "emptyDir": {}}]
+    spec["initContainers"] = [*spec.get("initContainers", ()), helper]
+
+
+class PodStore(Store):
+    """The files that the pods of an app handed over, to be read as if they lay in one folder.
+
+    Args:
+        base: what messages call it.
+        files: path below it → content.
+    """
+
+    def __init__(self, base: str, files: Mapping[str, bytes]) -> None:
+        self.base, self._files = base, files
+
+    def read(self, path: str) -> bytes:
+        """Return a file's content."""
+        try:
+            return self._files[path]
+        except KeyError:
+            raise FileNotFoundError(self.where(path)) from None
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[tuple[str, bool, object]]:
+        """List a folder."""
+        start = f"{folder.strip('/')}/" if folder.strip("/") else ""
+        found = {path.removeprefix(start).partition("/")[:2] for path in self._files if path.startswith(start)}
+        return [(name, bool(slash), None) for name, slash in found]
+
+
+def files_of_end(end: dict[str, Any], key: str, who: str) -> dict[str, bytes]:
+    """Return name → content of what a program left in its message file.
+
+    Args:
+        end: how its container ended.
+        key: what plain results are reported under.
+        who: the replica, for messages.
+
+    Raises:
+        TrackingError: if that was too much.
+    """
+    message = states.said(end)
+    if end.get("exitCode") == 0 and len(message.encode()) >= MESSAGE_LIMIT:
+        raise _too_much(who, f"{MESSAGE_LIMIT:,} bytes or more", MESSAGE_LIMIT - 1, ", or the cluster a helper_image")
+    return read_message(message, key)[0]
+
+
+def _too_much(who: str, size: str, limit: int, more: str = "") -> TrackingError:
+    text = f"results of {who}: {size}; from a pod without storage come at most {limit:,}"
+    return TrackingError(f"{text}: give tracker_base a store, or a folder on a volume{more}")
+
+
+def read_message(text: str, key: str) -> tuple[dict[str, bytes], str]:
+    """Read what a program left in its message file.
+
+    Args:
+        text: JSON lines: bodies of result files, plain results, files, an error; any other text is an error, too.
+        key: what plain results are reported under.
+
+    Returns:
+        Name → content of files, and the error as JSON text, ``""`` if there is none.
+    """
+    files: dict[str, bytes] = {}
+    rest: list[str] = []
+    for line in text.splitlines():
+        found = _read_object(line)
+        if found is None or "message" in found:
+            rest.append(line)
+        elif "base64" in found:
+            files[str(found.get("file"))] = base64.b64decode(found["base64"])
+        else:
+            body = found if isinstance(found.get("results"), dict) else {"schema": 1, "key": key, "results": found}
+            name = quote(str(body.get("key", key)), safe="")
+            files[f"%2E{name[1:]}.json" if name[0] == "." else f"{name}.json"] = json.dumps(body).encode()
+    said = "\n".join(rest).strip()
+    if (cut := _CUT_MESSAGE.search(said)) and _read_object(said) is None:
+        said = str(json.loads(cut[1].rstrip("\\") + '"'))  # the end was cut off: what it says is enough
+    return files, read_error(said.encode())
+
+
+def _read_object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def files_of_log(log: bytes, who: str) -> dict[str, bytes]:
+    """Return name → content of what a helper handed over; nothing as long as it has not.
+
+    Raises:
+        TrackingError: if that was too much.
+    """
+    found = [line.split(b" ") for line in log.splitlines()]
+    if [b"."] not in found:
+        size = next((int(words[1]) for words in found if words[0] == b"!"), None)
+        if size is not None:
+            raise _too_much(who, f"{size:,} bytes", FILES_LIMIT)
+        return {}
+    pairs = [words for words in found if len(words) == 2]
+    return {base64.b64decode(name).decode("utf-8", "replace"): base64.b64decode(data) for name, data in pairs}

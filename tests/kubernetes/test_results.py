@@ -1,0 +1,110 @@
+"""What comes back from pods without storage: by the message of a container, or by a helper's log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from transload.runtime.tracking import TrackingError
+from transload.schedulers.api import Submission
+from transload.specs import NONE, AppState
+from transload_kubernetes import results
+
+HELPED = {"helper_image": "busybox"}
+
+
+def finished(scheduler: Any, eventually: Any, app: Any, **cfg: Any) -> str:
+    """Submit an app, wait until it has ended; return its id."""
+    options = scheduler.run_opts().resolve(cfg)
+    base = scheduler.results_folder("test", options)
+    submission = Submission(app, app.digest(), "tests", options, tracker_base=base, id_given=True)
+    scheduler.submit(scheduler.convert(app, options), "test", submission)
+    eventually(lambda: scheduler.describe("test").status.is_terminal(), 20)
+    return "test"
+
+
+def files(scheduler: Any, app_id: str) -> dict[str, bytes]:
+    """Return all files of an app's results."""
+    store = scheduler.results_store(app_id)
+    return {name: store.read(name) for name, folder, _ in store.entries() if not folder}
+
+
+def test_results_come_with_the_status(scheduler: Any, eventually: Any, shell: Any) -> None:
+    """Bodies of result files and plain results; a later line of a key wins; the key of plain ones is the replica's."""
+    body = json.dumps({"schema": 1, "key": "a/b", "results": {"x": 1}})
+    command = f"""echo '{{"loss": 3}}' >> $TRANSLOAD_RESULT_FILE; echo '{body}' >> $TRANSLOAD_RESULT_FILE
+    echo '{{"loss": '$TRANSLOAD_REPLICA_ID'}}' >> $TRANSLOAD_RESULT_FILE"""
+    found = files(scheduler, finished(scheduler, eventually, shell(command, replicas=2)))
+    assert {name: json.loads(text) for name, text in found.items()} == {
+        "0.json": {"schema": 1, "key": "0", "results": {"loss": 0}},
+        "1.json": {"schema": 1, "key": "1", "results": {"loss": 1}},
+        "a%2Fb.json": {"schema": 1, "key": "a/b", "results": {"x": 1}},
+    }
+
+
+def test_too_much_for_the_status_is_refused(scheduler: Any, eventually: Any, shell: Any) -> None:
+    """What was cut off is not taken for the whole: the replica is named, and the way out."""
+    command = """printf '{"x": "%05000d"}' 0 > $TRANSLOAD_RESULT_FILE"""
+    app_id = finished(scheduler, eventually, shell({"other": "true", "main": command}))
+    with pytest.raises(TrackingError, match=r"main/0: 4,096 bytes or more; .* 4,095: give .* helper_image"):
+        scheduler.results_store(app_id)
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 3", "kill -9 $$"])
+def test_a_helper_hands_over_the_folder(scheduler: Any, eventually: Any, shell: Any, end: str) -> None:
+    """Whole files of any name and content, however the program ended; each attempt has its own, the last one counts."""
+    command = f"""cd $TRANSLOAD_TRACKER_BASE; mkdir -p 'a b'; echo $TRANSLOAD_RETRY > 'a b/r'
+    head -c 100000 /dev/zero > zeros; {end}"""
+    store = scheduler.results_store(finished(scheduler, eventually, shell(command, max_retries=1), **HELPED))
+    assert sorted(store.entries()) == [("a b", True, None), ("zeros", False, None)]
+    assert store.read("zeros") == bytes(100_000)
+    assert store.read("a b/r") == (b"0\n" if end == "exit 0" else b"1\n")
+    with pytest.raises(FileNotFoundError, match="pods of test/none"):
+        store.read("none")
+
+
+def test_too_much_for_a_helper_is_refused(scheduler: Any, eventually: Any, shell: Any) -> None:
+    """The replica is named, its size, and the way out."""
+    command = "head -c 300000 /dev/zero > $TRANSLOAD_TRACKER_BASE/zeros"
+    with pytest.raises(TrackingError, match=r"main/0: 300,000 bytes; .* 262,144: give tracker_base"):
+        scheduler.results_store(finished(scheduler, eventually, shell(command), **HELPED))
+
+
+def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
+    """Nothing is added to a pod unasked, nor where results go elsewhere; without one there is no folder."""
+    for given, cfg, base, there in (
+        ({}, {}, None, False),
+        ({}, HELPED, results.FOLDER, True),
+        ({"TRANSLOAD_TRACKER_BASE": "s3://b/c"}, HELPED, "s3://b/c", False),
+    ):
+        options = scheduler.run_opts().resolve(cfg)
+        pod = scheduler.convert(shell("true", env=given), options).jobs[0]["spec"]["template"]["spec"]
+        environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+        assert (environment.get("TRANSLOAD_TRACKER_BASE"), "initContainers" in pod) == (base, there)
+        assert scheduler.results_folder("a", options) == (results.FOLDER if cfg else None)
+
+
+@pytest.mark.parametrize(
+    ("message", "first"),
+    [
+        ('{"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "f"}}}', "ValueError: no"),
+        ("no such thing\nreally", "no such thing"),
+        ('{"message": {"message": "ValueError: no \\"' + "x" * 5000, 'ValueError: no "xxx'),
+    ],
+)
+def test_the_first_error_is_the_cause(scheduler: Any, eventually: Any, shell: Any, message: str, first: str) -> None:
+    """Whatever a failed program wrote to its error file is its error, also cut off; that of who failed first leads."""
+    write = f"""cat > $TRANSLOAD_ERROR_FILE <<'END'
+{message}
+END
+exit 3"""
+    late = "sleep 1.2; echo late > $TRANSLOAD_ERROR_FILE; exit 4"
+    command = f"if [ $TRANSLOAD_REPLICA_ID = 1 ]; then\n{write}\nfi\n{late}".replace("\\n", "\n")
+    app_id = finished(scheduler, eventually, shell(command, replicas=2, min_replicas=1))
+    status = scheduler.describe(app_id).status
+    bad = status.roles[0].replicas[1]
+    assert status.state is AppState.FAILED and f"main/1: {first}" in status.msg
+    assert status.structured_error_msg == bad.structured_error_msg != NONE
+    assert files(scheduler, app_id) == {}
