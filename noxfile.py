@@ -39,6 +39,13 @@ BASE = ("core", "plugins/testing")
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
 OTHER_PYTHONS = ("3.12", "3.13")
+SCHEMAS = {
+    "github-workflows": ".github/workflows/*.yml",
+    "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
+    "dependabot": ".github/dependabot.yml",
+    "citation-file-format": "CITATION.cff",
+}
+"""What the lint session compares with a schema: its name, and the files."""
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
 nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
@@ -100,10 +107,13 @@ def find_cpu_torch(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, docstrings, banned imports and formatting."""
+    """Check style, docstrings, banned imports and formatting, and the files that only a public runner reads."""
     session.install("-r", "tests/requirements-lint.txt")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    for schema, pattern in SCHEMAS.items():
+        files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(pattern))
+        session.run("check-jsonschema", "--quiet", "--builtin-schema", f"vendor.{schema}", *files)
 
 
 @nox.session

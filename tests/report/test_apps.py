@@ -84,7 +84,10 @@ def test_running_then_cancelled(runner: Runner, parse: Parse, eventually: Callab
     handle = runner.run(AppDef("long", [shell("echo up; sleep 300")]), "local")
 
     def is_up() -> bool:
-        return any("up" in line for line in runner.log_lines(handle, "main"))
+        # a program may print before its scheduler has noted that it runs
+        status = runner.status(handle)
+        printed = any("up" in line for line in runner.log_lines(handle, "main"))
+        return printed and status is not None and status.state is AppState.RUNNING
 
     eventually(is_up, timeout=60)
     page = parse(app_report(collect_app(runner, handle)))

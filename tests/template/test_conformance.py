@@ -12,7 +12,7 @@ from transload_testing import AdapterConformance, ChildDriver
 from transload_tinyflow.states import STATES
 
 _FOLDER = Path(__file__).parent
-_TEMPLATE = _FOLDER.parents[1] / "plugins" / "_template"
+_TEMPLATE = Path(__file__).parents[2] / "plugins" / "_template"
 
 
 class TinyflowDriver(ChildDriver):

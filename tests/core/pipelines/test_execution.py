@@ -27,11 +27,13 @@ from transload.pipelines import (
     AppLost,
     AttachPolicy,
     Detached,
+    Ending,
     Execution,
     ExecutionOptions,
     Identity,
     Launch,
     MemoryStore,
+    dry_run,
     execution_from_state,
     host_runner,
     qualified_app_id,
@@ -610,6 +612,81 @@ def test_dry_run(control: ScriptedControl, runner: Runner) -> None:
     assert '"app"' in execution(runner, HELD, store=store).dry_run()
     assert store.record is None
     assert control.calls("submit") == []
+
+
+def test_an_app_that_is_known_by_its_handle(control: ScriptedControl, runner: Runner) -> None:
+    """It is followed and collected, nothing is submitted; its log goes on where the store says."""
+    lines: list[str] = []
+    kept = MemoryStore()
+    steps = [{"state": "RUNNING", "lines": ["one"], "until": "go"}, {"state": "SUCCEEDED", "lines": ["two"]}]
+    first = execution(runner, {"steps": steps}, sink=lambda *each: lines.append(each[3]), log_store=kept)
+    handle = first.start().handle
+    first.poll()
+    control.open("go")
+    other = Execution(runner, None, WHO, first.options, sink=lambda *each: lines.append(each[3]), log_store=kept)
+    other.attach(handle)
+    assert other.collect(other.follow()).handle == handle
+    assert lines == ["one\n", "two\n"]
+    assert len(control.started()) == 1
+
+
+def test_a_poll_that_finds_the_app_gone_says_so_to_the_store(control: ScriptedControl, runner: Runner) -> None:
+    """The next run answers with the next attempt, as after `follow`."""
+    store = MemoryStore()
+    one = execution(runner, {"steps": [{"state": "RUNNING", "seconds": 0.1}, "GONE"]}, store=store)
+    one.start()
+    deadline = time.monotonic() + 10
+    while one.poll().status is not None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert store.record is not None
+    assert store.record["lost"] is True
+    assert execution(runner, {}, store=store).start().attempt == 1
+
+
+def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin's page goes before the scheduler's; what is no full address of a page is none."""
+    from transload.plugins import get_plugins
+
+    pages: list[str | None] = ["/a/folder", None]
+    one = execution(runner, {})
+    one.start()
+    described = runner.description(one.handle or "")
+    assert described is not None
+    described.status.ui_url = "https://engine.example/app"
+    monkeypatch.setattr(runner, "description", lambda handle: described)
+    monkeypatch.setattr(get_plugins(), "app_link", lambda handle: pages[0])
+    assert one.link() == "https://engine.example/app"
+    pages[0] = "http://reports.example/app"
+    assert one.link() == "http://reports.example/app"
+    described.status.ui_url = pages[0] = None
+    assert one.link() is None
+
+
+def test_dry_run_of_a_host(control: ScriptedControl) -> None:
+    """What an adapter shows: the request of the first attempt, by the runner that the host's units share."""
+    text = dry_run("host", Launch(component="utils.echo", args={"msg": "hi"}, scheduler="scripted"))
+    assert '"hi"' in text
+    assert control.calls("submit") == []
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (AppCancelled(AppStatus(AppState.CANCELLED), "x"), Ending.CANCELLED),
+        (AppFailed(AppStatus(AppState.FAILED), "x"), Ending.FAILED),
+        (AppLost("h://s/a"), Ending.FAILED),
+        (SubmitError("x", transient=True), Ending.FAILED),
+        (TransloadTimeout("x"), Ending.TIMEOUT),
+        (StateUnknown("h://s/a", 1.0), Ending.UNKNOWN),
+        (Detached(None), Ending.DETACHED),
+        (SpecError("x"), Ending.WRONG),
+        (ConfigError("x"), Ending.WRONG),
+        (RuntimeError("x"), Ending.FAILED),
+    ],
+)
+def test_endings(error: BaseException, ending: Ending) -> None:
+    """Each exception stands for one ending."""
+    assert Ending.of(error) is ending
 
 
 def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Runner) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from transload.pipelines._attach import Action, AttachPolicy, AttachRecord
     from transload.pipelines._attacher import Attached
     from transload.pipelines._deadlines import Deadlines
-    from transload.pipelines._errors import AppCancelled, AppLost, Detached
-    from transload.pipelines._execution import Execution, execution_from_state
+    from transload.pipelines._errors import AppCancelled, AppLost, Detached, Ending
+    from transload.pipelines._execution import Execution, dry_run, execution_from_state
     from transload.pipelines._failure import LogTail, failed_replica, failure_message
     from transload.pipelines._host_runner import host_runner
     from transload.pipelines._identity import Identity, app_id_for, qualified_app_id
@@ -36,9 +36,9 @@ _HOMES: Final = {
     "_adapter": ("Adapter", "AdapterCapabilities", "AdapterInfo", "adapters", "describe_adapters", "get_adapter"),
     "_attach": ("Action", "AttachPolicy", "AttachRecord"),
     "_deadlines": ("Deadlines",),
-    "_errors": ("AppCancelled", "AppLost", "Detached"),
+    "_errors": ("AppCancelled", "AppLost", "Detached", "Ending"),
     "_attacher": ("Attached",),
-    "_execution": ("Execution", "execution_from_state"),
+    "_execution": ("Execution", "dry_run", "execution_from_state"),
     "_host_runner": ("host_runner",),
     "_failure": ("LogTail", "failed_replica", "failure_message"),
     "_identity": ("Identity", "app_id_for", "qualified_app_id"),
@@ -64,6 +64,7 @@ __all__ = [
     "Attached",
     "Deadlines",
     "Detached",
+    "Ending",
     "Execution",
     "ExecutionOptions",
     "Identity",
@@ -81,6 +82,7 @@ __all__ = [
     "adapters",
     "app_id_for",
     "describe_adapters",
+    "dry_run",
     "execution_from_state",
     "failed_replica",
     "failure_message",

@@ -254,12 +254,6 @@ class Attacher:
         self._put(attempt, handle, lost=True)
         raise AppLost(handle)
 
-    def mark_lost(self, attempt: int | None) -> None:
-        """Note in the store that an attempt was found lost, so that a retry answers with the next one."""
-        if attempt is not None:
-            self._stored = self._record()
-            self._put(attempt, self._handle(attempt), lost=True)
-
     # -- parts
 
     def _app_id(self, attempt: int) -> str:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from transload.errors import AppFailed, TransloadError
+from enum import Enum
+
+from transload.errors import (
+    AppExists,
+    AppFailed,
+    ConfigError,
+    PluginError,
+    SpecError,
+    StateUnknown,
+    TransloadError,
+    TransloadTimeout,
+)
 
 
 class AppLost(TransloadError):
@@ -34,3 +45,36 @@ class Detached(TransloadError):
     def __init__(self, handle: str | None) -> None:
         super().__init__(f"detached from {handle}: it goes on" if handle else "stopped before the app was submitted")
         self.handle = handle
+
+
+class Ending(str, Enum):
+    """What a host is told of a unit of work that did not end well; each host has a table of its own words for these.
+
+    - ``failed``: the app failed, is lost, or was not taken.
+    - ``cancelled``: somebody asked for its end.
+    - ``timeout``: a limit passed, and it was cancelled.
+    - ``unknown``: its scheduler cannot say for longer than patience lasts; it is left alone.
+    - ``detached``: the host stopped waiting, and it goes on.
+    - ``wrong``: nothing was started: a person must mend a spec, a setting or an installation.
+    """
+
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    UNKNOWN = "unknown"
+    DETACHED = "detached"
+    WRONG = "wrong"
+
+    @staticmethod
+    def of(error: BaseException) -> Ending:
+        """Return the ending that an exception of `Execution.run` stands for; whatever else was raised is a failure."""
+        return next((ending for kinds, ending in _ENDINGS if isinstance(error, kinds)), Ending.FAILED)
+
+
+_ENDINGS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Ending], ...] = (
+    (AppCancelled, Ending.CANCELLED),
+    (TransloadTimeout, Ending.TIMEOUT),
+    (StateUnknown, Ending.UNKNOWN),
+    (Detached, Ending.DETACHED),
+    ((SpecError, ConfigError, PluginError, AppExists), Ending.WRONG),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import (
@@ -50,11 +50,11 @@ class Execution:
     ``run`` is all that a blocking host needs, ``run_async`` all that an asynchronous one needs. A host that hands the
     waiting to another process calls `start`, gives `state` to the other, which calls `outcome_async` on
     `execution_from_state`, and the first (or a third) gives that to `settle`. A host that asks now and then calls
-    `start` and `poll`.
+    `start` and `poll`. A host that knows the handle of its app calls `attach` in place of `start`.
 
     Args:
         runner: submits and asks; see `host_runner`.
-        launch: what to run; None only for an execution made from a state.
+        launch: what to run; None only for an execution that is given its app (`attach`, `execution_from_state`).
         identity: whose app it is.
         options: the host's settings.
         store: the host's store for re-attaching; None: it has none.
@@ -181,6 +181,11 @@ class Execution:
                     if _has_ended(await feed.next_async(None)):
                         break
 
+    def attach(self, handle: str) -> None:
+        """Take an app that is known by its handle, in place of `start`; nothing is asked or submitted."""
+        self.handle = handle
+        self._logs.resume(handle)
+
     def dry_run(self) -> str:
         """Return what would be submitted, as text for a person; nothing outside of this process is touched.
 
@@ -191,8 +196,8 @@ class Execution:
         return repr(self._need_attacher().dry_run())
 
     def _started(self, attached: Attached) -> Attached:
-        self.handle, self.attempt = attached.handle, attached.attempt
-        self._logs.resume(attached.handle)
+        self.attach(attached.handle)
+        self.attempt = attached.attempt
         if attached.status is not None:
             self._note(attached.status)
         return attached
@@ -273,6 +278,8 @@ class Execution:
         self._obey()
         exhausted = self._patience.observe(status.state if status is not None else AppState.RUNNING)
         seen = Observation(handle, status, exhausted, self._patience.elapsed or 0.0)
+        if status is None:
+            self._mark_lost()
         if seen.final and not exhausted:
             self._logs.finish()
         else:
@@ -296,8 +303,7 @@ class Execution:
                     handle, observation.unknown_for, observation.status.msg if observation.status else ""
                 )
             if observation.status is None:
-                if self._attacher is not None:
-                    self._attacher.mark_lost(self.attempt)
+                self._mark_lost()
                 raise AppLost(handle)
             self._note(observation.status)
             if observation.final:
@@ -325,6 +331,12 @@ class Execution:
         self._deadlines.observe(status)
         if changed and self._on_change is not None:
             self._on_change(status)
+
+    def _mark_lost(self) -> None:
+        """Note in the host's store that the app is gone, so that a retry answers with the next attempt."""
+        record = None if self._store is None else self._store.get()
+        if self._store is not None and record is not None and record.get("handle") == self.handle:
+            self._store.put({**record, "lost": True})
 
     # -- the end
 
@@ -392,6 +404,17 @@ class Execution:
             self._log(f"{handle} could not be cancelled: {exc}")
             return False
         return True
+
+    def link(self) -> str | None:
+        """Return the full address of a page about the app: a plugin's, else its scheduler's; None if there is none."""
+        from transload.plugins import get_plugins
+
+        handle = self._need_handle()
+        links = [get_plugins().app_link(handle)]
+        with suppress(TransloadError):
+            description = self.runner.description(handle)
+            links.append(None if description is None else description.status.ui_url)
+        return next((link for link in links if link and link.partition(":")[0] in ("http", "https")), None)
 
     # -- across processes
 
@@ -471,8 +494,7 @@ class Execution:
         if kind == "unknown":
             raise StateUnknown(handle, outcome["state"].get("unknown_for") or self.options.patience, message)
         if kind == "lost":
-            if self._attacher is not None:
-                self._attacher.mark_lost(self.attempt)
+            self._mark_lost()
             raise AppLost(handle)
         if kind == "timeout":
             raise TransloadTimeout(message)
@@ -503,8 +525,9 @@ def execution_from_state(
     state: Mapping[str, Any],
     runner: Runner,
     *,
-    sink: LogSink | None = None,
+    store: Store | None = None,
     log_store: Store | None = None,
+    sink: LogSink | None = None,
     log: Callable[[str], None] | None = None,
     on_change: Callable[[AppStatus], None] | None = None,
 ) -> Execution:
@@ -513,8 +536,9 @@ def execution_from_state(
     Args:
         state: from `Execution.state`, after any trip through JSON.
         runner: of the same session name.
-        sink: see `Execution`.
+        store: see `Execution`.
         log_store: see `Execution`.
+        sink: see `Execution`.
         log: see `Execution`.
         on_change: see `Execution`.
 
@@ -527,9 +551,37 @@ def execution_from_state(
         identity = Identity(host, namespace, tuple(key), generation)
     except (KeyError, TypeError, ValueError) as exc:
         raise SpecError(f"state of an execution: not one of ours: {exc!r}") from exc
-    execution = Execution(runner, None, identity, options, sink=sink, log_store=log_store, log=log, on_change=on_change)
+    traces: dict[str, Any] = {"store": store, "log_store": log_store, "sink": sink, "log": log, "on_change": on_change}
+    execution = Execution(runner, None, identity, options, **traces)
     execution.restore(state)
     return execution
+
+
+def dry_run(
+    host: str,
+    launch: Launch,
+    options: ExecutionOptions | None = None,
+    *,
+    known: Mapping[str, Any] | None = None,
+    inherit_env: bool = False,
+) -> str:
+    """Return what a host would submit, as text for a person; nothing outside of this process is touched.
+
+    Args:
+        host: name of the host.
+        launch: what to run.
+        options: the host's settings.
+        known: see `Execution`.
+        inherit_env: see `host_runner`.
+
+    Raises:
+        SpecError: if the app is wrong, or the scheduler cannot express it.
+        ConfigError: for an unknown scheduler or option.
+    """
+    from transload.pipelines._host_runner import host_runner
+
+    identity = Identity(host, "dry-run", (launch.name,))
+    return Execution(host_runner(host, inherit_env=inherit_env), launch, identity, options, known=known).dry_run()
 
 
 def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
