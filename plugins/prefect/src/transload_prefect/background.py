@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal
 
 Errand = Literal["watch", "ask", "send"]
@@ -105,8 +106,9 @@ def background(errand: Errand = "send") -> Background:
     with _making:
         if _pid != os.getpid():
             _all, _pid = {each: Background(f"transload-prefect-{each}") for each in ERRANDS}, os.getpid()
-            # before Prefect's own senders end; later is too late, no thread can be started then
-            getattr(threading, "_register_atexit", atexit.register)(_stop)
+            with suppress(RuntimeError):  # the interpreter is ending
+                # before Prefect's own senders end; later is too late, no thread can be started then
+                getattr(threading, "_register_atexit", atexit.register)(_stop)
         return _all[errand]
 
 

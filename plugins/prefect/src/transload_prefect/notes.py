@@ -88,7 +88,7 @@ class Cursor:
     """A `transload.pipelines.Store` for how far the logs of one app came.
 
     Lines go to Prefect's run logger, which sends them every few seconds and does not tell when they have arrived. So a
-    record is kept once its lines had the time to: a process that is killed repeats lines, and loses none.
+    record is kept once its lines had the time to: a process that is killed repeats lines, and seldom loses any.
 
     Args:
         notes: about the app.
