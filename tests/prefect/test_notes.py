@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -24,29 +25,42 @@ def _kept(host: Any, flow_run_id: UUID) -> dict[str, str]:
 
 
 def test_how_far_a_log_came_is_kept_after_its_lines(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cursor waits as long as Prefect's sender may: one that is put meanwhile does not go with it, but follows."""
+    """A cursor waits until the server has its lines, however long; one that is put meanwhile follows."""
     from transload_prefect import notes
 
     waits: list[float] = []
     jobs: list[Any] = []
 
     class Waiting:
+        hurry = False
+
         def post(self, job: Any, after: float = 0.0) -> None:
             waits.append(after)
             jobs.append(job)
 
+    def arrives(moment: datetime) -> None:
+        line = {"name": "x", "level": 20, "message": "line", "timestamp": moment.isoformat()}
+        host.ask("POST", "/logs/", [{**line, "flow_run_id": str(flow_run_id)}])
+
     flow_run_id, made = _notes(host)
     monkeypatch.setattr(notes, "background", Waiting)
+    arrives(datetime.now(UTC))  # of an earlier line
+    made.cursor.handing()
+    handed = datetime.now(UTC)
     made.cursor.put({"n": 1})
+    jobs.pop()()
+    assert _kept(host, flow_run_id) == {}
+    made.cursor.handing()
     made.cursor.put({"n": 2})
     assert made.cursor.get() == {"n": 2}
-    assert _kept(host, flow_run_id) == {}
+    arrives(handed)
     jobs.pop()()
     assert _kept(host, flow_run_id)["transload.log"] == '{"n": 1}'
+    arrives(datetime.now(UTC))
     jobs.pop()()
     assert _kept(host, flow_run_id)["transload.log"] == '{"n": 2}'
     assert jobs == []
-    assert waits == [3.0, 3.0]  # Prefect sends every two seconds
+    assert waits == [3.0, 3.0, 3.0]  # Prefect sends every two seconds
 
 
 def test_notes_outlive_the_process(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +91,7 @@ def test_a_zero_byte_does_not_reach_the_server() -> None:
     logger = logging.getLogger("test_notes.zero")
     logger.setLevel(logging.INFO)
     logger.addFilter(lambda record: lines.append(record.getMessage()) or False)
-    traces = Traces("train", None, None, logger, artifacts=False, events=False, stderr_level=logging.WARNING)
+    traces = Traces("train", None, None, logger, None, artifacts=False, events=False, stderr_level=logging.WARNING)
     traces.sink("main", 0, Stream.STDOUT, "a\0b\n")
     assert lines == ["main/0 a\ufffdb"]
 

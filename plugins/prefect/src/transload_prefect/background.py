@@ -32,17 +32,17 @@ class Background:
         name: of the thread.
 
     Attributes:
-        ending: whether the process ends; all jobs are due then.
+        ending: whether the process ends.
+        hurry: whether all jobs are due now: the process ends, or somebody waits for them.
     """
 
     def __init__(self, name: str) -> None:
-        self.ending = False
+        self.ending = self.hurry = False
         self._name = name
         self._lock = threading.Condition()
         self._jobs: list[tuple[float, int, contextvars.Context, Callable[[], object]]] = []
         self._count = itertools.count()
         self._thread: threading.Thread | None = None
-        self._hurry = False
         self._busy = False
 
     def post(self, job: Callable[[], object], after: float = 0.0) -> None:
@@ -58,15 +58,15 @@ class Background:
     def drain(self, seconds: float = 10.0) -> None:
         """Have all jobs done now, whenever they are due, and wait for them."""
         with self._lock:
-            self._hurry = True
+            self.hurry = True
             self._lock.notify_all()
             self._lock.wait_for(lambda: not (self._jobs or self._busy), seconds)
-            self._hurry = self.ending
+            self.hurry = self.ending
 
     def stop(self) -> None:
         """Have all jobs done now, and end the thread."""
         with self._lock:
-            self.ending = self._hurry = True
+            self.ending = self.hurry = True
             self._lock.notify_all()
             thread = self._thread
         if thread is not None:
@@ -92,7 +92,7 @@ class Background:
         """Return the seconds until a job is due; None: there is no job."""
         if not self._jobs:
             return None
-        return 0 if self._hurry else max(0, self._jobs[0][0] - time.monotonic())
+        return 0 if self.hurry else max(0, self._jobs[0][0] - time.monotonic())
 
 
 _all: dict[Errand, Background] = {}

@@ -199,11 +199,13 @@ class AppJob(JobBlock[AppResults]):
         unit = next_unit(f"block:{name}")
         task_run_id = task.task_run.id if task is not None else None
         notes = notes_of(flow_run.id, unit, name, task_run_id) if flow_run is not None and unit is not None else None
+        cursor = notes.cursor if notes is not None else None
         traces = Traces(
             name,
             flow_run.id if flow_run is not None else None,
             task_run_id,
             self.logger,
+            cursor,
             artifacts=True,
             events=flow_run is not None,
             stderr_level=logging.WARNING,
@@ -219,7 +221,7 @@ class AppJob(JobBlock[AppResults]):
         return Surroundings(
             identity=Identity(HOST, namespace, (unit or "", name)),
             store=notes,
-            log_store=notes and notes.cursor,
+            log_store=cursor,
             sink=traces.sink,
             log=traces.log,
             on_change=traces.changed,

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+import httpx
 from prefect.settings import PREFECT_LOGGING_TO_API_BATCH_INTERVAL
 
 from transload_prefect import api
@@ -71,6 +74,12 @@ class Notes:
         """Return a note, or None."""
         return self._values.get(what)
 
+    def has_line_since(self, moment: float) -> bool:
+        """Tell whether the server has a line of the app's log that was handed over then or later."""
+        with suppress(httpx.HTTPError):
+            return api.has_line_since(self._flow_run_id, self.task_run_id, moment)
+        return False
+
     def save(self, what: str, text: str) -> None:
         """Change a note; when this returns, the server has it."""
         with self._lock:
@@ -87,8 +96,9 @@ class Notes:
 class Cursor:
     """A `transload.pipelines.Store` for how far the logs of one app came.
 
-    Lines go to Prefect's run logger, which sends them every few seconds and does not tell when they have arrived. So a
-    record is kept once its lines had the time to: a process that is killed repeats lines, and seldom loses any.
+    Lines go to Prefect's run logger, which sends them in their order, every few seconds, and does not tell when they
+    have arrived. So a record is kept once the server shows the last of its lines, or a later one: a process that is
+    killed repeats lines, and loses none.
 
     Args:
         notes: about the app.
@@ -96,31 +106,41 @@ class Cursor:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._latest: str | None = None
+        self._handed: float | None = None
+        self._latest: tuple[str, float | None] | None = None
         self._waiting = False
         self._lock = threading.Lock()
 
+    def handing(self) -> None:
+        """Take note that the next line is given to Prefect's sender now."""
+        self._handed = time.time()
+
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
-        return record_of(self._latest or self._notes.read(CURSOR))
+        return record_of(self._latest[0] if self._latest is not None else self._notes.read(CURSOR))
 
     def put(self, record: dict[str, Any]) -> None:
-        """Keep a record, in a while."""
+        """Keep a record, once its lines have arrived."""
         with self._lock:
-            self._latest = json.dumps(record)
+            self._latest = json.dumps(record), self._handed
             if not self._waiting:
-                self._post(self._latest)
+                self._wait_for(*self._latest)
 
-    def _post(self, text: str) -> None:
+    def _wait_for(self, text: str, handed: float | None) -> None:
         self._waiting = True
         hold = PREFECT_LOGGING_TO_API_BATCH_INTERVAL.value() + MARGIN
-        background().post(partial(self._keep, text), after=hold)
+        background().post(partial(self._keep, text, handed), after=hold)
 
-    def _keep(self, text: str) -> None:
+    def _keep(self, text: str, handed: float | None) -> None:
+        # in a hurry: the process ends, and Prefect's sender, which ends after this, gets rid of all it has
+        arrived = handed is None or background().hurry or self._notes.has_line_since(handed)
         with self._lock:
             self._waiting = False
-            if self._latest is not None and self._latest != text:
-                self._post(self._latest)
+            if not arrived:
+                self._wait_for(text, handed)
+                return
+            if self._latest is not None and self._latest[0] != text:
+                self._wait_for(*self._latest)
         self._notes.save(CURSOR, text)
 
 

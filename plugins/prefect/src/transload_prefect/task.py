@@ -357,11 +357,13 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
     if namespace is None:
         namespace = str(run.id if flow_run is None else flow_run.id)
     notes = notes_of(flow_run.id, unit, task.task.name, run.id) if flow_run is not None and unit is not None else None
+    cursor = notes.cursor if notes is not None else None
     traces = Traces(
         task.task.name,
         run.flow_run_id,
         run.id,
         get_run_logger(),
+        cursor,
         artifacts=spec.artifacts,
         events=spec.events,
         stderr_level=logging.getLevelNamesMapping()[spec.stderr_level],
@@ -369,7 +371,7 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
     around = Surroundings(
         identity=Identity(HOST, namespace, (unit or "", name)),
         store=notes,
-        log_store=notes and notes.cursor,
+        log_store=cursor,
         sink=traces.sink,
         log=traces.log,
         on_change=traces.changed,

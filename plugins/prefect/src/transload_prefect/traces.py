@@ -12,6 +12,7 @@ from prefect.assets import Asset
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.context import AssetContext
 from prefect.events import emit_event
+from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED
 
 from transload.schedulers.api import Stream
 from transload.specs import is_terminal
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from transload.pipelines import Execution
     from transload.runner import AppResults
     from transload.specs import AppStatus
+    from transload_prefect.notes import Cursor
 
 
 class TrialTable:
@@ -58,6 +60,7 @@ class Traces:
         flow_run_id: where artifacts belong; None: nowhere.
         task_run_id: likewise.
         logger: the run logger.
+        cursor: is told of each line that Prefect's logger sends; None: nobody is.
         artifacts: write artifacts.
         events: emit events.
         stderr_level: level of lines of stderr; others are INFO.
@@ -69,6 +72,7 @@ class Traces:
         flow_run_id: UUID | None,
         task_run_id: UUID | None,
         logger: Any,
+        cursor: Cursor | None,
         *,
         artifacts: bool,
         events: bool,
@@ -78,6 +82,7 @@ class Traces:
         self._flow_run_id = flow_run_id
         self._task_run_id = task_run_id
         self._logger = logger
+        self._cursor = cursor
         self._artifacts = artifacts and (flow_run_id is not None or task_run_id is not None)
         self._events = events
         self._stderr_level = stderr_level
@@ -95,6 +100,9 @@ class Traces:
         level = self._stderr_level if stream is Stream.STDERR else logging.INFO
         # a database may refuse a whole batch of lines for a zero byte
         text = line.rstrip().replace("\0", "\ufffd")
+        sent = PREFECT_LOGGING_TO_API_ENABLED.value() and self._logger.isEnabledFor(level)
+        if self._cursor is not None and sent:
+            self._cursor.handing()
         self._logger.log(level, "%s", f"{role}/{replica} {text}")
 
     def changed(self, execution: Execution, status: AppStatus) -> None:
