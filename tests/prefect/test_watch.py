@@ -58,7 +58,7 @@ def test_a_cancel_is_repeated_with_pauses_until_it_was_accepted(monkeypatch: pyt
     monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
     seen = watch.FlowRunWatch(uuid4(), lambda: True)
     seen.cancelled = True
-    monkeypatch.setattr(watch, "lookout", lambda: type("None", (), {"watch": lambda self, look: None})())
+    monkeypatch.setattr(watch, "background", lambda errand: type("None", (), {"post": lambda self, job: None})())
     execution: Any = Killed()
     with seen.around(execution, lambda: True):
         execution.kills = 0

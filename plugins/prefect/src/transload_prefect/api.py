@@ -5,12 +5,20 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    LogFilter,
+    LogFilterFlowRunId,
+    LogFilterTaskRunId,
+    LogFilterTimestamp,
+)
 from prefect.client.schemas.sorting import ArtifactSort
 from prefect.settings import PREFECT_API_URL
 
@@ -75,3 +83,13 @@ def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]
         offset += PAGE
         if len(page) < PAGE:
             return found
+
+
+def has_line_since(flow_run_id: Any, task_run_id: Any, moment: float) -> bool:
+    """Tell whether the server has a log line of a task run, or of a flow run, made at that time or later."""
+    chosen = LogFilter(
+        flow_run_id=LogFilterFlowRunId(any_=[flow_run_id]),
+        task_run_id=LogFilterTaskRunId(any_=[task_run_id]) if task_run_id is not None else None,
+        timestamp=LogFilterTimestamp.model_validate({"after_": datetime.fromtimestamp(moment, UTC)}),
+    )
+    return bool(client().read_logs(chosen, limit=1))

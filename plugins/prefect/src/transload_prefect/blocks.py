@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
 from transload.runner import AppResults
-from transload_prefect.journal import AppStore, CursorStore, journal_of
+from transload_prefect.notes import notes_of
 from transload_prefect.run import HOST, Surroundings, keep_time_limit, make_execution
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
@@ -197,15 +197,15 @@ class AppJob(JobBlock[AppResults]):
         flow, task = FlowRunContext.get(), TaskRunContext.get()
         flow_run = flow.flow_run if flow is not None else None
         unit = next_unit(f"block:{name}")
-        journal = journal_of(flow_run) if unit is not None else None
         task_run_id = task.task_run.id if task is not None else None
-        notes = journal.notes(unit, name, task_run_id) if journal is not None and unit is not None else None
+        notes = notes_of(flow_run.id, unit, name, task_run_id) if flow_run is not None and unit is not None else None
+        cursor = notes.cursor if notes is not None else None
         traces = Traces(
             name,
             flow_run.id if flow_run is not None else None,
             task_run_id,
             self.logger,
-            journal,
+            cursor,
             artifacts=True,
             events=flow_run is not None,
             stderr_level=logging.WARNING,
@@ -220,8 +220,8 @@ class AppJob(JobBlock[AppResults]):
         namespace = str(flow_run.id) if flow_run is not None and unit is not None else uuid4().hex
         return Surroundings(
             identity=Identity(HOST, namespace, (unit or "", name)),
-            store=AppStore(journal, notes) if journal is not None and notes is not None else None,
-            log_store=CursorStore(journal, notes) if journal is not None and notes is not None else None,
+            store=notes,
+            log_store=cursor,
             sink=traces.sink,
             log=traces.log,
             on_change=traces.changed,

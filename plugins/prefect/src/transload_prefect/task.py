@@ -30,7 +30,7 @@ from transload.runner import AppResults
 from transload.specs import masked_env
 from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, signature_of
 from transload_prefect.cache import AppCachePolicy
-from transload_prefect.journal import AppStore, CursorStore, journal_of
+from transload_prefect.notes import notes_of
 from transload_prefect.run import HOST, Ending, Surroundings, make_execution, run_unit, run_unit_async
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
@@ -352,26 +352,26 @@ def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
         raise ConfigError("an app task runs inside a task run: call the task, not its function")
     run = task.task_run
     name = spec.key or task.task.name
-    in_flow = flow is not None and flow.flow_run is not None and unit is not None
+    flow_run = flow.flow_run if flow is not None and unit is not None else None
     namespace = spec.namespace
     if namespace is None:
-        namespace = str(flow.flow_run.id) if in_flow and flow is not None and flow.flow_run else str(run.id)
-    journal = journal_of(flow.flow_run) if in_flow and flow is not None else None
-    notes = journal.notes(unit, task.task.name, run.id) if journal is not None and unit is not None else None
+        namespace = str(run.id if flow_run is None else flow_run.id)
+    notes = notes_of(flow_run.id, unit, task.task.name, run.id) if flow_run is not None and unit is not None else None
+    cursor = notes.cursor if notes is not None else None
     traces = Traces(
         task.task.name,
         run.flow_run_id,
         run.id,
         get_run_logger(),
-        journal,
+        cursor,
         artifacts=spec.artifacts,
         events=spec.events,
         stderr_level=logging.getLevelNamesMapping()[spec.stderr_level],
     )
     around = Surroundings(
         identity=Identity(HOST, namespace, (unit or "", name)),
-        store=AppStore(journal, notes) if journal is not None and notes is not None else None,
-        log_store=CursorStore(journal, notes) if journal is not None and notes is not None else None,
+        store=notes,
+        log_store=cursor,
         sink=traces.sink,
         log=traces.log,
         on_change=traces.changed,

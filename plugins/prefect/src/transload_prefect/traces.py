@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transload.pipelines import Execution
     from transload.runner import AppResults
     from transload.specs import AppStatus
-    from transload_prefect.journal import Journal
+    from transload_prefect.notes import Cursor
 
 
 class TrialTable:
@@ -60,7 +60,7 @@ class Traces:
         flow_run_id: where artifacts belong; None: nowhere.
         task_run_id: likewise.
         logger: the run logger.
-        journal: takes log lines so that they can be resumed; None: they go straight to the logger.
+        cursor: is told of each line that Prefect's logger sends; None: nobody is.
         artifacts: write artifacts.
         events: emit events.
         stderr_level: level of lines of stderr; others are INFO.
@@ -72,7 +72,7 @@ class Traces:
         flow_run_id: UUID | None,
         task_run_id: UUID | None,
         logger: Any,
-        journal: Journal | None,
+        cursor: Cursor | None,
         *,
         artifacts: bool,
         events: bool,
@@ -82,7 +82,7 @@ class Traces:
         self._flow_run_id = flow_run_id
         self._task_run_id = task_run_id
         self._logger = logger
-        self._journal = journal
+        self._cursor = cursor
         self._artifacts = artifacts and (flow_run_id is not None or task_run_id is not None)
         self._events = events
         self._stderr_level = stderr_level
@@ -98,15 +98,12 @@ class Traces:
     def sink(self, role: str, replica: int, stream: Stream, line: str) -> None:
         """Log a line of a replica."""
         level = self._stderr_level if stream is Stream.STDERR else logging.INFO
-        text = f"{role}/{replica} {line.rstrip()}"
-
-        if self._journal is None or not PREFECT_LOGGING_TO_API_ENABLED.value():
-            self._logger.log(level, "%s", text)
-            return
-        # to everybody but Prefect's API at once; to that together with how far the log came
-        self._logger.log(level, "%s", text, extra={"send_to_api": False})
-        if self._logger.isEnabledFor(level):
-            self._journal.line(self._logger.logger.name, level, text, self._task_run_id)
+        # a database may refuse a whole batch of lines for a zero byte
+        text = line.rstrip().replace("\0", "\ufffd")
+        sent = PREFECT_LOGGING_TO_API_ENABLED.value() and self._logger.isEnabledFor(level)
+        if self._cursor is not None and sent:
+            self._cursor.handing()
+        self._logger.log(level, "%s", f"{role}/{replica} {text}")
 
     def changed(self, execution: Execution, status: AppStatus) -> None:
         """Take note of a new status."""
@@ -125,8 +122,6 @@ class Traces:
     def done(self, execution: Execution, results: AppResults | None, assets: bool | list[str]) -> None:
         """Take note of the end."""
         status, handle = execution.status, execution.handle
-        if self._journal is not None:
-            background().post(self._journal.flush)
         if status is None or handle is None:
             return
         if self._artifacts:

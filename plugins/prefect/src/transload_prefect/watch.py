@@ -15,10 +15,13 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
 from transload_prefect import api
-from transload_prefect.background import background, lookout
+from transload_prefect.background import background
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions
+
+TICK: Final = 0.25
+"""Seconds between two looks at what is watched."""
 
 ASK_INTERVAL: Final = 3.0
 """Seconds between two questions about a flow run's own state, however many apps it has."""
@@ -90,7 +93,7 @@ class FlowRunWatch:
             self._watched[execution] = stop
             if not self._looking:
                 self._looking = True
-                lookout().watch(self._look)
+                background("watch").post(self._tick)
         if self.cancelled:
             execution.kill()
         try:
@@ -99,6 +102,16 @@ class FlowRunWatch:
             with self._lock:
                 self._watched.pop(execution, None)
                 self._kills.forget(execution)
+
+    def _tick(self) -> None:
+        """Look again and again, for the last time when the process ends."""
+        watch, again = background("watch"), True
+        last = watch.ending
+        try:
+            again = self._look(last)
+        finally:
+            if again and not last:
+                watch.post(self._tick, after=TICK)
 
     def _look(self, last: bool) -> bool:
         with self._lock:
@@ -109,7 +122,7 @@ class FlowRunWatch:
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
             self._asking = True
-            background().post(self._ask, ahead=True)
+            background("ask").post(self._ask)
         with self._lock:
             if self._watched or self._asking or (self.cancelled and not self._settle(last)):
                 return True

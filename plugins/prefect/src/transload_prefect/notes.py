@@ -1,0 +1,168 @@
+"""What a flow run keeps about its apps: how to find them again, and how far their logs came.
+
+Each app has an artifact that tells people where its logs are; these notes are the metadata of that artifact. So they
+survive the process, the machine and the container that ran the flow. (Labels of the flow run would do as well, but the
+server reads and rewrites them as a whole: two writers lose notes, and SQLite refuses with "database is locked".)
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import httpx
+from prefect.settings import PREFECT_LOGGING_TO_API_BATCH_INTERVAL
+
+from transload_prefect import api
+from transload_prefect.artifacts import artifact_key, log_note
+from transload_prefect.background import background
+
+MARGIN: Final = 1.0
+"""Seconds that a batch of log lines is given to arrive, once Prefect has begun to send it."""
+
+UNIT: Final = "transload.unit"
+APP: Final = "transload.app"
+CURSOR: Final = "transload.log"
+
+
+class Notes:
+    """The notes about one app, a `transload.pipelines.Store` for what finds it again.
+
+    Args:
+        flow_run_id: of the app.
+        unit: which app of the flow run.
+        artifact_id: where they are kept; None: nowhere yet.
+        values: the notes, as the server has them.
+
+    Attributes:
+        name: of the task, for people.
+        task_run_id: the task run that the artifact is shown with.
+        cursor: the store for how far the log came.
+    """
+
+    def __init__(
+        self, flow_run_id: Any, unit: str, artifact_id: Any = None, values: dict[str, str] | None = None
+    ) -> None:
+        self.name = unit
+        self.task_run_id: Any = None
+        self.cursor = Cursor(self)
+        self._flow_run_id = flow_run_id
+        self._artifact_id = artifact_id
+        self._values = values or {UNIT: unit}
+        self._lock = threading.Lock()
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None."""
+        return record_of(self.read(APP))
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep a record; a handle is sent while the app starts, a loss before this returns.
+
+        Ids follow from the flow run: a process killed before a handle arrived finds its app all the same. For the same
+        reason the intent alone is not sent.
+        """
+        if record.get("lost"):
+            self.save(APP, json.dumps(record))
+        elif record.get("handle") is not None:
+            background().post(partial(self.save, APP, json.dumps(record)))
+
+    def read(self, what: str) -> str | None:
+        """Return a note, or None."""
+        return self._values.get(what)
+
+    def has_line_since(self, moment: float) -> bool:
+        """Tell whether the server has a line of the app's log that was handed over then or later."""
+        with suppress(httpx.HTTPError):
+            return api.has_line_since(self._flow_run_id, self.task_run_id, moment)
+        return False
+
+    def save(self, what: str, text: str) -> None:
+        """Change a note; when this returns, the server has it."""
+        with self._lock:
+            self._values = {**self._values, what: text}
+            if self._artifact_id is not None and api.update_note(self._artifact_id, self._values):
+                return
+            handle = (self.get() or {}).get("handle") or ""
+            key = artifact_key(self.name, "logs")
+            self._artifact_id = api.create_note(
+                self._flow_run_id, self.task_run_id, key, log_note(handle), self._values
+            )
+
+
+class Cursor:
+    """A `transload.pipelines.Store` for how far the logs of one app came.
+
+    Lines go to Prefect's run logger, which sends them in their order, every few seconds, and does not tell when they
+    have arrived. So a record is kept once the server shows the last of its lines, or a later one: a process that is
+    killed repeats lines, and loses none.
+
+    Args:
+        notes: about the app.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._handed: float | None = None
+        self._latest: tuple[str, float | None] | None = None
+        self._waiting = False
+        self._lock = threading.Lock()
+
+    def handing(self) -> None:
+        """Take note that the next line is given to Prefect's sender now."""
+        self._handed = time.time()
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None."""
+        return record_of(self._latest[0] if self._latest is not None else self._notes.read(CURSOR))
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep a record, once its lines have arrived."""
+        with self._lock:
+            self._latest = json.dumps(record), self._handed
+            if not self._waiting:
+                self._wait_for(*self._latest)
+
+    def _wait_for(self, text: str, handed: float | None) -> None:
+        self._waiting = True
+        hold = PREFECT_LOGGING_TO_API_BATCH_INTERVAL.value() + MARGIN
+        background().post(partial(self._keep, text, handed), after=hold)
+
+    def _keep(self, text: str, handed: float | None) -> None:
+        # in a hurry: the process ends, and Prefect's sender, which ends after this, gets rid of all it has
+        arrived = handed is None or background().hurry or self._notes.has_line_since(handed)
+        with self._lock:
+            self._waiting = False
+            if not arrived:
+                self._wait_for(text, handed)
+                return
+            if self._latest is not None and self._latest[0] != text:
+                self._wait_for(*self._latest)
+        self._notes.save(CURSOR, text)
+
+
+def record_of(text: str | None) -> dict[str, Any] | None:
+    """Return a note as the record that it was made of."""
+    record = None if text is None else json.loads(text)
+    return record if isinstance(record, dict) else None
+
+
+_found: dict[str, dict[str, Notes]] = {}
+_lock = threading.Lock()
+
+
+def notes_of(flow_run_id: Any, unit: str, name: str, task_run_id: Any) -> Notes:
+    """Return the notes about an app of a flow run, read from the server the first time that this process asks."""
+    with _lock:
+        known = _found.get(str(flow_run_id))
+        if known is None:
+            if len(_found) > 256:
+                _found.pop(next(iter(_found)))
+            kept = api.notes_of(flow_run_id, UNIT)
+            known = _found[str(flow_run_id)] = {key: Notes(flow_run_id, key, *each) for key, each in kept.items()}
+        notes = known.setdefault(unit, Notes(flow_run_id, unit))
+        notes.name, notes.task_run_id = name, task_run_id
+        return notes

@@ -1,0 +1,134 @@
+"""What a flow run keeps about its apps, and the threads that keep it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+
+def _notes(host: Any) -> tuple[UUID, Any]:
+    from transload_prefect.notes import notes_of
+
+    flow = host.post("/flows/", name="notes")
+    flow_run_id = UUID(host.post("/flow_runs/", flow_id=flow["id"])["id"])
+    return flow_run_id, notes_of(flow_run_id, "train#0", "train", None)
+
+
+def _kept(host: Any, flow_run_id: UUID) -> dict[str, str]:
+    found = host.artifacts(flow_run_id)
+    return dict(found[0]["metadata_"]) if found else {}
+
+
+def test_how_far_a_log_came_is_kept_after_its_lines(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cursor waits until the server has its lines, however long; one that is put meanwhile follows."""
+    from transload_prefect import notes
+
+    waits: list[float] = []
+    jobs: list[Any] = []
+
+    class Waiting:
+        hurry = False
+
+        def post(self, job: Any, after: float = 0.0) -> None:
+            waits.append(after)
+            jobs.append(job)
+
+    def arrives(moment: datetime) -> None:
+        line = {"name": "x", "level": 20, "message": "line", "timestamp": moment.isoformat()}
+        host.ask("POST", "/logs/", [{**line, "flow_run_id": str(flow_run_id)}])
+
+    flow_run_id, made = _notes(host)
+    monkeypatch.setattr(notes, "background", Waiting)
+    arrives(datetime.now(UTC))  # of an earlier line
+    made.cursor.handing()
+    handed = datetime.now(UTC)
+    made.cursor.put({"n": 1})
+    jobs.pop()()
+    assert _kept(host, flow_run_id) == {}
+    made.cursor.handing()
+    made.cursor.put({"n": 2})
+    assert made.cursor.get() == {"n": 2}
+    arrives(handed)
+    jobs.pop()()
+    assert _kept(host, flow_run_id)["transload.log"] == '{"n": 1}'
+    arrives(datetime.now(UTC))
+    jobs.pop()()
+    assert _kept(host, flow_run_id)["transload.log"] == '{"n": 2}'
+    assert jobs == []
+    assert waits == [3.0, 3.0, 3.0]  # Prefect sends every two seconds
+
+
+def test_notes_outlive_the_process(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process reads what was kept; a note whose artifact was deleted is made again."""
+    from transload_prefect import notes
+    from transload_prefect.background import background
+
+    flow_run_id, made = _notes(host)
+    made.put({"handle": "local://x/app"})
+    background().drain()
+    made.cursor.put({"n": 1})
+    background().drain()
+    monkeypatch.setattr(notes, "_found", {})
+    again = notes.notes_of(flow_run_id, "train#0", "train", None)
+    assert again is not made
+    assert (again.get(), again.cursor.get()) == ({"handle": "local://x/app"}, {"n": 1})
+    host.ask("DELETE", f"/artifacts/{host.artifacts(flow_run_id)[0]['id']}")
+    again.put({"handle": "local://x/app", "lost": True})
+    assert set(_kept(host, flow_run_id)) == {"transload.unit", "transload.app", "transload.log"}
+
+
+def test_a_zero_byte_does_not_reach_the_server() -> None:
+    """A database may refuse a whole batch of lines for one zero byte: it is shown as what it is, unreadable."""
+    from transload.schedulers.api import Stream
+    from transload_prefect.traces import Traces
+
+    lines: list[str] = []
+    logger = logging.getLogger("test_notes.zero")
+    logger.setLevel(logging.INFO)
+    logger.addFilter(lambda record: lines.append(record.getMessage()) or False)
+    traces = Traces("train", None, None, logger, None, artifacts=False, events=False, stderr_level=logging.WARNING)
+    traces.sink("main", 0, Stream.STDOUT, "a\0b\n")
+    assert lines == ["main/0 a\ufffdb"]
+
+
+def test_jobs_are_done_when_they_are_due() -> None:
+    """A job for later lets those for now pass, and is done at once when somebody waits for all."""
+    from transload_prefect.background import Background
+
+    made, done, now = Background("test"), list[str](), threading.Event()
+    try:
+        made.post(lambda: done.append("later"), after=3600)
+        made.post(lambda: done.append("now"))
+        made.post(now.set)
+        assert now.wait(30)
+        assert done == ["now"]
+        made.drain(30)
+        assert done == ["now", "later"]
+    finally:
+        made.stop()
+
+
+def test_what_is_asked_while_the_process_ends_is_done() -> None:
+    """What a last job posts is done as well, whenever it is due, before the thread ends; an error ends nothing."""
+    from transload_prefect.background import Background
+
+    made, began, ending, last = Background("test"), threading.Event(), threading.Event(), threading.Event()
+
+    def job() -> None:
+        began.set()
+        assert ending.wait(30)
+        made.post(last.set, after=3600)
+        raise ConnectionError("nobody there")
+
+    made.post(job)
+    assert began.wait(30)
+    threading.Timer(0.1, ending.set).start()
+    made.stop()
+    assert made.ending
+    assert last.is_set()
+    assert made._thread is not None and not made._thread.is_alive()
