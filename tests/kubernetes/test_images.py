@@ -1,7 +1,12 @@
-"""Option ``image_repo``: a real engine builds images with workspaces and pushes them to a real registry."""
+"""Option ``image_repo``: images with workspaces are pushed to a real registry; no engine is needed to make them."""
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +20,11 @@ from transload_kubernetes.convert import convert, format_request
 from transload_kubernetes.options import run_opts
 from transload_kubernetes.workspace import with_images
 
+TESTER = "tester:$2y$05$abcdefghijklmnopqrstuukXI.FDsUVyLfLupaVLpyibfIDoS0jhe"
+sys.path.insert(0, str(Path(__file__).parent))
+
+from loopback_registry import Registry  # type: ignore[import-not-found]  # noqa: E402
+
 
 def workspace_app(folder: Path, image: str) -> AppDef:
     """Return an app of two roles, one of which has a workspace."""
@@ -25,108 +35,117 @@ def workspace_app(folder: Path, image: str) -> AppDef:
     return AppDef("a", [one, Role("other", image, entrypoint="true")])
 
 
-@pytest.fixture(scope="module")
-def engine(private_engine: Any) -> Any:
-    """A private engine with a registry."""
-    private_engine.start_registry()
-    return private_engine
-
-
-@pytest.fixture(scope="module")
-def base(engine: Any) -> str:
-    """Name of an image that is in the registry, and not on the engine."""
-    import docker
-
-    name = f"{engine.registry}/base:1"
-    engine.busybox_image(name)
-    api = docker.APIClient(base_url=engine.url)
-    api.push(name)
-    api.remove_image(name, force=True)
-    api.close()
-    return name
-
-
 @pytest.fixture
-def api(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The engine's client; DOCKER_HOST names the engine."""
-    import docker
-
-    monkeypatch.setenv("DOCKER_HOST", engine.url)
-    client = docker.APIClient(base_url=engine.url)
-    yield client
-    client.close()
+def registry(tmp_path: Path, eventually: Any) -> Iterator[Any]:
+    """A registry."""
+    made = Registry(tmp_path)
+    made.wait(eventually)
+    yield made
+    made.close()
 
 
-def output(api: Any, image: str, *command: str) -> str:
-    """Run a command in an image as some user; return what it prints."""
-    made = api.create_container(image, list(command), user="1000")["Id"]
-    try:
-        api.start(made)
-        assert api.wait(made)["StatusCode"] == 0
-        text: bytes = api.logs(made)
-        return text.decode()
-    finally:
-        api.remove_container(made, force=True)
-
-
-@pytest.mark.engine("docker")
 @pytest.mark.engine("registry")
-def test_built_pushed_and_used_again(engine: Any, base: str, api: Any, tmp_path: Path) -> None:
-    """The base is pulled, the workspace laid over it, the result pushed: whoever pulls it has the code. Once."""
+def test_pushed_and_used_again(registry: Any, tmp_path: Path) -> None:
+    """The workspace lies over the base, in its working directory: whoever pulls it has the code. Once."""
+    base = registry.image(folder="/srv")
     app = workspace_app(tmp_path / "code", base)
-    repository = f"{engine.registry}/team/code"
-    prepared = with_images(app, repository, False)
+    repository = f"{registry.name}/team/code"
+    prepared = with_images(app, repository)
     image = prepared.roles[0].image
     assert image.startswith(f"{repository}:") and prepared.roles[0].workspace is None
     assert prepared.roles[1].image == base and app.roles[0].workspace is not None
-    api.remove_image(image, force=True)
-    api.pull(*image.rsplit(":", 1))
-    assert output(api, image, "sh", "-c", "pwd; sh code/train.sh") == "/workspace\ntrained\n"
-    api.remove_image(image, force=True)
-    assert with_images(app, repository, True).roles[0].image == image
-    with pytest.raises(Exception, match="(?i)no such image"):
-        api.inspect_image(image)  # it is in the registry: not built again, even with the base pulled anew
+    config, layers = registry.found(image)
+    assert layers == [{"there": b""}, {"srv/code/train.sh": b"echo trained\n"}]
+    assert config["config"]["WorkingDir"] == "/srv" and len(config["rootfs"]["diff_ids"]) == 2
+    before = registry.ask("team/code/tags/list").read()
+    assert with_images(app, repository).roles[0].image == image
+    assert registry.ask("team/code/tags/list").read() == before
     (tmp_path / "code" / "train.sh").write_text("echo changed\n")
-    assert with_images(app, repository, False).roles[0].image != image
-    assert api.containers(all=True) == []
+    assert with_images(app, repository).roles[0].image != image
 
 
-@pytest.mark.engine("docker")
 @pytest.mark.engine("registry")
-def test_a_submit_uses_the_image(engine: Any, base: str, api: Any, fake: Any, runner: Runner, tmp_path: Path) -> None:
-    """The Job names the image that was pushed; there is no init container; a dry-run has built nothing."""
+def test_an_image_for_several_machines(registry: Any, tmp_path: Path) -> None:
+    """The one for the nodes is taken; an architecture that there is not is named, with those that there are."""
+    app = workspace_app(tmp_path / "code", registry.image(architectures=("arm64", "amd64")))
+    for architecture in ("amd64", "arm64"):
+        image = with_images(app, f"{registry.name}/code", "", architecture).roles[0].image
+        assert registry.found(image)[0]["architecture"] == architecture
+    with pytest.raises(SubmitError, match=r"base:1: is for amd64, arm64, not for riscv64"):
+        with_images(app, f"{registry.name}/code", "", "riscv64")
+
+
+@pytest.mark.engine("registry")
+def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_path: Path) -> None:
+    """The Job names the image that was pushed; there is no init container; a dry-run has pushed nothing."""
     folder = tmp_path / "code"
-    app = workspace_app(folder, base)
+    app = workspace_app(folder, "")
     app.roles[0].workspace, app.roles = None, app.roles[:1]
-    cfg = {"image_repo": f"{engine.registry}/mine"}
-    before = {row["Id"] for row in api.images()}
+    cfg = {"image_repo": f"{registry.name}/mine", "image": registry.image()}
     shown = str(runner.dryrun(app, "kubernetes", cfg, workspace=str(folder)))
-    assert f"{engine.registry}/mine:<content hash>" in shown
-    assert {row["Id"] for row in api.images()} == before
+    assert f"{registry.name}/mine:<content hash>" in shown
+    assert "mine" not in registry.ask("_catalog").read().decode()
     handle = runner.run(app, "kubernetes", cfg, workspace=str(folder))
     pod = fake.cluster.items("jobs")[0]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"].startswith(f"{engine.registry}/mine:") and "initContainers" not in pod
-    api.inspect_distribution(pod["containers"][0]["image"])
+    assert pod["containers"][0]["image"].startswith(f"{registry.name}/mine:") and "initContainers" not in pod
+    assert registry.found(pod["containers"][0]["image"])[1][1]["workspace/train.sh"] == b"echo trained\n"
     runner.delete(handle)
 
 
-@pytest.mark.engine("docker")
 @pytest.mark.engine("registry")
-def test_what_goes_wrong_is_named(engine: Any, base: str, api: Any, tmp_path: Path) -> None:
+def test_a_registry_that_asks_who_one_is(tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over TLS, as whom ``docker login`` was done, or as a helper of Docker's settings says; else it is refused."""
+    key, certificate, users = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "users"
+    subject = ("-subj", "/CN=registry", "-addext", "subjectAltName=IP:127.0.0.2")
+    files = ("-keyout", str(key), "-out", str(certificate))
+    made = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", *subject, *files]
+    subprocess.run(made, check=True, capture_output=True)
+    users.write_text(TESTER)
+    tls = f", tls: {{certificate: {certificate}, key: {key}}}"
+    closed = Registry(tmp_path, f"auth: {{htpasswd: {{realm: here, path: {users}}}}}\n", tls, "127.0.0.2")
+    (tmp_path / "O").mkdir()
+    open_to_all = Registry(tmp_path / "O")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text("""#!/bin/sh\nread host; echo '{"Username": "tester", "Secret": "tester"}'\n""")
+    helper.chmod(0o755)
+    try:
+        closed.wait(eventually)
+        open_to_all.wait(eventually)
+        app = workspace_app(tmp_path / "code", open_to_all.image())
+        with pytest.raises(SubmitError, match=rf"to {closed.name}/code: .*docker login"):
+            with_images(app, f"{closed.name}/code")
+        entry = {"auth": base64.b64encode(b"tester:tester").decode()}
+        settings = ({"auths": {closed.name: entry}}, {"credHelpers": {closed.name: "test"}}, {"credsStore": "test"})
+        images = set()
+        for noted in settings:
+            (tmp_path / "config.json").write_text(json.dumps(noted))
+            images.add(with_images(app, f"{closed.name}/code").roles[0].image)
+        assert len(images) == 1
+    finally:
+        closed.close()
+        open_to_all.close()
+
+
+@pytest.mark.engine("registry")
+def test_what_goes_wrong_is_named(registry: Any, tmp_path: Path) -> None:
     """A base that is nowhere, and a registry that is not there: a failed submit that says which."""
-    app = workspace_app(tmp_path / "code", f"{engine.registry}/nothing:1")
-    with pytest.raises(SubmitError, match="nothing:1"):
-        with_images(app, f"{engine.registry}/code", False)
-    with pytest.raises(SubmitError, match=r"127\.0\.0\.1:9/code:\w+ cannot be pushed"):
-        with_images(workspace_app(tmp_path / "code", base), "127.0.0.1:9/code", False)
-
-
-def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an engine nothing can be built, and the line says what else there is."""
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/S")
-    with pytest.raises(SubmitError, match="cannot be reached.*workspace_url") as caught:
-        with_images(workspace_app(tmp_path / "code", "a:1"), "registry.example/code", False)
+    app = workspace_app(tmp_path / "code", f"{registry.name}/nothing:1")
+    with pytest.raises(SubmitError, match="nothing:1.*404") as caught:
+        with_images(app, f"{registry.name}/code")
+    assert not caught.value.transient
+    with pytest.raises(SubmitError, match=r"to 127\.0\.0\.1:9/code: .*refused") as caught:
+        with_images(workspace_app(tmp_path / "code", registry.image()), "127.0.0.1:9/code")
     assert caught.value.transient
+
+
+def test_a_client_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a client of registries nothing can be pushed, and the line says what to install."""
+    monkeypatch.setitem(sys.modules, "dxf.exceptions", None)
+    with pytest.raises(SubmitError, match=r"pip install 'transload-kubernetes\[images\]'"):
+        with_images(workspace_app(tmp_path / "code", "a:1"), "registry.example/code")
 
 
 def test_a_dry_run_shows_the_place_of_the_hash(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def full_app() -> tuple[AppDef, dict[str, CfgVal]]:
         "annotations": {"a/b": "c"},
         "image_pull_policy": "Always",
         "image_pull_secrets": ["registry"],
-        "workspace_url": "s3://bucket/code",
+        "helper_image": "registry.example/busybox:1", "workspace_url": "s3://bucket/code",
         "privileged": True,
         "ttl": 3600,
         "overlay": '{"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {}}}}}}',
@@ -319,3 +319,18 @@ def test_single_replica_retries_are_the_jobs_own() -> None:
     assert request.jobs[0]["spec"]["backoffLimitPerIndex"] == 3
     assert request.roles[0].policy == "REPLICA"
     assert request.services == []
+
+
+def test_roles_without_an_image() -> None:
+    """They get the default one; a folder is mounted from the node, unless the code comes with it."""
+    for image, mounted in (("", False), ("/srv/code", True)):
+        request = request_for(AppDef("a", [role(image=image)]), {"image": "registry.example/python:3"})
+        pod = request.jobs[0]["spec"]["template"]["spec"]
+        assert pod["containers"][0]["image"] == "registry.example/python:3"
+        folder = {"mountPath": "/srv/code", "readOnly": True}
+        volumes = [each for each in pod["volumes"] if "hostPath" in each]
+        assert [each["hostPath"] for each in volumes] == ([{"path": "/srv/code"}] if mounted else [])
+        mounts = [each for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == "/srv/code"]
+        assert mounts == ([{**folder, "name": volumes[0]["name"]}] if mounted else [])
+    with pytest.raises(SpecError, match=r"roles\[0\].image='': .* set run option image"):
+        request_for(AppDef("a", [role(image="")]))

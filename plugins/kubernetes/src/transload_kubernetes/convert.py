@@ -10,18 +10,17 @@ from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
-from transload.specs import AppDef, CfgVal, MountType, RetryPolicy, Role, parse_app_handle
+from transload.specs import AppDef, BindMount, CfgVal, MountType, RetryPolicy, Role, parse_app_handle
 from transload_kubernetes import jobset as _jobset
 from transload_kubernetes import names
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.options import Options
 from transload_kubernetes.overlay import merge
 from transload_kubernetes.plan import RolePlan
-from transload_kubernetes.pod import Context, stored_secrets, template
+from transload_kubernetes.pod import Context, named_image, stored_secrets, template
 
 OVERLAY: Final = "kubernetes.job"
 """Key of a role's metadata: a strategic-merge overlay of its Job."""
-_PLAIN_IMAGE: Final = ("/", ".")
 
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
@@ -90,9 +89,10 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
     request.grace = int(options.cfg["grace_period"])
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
-        if not role.image or role.image.startswith(_PLAIN_IMAGE):
-            what = f"roles[{index}].image={role.image!r}"
-            raise SpecError(f"{what}: must be the name of a container image that the cluster can pull")
+        image = named_image(role, options.text("image"), f"roles[{index}]")
+        if role.image.startswith("/") and not role.workspace:  # it is mounted from the node, at the same path
+            role.mounts = [*role.mounts, BindMount(role.image, role.image, read_only=True)]
+        role.image = image
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value))

@@ -41,6 +41,7 @@ def run_opts() -> runopts:
     opts.add("tolerations", list[str], "taints that are tolerated: KEY[=VALUE][:EFFECT]")
     opts.add("labels", dict[str, str], "more labels for every object of the app")
     opts.add("annotations", dict[str, str], "more annotations for the pods")
+    opts.add("image", str, "image for roles without one; a role's that is a folder is mounted from the node into it")
     opts.add("image_pull_policy", str, "Always, IfNotPresent or Never; default: the cluster's")
     opts.add("image_pull_secrets", list[str], "names of Secrets with the registry's credentials")
     opts.add("gpu_resource", str, "resource that a role's gpu asks for", "nvidia.com/gpu")
@@ -53,7 +54,7 @@ def run_opts() -> runopts:
     opts.add("overlay", str, "YAML or JSON that is merged into every Job, before a role's own overlay")
     opts.add("workspace_url", str, "fsspec URL of a folder that workspaces are uploaded to and fetched from")
     opts.add("workspace_image", str, "image with Python (and fsspec) that fetches workspaces; default: the role's own")
-    opts.add("image_repo", str, "repository for images with workspaces, which the engine of DOCKER_HOST builds")
+    opts.add("image_repo", str, "repository that images with workspaces are pushed to, instead")
     return opts
 
 

@@ -49,6 +49,16 @@ class Context:
     rank0: str  # host name of replica 0 of the first role
 
 
+def named_image(role: Role, default: str, path: str = "role") -> str:
+    """Return the image that a role names, or the default one where that is empty or a path; SpecError without any."""
+    if role.image and not role.image.startswith(("/", ".")):
+        return role.image
+    if not default:
+        reason = "must be the name of a container image that the cluster can pull, or set run option image"
+        raise SpecError(f"{path}.image={role.image!r}: {reason}")
+    return default
+
+
 def escaped(text: str, values: Mapping[str, str]) -> str:
     """Return a text of a role as a container's field: macros replaced, every other ``$`` as the user wrote it.
 

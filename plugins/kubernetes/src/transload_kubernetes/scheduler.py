@@ -28,13 +28,14 @@ from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.judge import Verdict
 from transload_kubernetes.logs import LogView, Tails
-from transload_kubernetes.options import run_opts
+from transload_kubernetes.options import Options, run_opts
 from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_images, with_uploads
 
 _DELETE_S: Final = 30.0
 _CONNECTION: Final = ("context", "kubeconfig")
+_ARCH: Final = "kubernetes.io/arch"
 _LOOKED_S: Final = 1.0
 """Seconds for which readers of logs share what is known of an app."""
 
@@ -85,11 +86,11 @@ class KubernetesScheduler(SchedulerBase):
         return _convert.format_request(request)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Upload the workspaces of roles, or build and push images with them, unless they are there already."""
-        repository = str(cfg.get("image_repo") or "")
-        if repository:
-            return with_images(app, repository, cfg.get("image_pull_policy") == "Always")
-        return with_uploads(app, str(cfg.get("workspace_url") or ""))
+        """Upload the workspaces of roles, or push images with them, unless they are there already."""
+        options = Options.of(cfg)
+        if repository := options.text("image_repo"):
+            return with_images(app, repository, options.text("image"), options.map("node_selector").get(_ARCH, "amd64"))
+        return with_uploads(app, options.text("workspace_url"))
 
     def submit(self, request: _convert.KubernetesRequest, app_id: str, submission: Submission) -> bool:
         """Start the app under ``app_id``, or adopt it: all or nothing."""

@@ -1,0 +1,156 @@
+"""An image with one more layer, made in a registry by plain requests to it: no engine is needed, nothing is run."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from transload.errors import SubmitError
+
+_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
+"""The registry of names without one: as it is written, where it listens, and what it is called in Docker's settings."""
+_TIMEOUT_S: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer as it is sent."""
+
+    path: str  # of the file, gzip
+    diff_id: str  # digest of the archive within
+
+
+class Image:
+    """An image in a registry, or a place for one.
+
+    Args:
+        name: its name, as engines take it: without a registry it is Docker's, without a tag ``latest``.
+    """
+
+    def __init__(self, name: str) -> None:
+        from dxf import DXF
+
+        plain, _, digest = name.partition("@")
+        host, slash, repository = plain.partition("/")
+        if not slash or not ("." in host or ":" in host or host == "localhost"):
+            host, repository = _HUB[0], plain
+        path, colon, tag = repository.rpartition(":")
+        self.repository, self.tag = (path, tag) if colon and "/" not in tag else (repository, "latest")
+        self.tag, self.name, self.host = digest or self.tag, name, host
+        local = host.partition(":")[0] in ("localhost", "127.0.0.1")
+        address = _HUB[1] if host == _HUB[0] else host
+        self._api: Any = DXF(address, self.repository, _authenticate, insecure=local, timeout=_TIMEOUT_S)
+
+    def manifest(self, architecture: str) -> tuple[str, dict[str, Any]]:
+        """Return digest and manifest; of an image for several machines that for ``architecture``."""
+        tag = self.tag
+        while True:
+            text, answer = self._api.get_manifest_and_response(tag)
+            found: dict[str, Any] = {"mediaType": answer.headers["Content-Type"], **json.loads(text)}
+            if "manifests" not in found:
+                return f"sha256:{hashlib.sha256(answer.content).hexdigest()}", found
+            linux = [each for each in found["manifests"] if (each.get("platform") or {}).get("os") == "linux"]
+            offered = {each["platform"]["architecture"]: each["digest"] for each in reversed(linux)}
+            if architecture not in offered:
+                raise SubmitError(f"image {self.name}: is for {', '.join(offered)}, not for {architecture}")
+            tag = offered[architecture]
+
+    def config(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Return what a manifest's image says of itself."""
+        found: dict[str, Any] = json.loads(b"".join(self._api.pull_blob(manifest["config"]["digest"])))
+        return found
+
+    def exists(self) -> bool:
+        """Tell whether it is there."""
+        from requests import HTTPError
+
+        try:
+            return bool(self._api.head_manifest_and_response(self.tag))
+        except HTTPError as exc:
+            if exc.response is not None and exc.response.status_code == 404:
+                return False
+            raise
+
+    def push(self, base: Image, manifest: dict[str, Any], config: dict[str, Any], layer: Layer) -> None:
+        """Push it: all of a base, and one layer more."""
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "blob"
+            for each in manifest["layers"]:
+                if not self._has(base, each["digest"]):
+                    with place.open("wb") as file:
+                        file.writelines(base._api.pull_blob(each["digest"], chunk_size=1 << 20))
+                    self._api.push_blob(str(place))
+            digest = self._api.push_blob(layer.path)
+            config = {**config, "history": [*config.get("history", ()), {"created_by": "transload: workspace"}]}
+            config["rootfs"] = {**config["rootfs"], "diff_ids": [*config["rootfs"]["diff_ids"], layer.diff_id]}
+            place.write_text(json.dumps(config))
+            own = {"digest": self._api.push_blob(str(place)), "size": place.stat().st_size}
+        docker = "docker" in manifest["mediaType"]
+        kind = f"application/vnd.{'docker.image.rootfs.diff.tar.gzip' if docker else 'oci.image.layer.v1.tar+gzip'}"
+        layers = [*manifest["layers"], {"mediaType": kind, "digest": digest, "size": os.path.getsize(layer.path)}]
+        made = {**manifest, "config": {**manifest["config"], **own}, "layers": layers}
+        self._api.set_manifest(self.tag, json.dumps(made))
+
+    def _has(self, base: Image, digest: str) -> bool:
+        """Tell whether a layer is there, or could be taken over from another repository of the same registry."""
+        from dxf.exceptions import DXFError
+        from requests import HTTPError
+
+        with contextlib.suppress(HTTPError):
+            return self._api.blob_size(digest) is not None
+        with contextlib.suppress(HTTPError, DXFError):
+            return base.host == self.host and bool(self._api.mount_blob(base.repository, digest))
+        return False
+
+
+@contextlib.contextmanager
+def told_as_submit_error(what: str) -> Iterator[None]:
+    """Make one line of what goes wrong between here and registries: a submit that failed."""
+    try:
+        from dxf.exceptions import DXFError
+        from requests import RequestException
+    except ImportError as exc:
+        needed = "needs a client of registries (pip install 'transload-kubernetes[images]')"
+        raise SubmitError(f"run option image_repo: {needed}: {exc}") from exc
+    try:
+        yield
+    except DXFError as exc:
+        raise SubmitError(f"{what}: {type(exc).__name__} {exc}: docker login notes who may") from exc
+    except RequestException as exc:
+        code = getattr(exc.response, "status_code", 503)
+        text = " ".join(f"{exc} {getattr(exc.response, 'text', '')[:300]}".split())
+        raise SubmitError(f"{what}: {text}", transient=code in (408, 429) or code >= 500) from exc
+
+
+def _authenticate(api: Any, response: Any) -> None:
+    """Say who asks: as whom ``docker login`` was done for the registry, else nobody."""
+    user, secret = _login(_HUB[2] if api._host == _HUB[1] else api._host)
+    api.authenticate(user, secret, response=response)
+
+
+def _login(host: str) -> tuple[str | None, str | None]:
+    """Return user and password that Docker's settings have for a registry, or a helper that they name."""
+    folder = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
+    try:
+        noted = json.loads((Path(folder) / "config.json").read_text())
+    except (OSError, ValueError):
+        return None, None
+    helper = (noted.get("credHelpers") or {}).get(host) or noted.get("credsStore")
+    with contextlib.suppress(OSError, ValueError, KeyError, subprocess.SubprocessError):
+        if helper:
+            command = [f"docker-credential-{helper}", "get"]
+            done = subprocess.run(command, input=host, capture_output=True, text=True, timeout=60, check=True)
+            found = json.loads(done.stdout)
+            return found["Username"], found["Secret"]
+        user, _, secret = base64.b64decode(noted["auths"][host]["auth"]).decode().partition(":")
+        return user, secret
+    return None, None
