@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -407,8 +407,7 @@ def request_json(request: Any) -> str:
 
     def plain(value: Any) -> Any:
         if isinstance(value, AppDef):
-            masked = [replace(role, env=masked_env(role.env)) for role in value.roles]
-            return json.loads(replace(value, roles=masked).to_json())
+            return json.loads(value.masked().to_json())
         if is_dataclass(value) and not isinstance(value, type):
             return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
         if isinstance(value, Mapping):

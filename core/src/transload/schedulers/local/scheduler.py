@@ -23,8 +23,8 @@ from transload.schedulers.api import (
 from transload.schedulers.local import convert as _convert
 from transload.schedulers.local import home, scope
 from transload.schedulers.local.connection import Connection
-from transload.schedulers.local.logs import STREAM_NUMBERS, Cursor, LogReader
-from transload.schedulers.local.notify import AppWatch, LookingWatch
+from transload.schedulers.local.logs import read_log
+from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import Store, safe_id, size_of
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
@@ -32,6 +32,8 @@ from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runo
 
 _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
+_LOOK_S: Final = 0.005
+_LONGEST_LOOK_S: Final = 0.1
 
 
 class LocalScheduler(SchedulerBase):
@@ -201,12 +203,12 @@ class LocalScheduler(SchedulerBase):
         return self._store.record(app_id) is not None or self._store.is_gone(app_id)
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch: one descriptor for any number of apps."""
+        """Return a new watch: one descriptor for any number of apps; None if there is no room for one."""
         self._ensure()
         try:
             return AppWatch(self._local, logs)
         except OSError:
-            return None if logs else LookingWatch(self._local)
+            return None
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's apps, of all sessions, newest first."""
@@ -243,17 +245,12 @@ class LocalScheduler(SchedulerBase):
     def _await_end(self, app_id: str) -> None:
         grace = ((self._store.record(app_id) or {}).get("cfg") or {}).get("grace_period") or 0.0
         deadline = time.monotonic() + _DELETE_S + float(grace)
-        watch = self.watch()
-        assert watch is not None
-        try:
-            watch.update([app_id])
-            while not self._store.has_ended(app_id):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise SchedulerUnavailable(f"app {app_id} does not end: some process of it cannot be killed")
-                watch.wait(left)
-        finally:
-            watch.close()
+        pause = _LOOK_S
+        while not self._store.has_ended(app_id):
+            if time.monotonic() >= deadline:
+                raise SchedulerUnavailable(f"app {app_id} does not end: some process of it cannot be killed")
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_LOOK_S)
 
     def prune(
         self,
@@ -334,17 +331,10 @@ class LocalScheduler(SchedulerBase):
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        place = Cursor.of(cursor)
         folder, limited = self._replica(app_id, role_name, k)
         ended = self._store.has_ended(app_id)
-        reader = LogReader(folder, STREAM_NUMBERS[Stream(stream)], limited)
-        try:
-            if cursor is None:
-                place = reader.begin(since, last)
-            limits = None if until is None else reader.until(until)
-            return reader.read(place, max(1, max_bytes), ended, limits)
-        finally:
-            reader.close()
+        wanted = {"since": since, "until": until}
+        return read_log(folder, stream, cursor, max_bytes, ended, limited=limited, last=last, **wanted)
 
     # -- rest
 
