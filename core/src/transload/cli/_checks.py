@@ -146,6 +146,9 @@ def _check_scheduler(runner: Runner, name: str) -> Iterator[Check]:
     unwell = BROKEN if name == runner.settings.scheduler else MISSING
     try:
         scheduler = runner.scheduler(name)
+        kind, location = runner.cluster(name).kind, scheduler.location()
+        if location or kind != name:
+            yield Check("scheduler", f"{name}: leads to", OK, f"{location or name} (kind: {kind})")
         checks = scheduler.diagnose()
         for what, well, found in checks:
             yield Check("scheduler", f"{name}: {what}", OK if well else unwell, found)

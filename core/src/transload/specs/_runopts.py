@@ -120,8 +120,12 @@ class runopts:  # noqa: N801 - the field's established name
         """Add all options of ``other``."""
         self._opts.update(other._opts)
 
-    def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+    def resolve(self, cfg: Mapping[str, CfgVal], *, what: str = "run option") -> dict[str, CfgVal]:
         """Return ``cfg`` checked, with the defaults of what was not given.
+
+        Args:
+            cfg: option → value.
+            what: what such an option is called in messages.
 
         Raises:
             InvalidRunConfigException: for an unknown option (the nearest valid name is suggested), a missing one
@@ -129,17 +133,17 @@ class runopts:  # noqa: N801 - the field's established name
         """
         for key in cfg:
             if key not in self._opts:
-                reason = f"unknown run option {key!r}: {nearest(str(key), list(self._opts))}"
+                reason = f"unknown {what} {key!r}: {nearest(str(key), list(self._opts))}"
                 raise InvalidRunConfigException(reason, key, cfg)
         resolved: dict[str, CfgVal] = {}
         for key, opt in self._opts.items():
             value = cfg.get(key)
             if value is None:
                 if opt.is_required:
-                    raise InvalidRunConfigException(f"run option {key!r} must be given: {opt.help}", key, cfg)
+                    raise InvalidRunConfigException(f"{what} {key!r} must be given: {opt.help}", key, cfg)
                 value = opt.default
             elif not self.is_type(value, opt.opt_type):
-                reason = f"run option {key}={shorten(value)}: must be of type {get_type_name(opt.opt_type)}"
+                reason = f"{what} {key}={shorten(value)}: must be of type {get_type_name(opt.opt_type)}"
                 raise InvalidRunConfigException(reason, key, cfg)
             resolved[key] = value
         return resolved

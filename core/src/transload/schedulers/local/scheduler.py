@@ -34,6 +34,8 @@ _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
 _LOOK_S: Final = 0.005
 _LONGEST_LOOK_S: Final = 0.1
+_SHARED: Final = ("local", "local_cwd")
+"""Names of this kind that keep their apps in one folder."""
 
 
 class LocalScheduler(SchedulerBase):
@@ -44,18 +46,37 @@ class LocalScheduler(SchedulerBase):
 
     Args:
         session_name: name of the session, recorded with each app.
-        name: ``local``, or ``local_cwd``: then replicas always run in the current directory.
+        name: of the scheduler; each name but ``local`` and ``local_cwd`` has a folder of its own.
+        always_cwd: replicas always run in the current directory.
     """
 
     capabilities = _convert.CAPABILITIES
 
-    def __init__(self, session_name: str, name: str = "local") -> None:
+    def __init__(self, session_name: str, name: str = "local", *, always_cwd: bool = False) -> None:
         self.name = name
         self._session = session_name
-        self._local = home.local_home()
-        self._store = Store(self._local)
-        self._connection = Connection(self._local)
-        self._always_cwd = name == "local_cwd"
+        self._always_cwd = always_cwd
+        self._keep_in(home.local_home("local" if name in _SHARED else f"local-{name}"))
+
+    def connection_opts(self) -> runopts:
+        """Return the settings that say where its apps are kept."""
+        opts = runopts()
+        opts.add("state_folder", str, "folder of its apps, on a local disk; default: by name, in TRANSLOAD_HOME")
+        return opts
+
+    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+        """Keep its apps where these settings say."""
+        if folder := connection.get("state_folder"):
+            self._keep_in(os.path.join(os.path.abspath(os.path.expanduser(str(folder))), "local"))
+
+    def location(self) -> str:
+        """Return the folder of its apps."""
+        return self._local
+
+    def _keep_in(self, local: str) -> None:
+        self._local = local
+        self._store = Store(local)
+        self._connection = Connection(local)
         self._ready = False
 
     def _ensure(self) -> None:
@@ -347,11 +368,11 @@ class LocalScheduler(SchedulerBase):
         self._connection.close()
 
 
-def create_local(session_name: str) -> LocalScheduler:
-    """Make the scheduler ``local``: an image that is an existing folder is the working directory."""
-    return LocalScheduler(session_name, "local")
+def create_local(session_name: str, name: str = "local") -> LocalScheduler:
+    """Make a scheduler of kind ``local``: an image that is an existing folder is the working directory."""
+    return LocalScheduler(session_name, name)
 
 
-def create_local_cwd(session_name: str) -> LocalScheduler:
-    """Make the scheduler ``local_cwd``: replicas run in the current directory."""
-    return LocalScheduler(session_name, "local_cwd")
+def create_local_cwd(session_name: str, name: str = "local_cwd") -> LocalScheduler:
+    """Make a scheduler of kind ``local_cwd``: replicas run in the current directory."""
+    return LocalScheduler(session_name, name, always_cwd=True)

@@ -82,6 +82,23 @@ class ScriptedScheduler(SchedulerBase):
             reachable_from=reach,
         )
 
+    def connection_opts(self) -> runopts:
+        """Return the setting that says where its scripts are."""
+        opts = runopts()
+        opts.add("scripted_dir", str, "the folder of its apps")
+        opts.add("token", str, "not used; for tests of what becomes of secrets")
+        return opts
+
+    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+        """Play in the folder that these settings name."""
+        self.connection = dict(connection)
+        if folder := connection.get("scripted_dir"):
+            self.folder = Folder(str(folder))
+
+    def location(self) -> str:
+        """Return the folder of its apps."""
+        return str(self.folder.root)
+
     def run_opts(self) -> runopts:
         """Return the options."""
         opts = runopts()
