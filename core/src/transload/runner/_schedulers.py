@@ -144,7 +144,7 @@ class Schedulers:
         made = factory(self._session, **given)
         if cluster.connection or cluster.secrets:
             try:
-                made.connect(made.connection_opts().resolve(self._connection(cluster), what="connection setting"))
+                made.connect(made.connection_opts()._resolve(self._connection(cluster), "connection setting"))
             except ConfigError as exc:
                 raise ConfigError(f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}") from exc
         return made

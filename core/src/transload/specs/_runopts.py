@@ -120,17 +120,16 @@ class runopts:  # noqa: N801 - the field's established name
         """Add all options of ``other``."""
         self._opts.update(other._opts)
 
-    def resolve(self, cfg: Mapping[str, CfgVal], *, what: str = "run option") -> dict[str, CfgVal]:
+    def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
         """Return ``cfg`` checked, with the defaults of what was not given.
-
-        Args:
-            cfg: option → value.
-            what: what such an option is called in messages.
 
         Raises:
             InvalidRunConfigException: for an unknown option (the nearest valid name is suggested), a missing one
                 that is required, or a value of the wrong type.
         """
+        return self._resolve(cfg, "run option")
+
+    def _resolve(self, cfg: Mapping[str, CfgVal], what: str) -> dict[str, CfgVal]:
         for key in cfg:
             if key not in self._opts:
                 reason = f"unknown {what} {key!r}: {nearest(str(key), list(self._opts))}"

@@ -142,7 +142,7 @@ class LocalScheduler(SchedulerBase):
                     copies[key] = f"{self._copies}/{os.urandom(8).hex()}"
                     try:
                         os.makedirs(self._copies, mode=0o700, exist_ok=True)
-                        copy_workspace(role.workspace, copies[key])
+                        copy_workspace(role.workspace, copies[key], leave_out=self._local)
                     except BaseException as exc:
                         for folder in copies.values():
                             layout.remove_tree(folder)
