@@ -72,7 +72,6 @@ Written by `docs/make_pages.py` from `transload.hookspecs`. [Plugins](plugins.md
 """
 
 WORDS = {
-    "local": ("the local scheduler", "transload.schedulers.local.states", "STATES"),
     "docker": ("a container of Docker", "transload_docker.states", "STATES"),
     "slurm": ("Slurm", "transload_slurm.states", "STATES"),
     "kubernetes": ("a pod of Kubernetes", "transload_kubernetes.states", "PHASES"),
@@ -113,12 +112,11 @@ def states() -> str:
         parts.append(f"| {state.name} | {meanings[state.name]} | {marks} |")
     parts += ["", ABOUT_STATES]
     for name, (title, module, attribute) in WORDS.items():
-        page = "local-scheduler" if name == "local" else name
         table = getattr(importlib.import_module(module), attribute)
         parts += [
             f"### {title[0].upper()}{title[1:]}",
             "",
-            f"[Its page]({page}.md).",
+            f"[Its page]({name}.md).",
             "",
             "| word | `AppState` |",
             "|---|---|",

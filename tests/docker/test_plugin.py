@@ -10,6 +10,13 @@ import pytest
 
 from transload.errors import SchedulerUnavailable
 from transload.plugins import Plugins
+from transload_docker.scheduler import DockerScheduler, create_docker
+
+
+def _at(host: str) -> DockerScheduler:
+    scheduler = create_docker("x")
+    scheduler.connect({"docker_host": host})
+    return scheduler
 
 
 def test_two_names() -> None:
@@ -27,7 +34,8 @@ def test_dry_run_imports_no_client() -> None:
         "import sys, transload_docker.plugin\n"
         "from transload_docker.scheduler import create_docker\n"
         "from transload.specs import AppDef, Role\n"
-        "s = create_docker('x', docker_host='tcp://nowhere.invalid:1')\n"
+        "s = create_docker('x')\n"
+        "s.connect({'docker_host': 'tcp://nowhere.invalid:1'})\n"
         "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), s.run_opts().resolve({})))\n"
         "print(s.capabilities.reachable_from, *sorted({'docker', 'requests'} & set(sys.modules)))"
     )
@@ -37,18 +45,14 @@ def test_dry_run_imports_no_client() -> None:
 
 def test_reach_follows_the_address() -> None:
     """A socket is of this host, everything else is on the network."""
-    from transload_docker.scheduler import create_docker
-
-    assert create_docker("x", docker_host="unix:///run/x.sock").capabilities.reachable_from == "host"
-    assert create_docker("x", docker_host="tcp://10.0.0.1:2376").capabilities.reachable_from == "network"
-    assert create_docker("x", docker_host="tcp://10.0.0.1:2376").results_folder("a", {}) is None
+    assert _at("unix:///run/x.sock").capabilities.reachable_from == "host"
+    assert _at("tcp://10.0.0.1:2376").capabilities.reachable_from == "network"
+    assert _at("tcp://10.0.0.1:2376").results_folder("a", {}) is None
 
 
 def test_client_that_is_missing(monkeypatch: pytest.MonkeyPatch, transload_home: Path) -> None:
     """Without the engine's Python client doctor says so in its rows, and everything else in one line."""
-    from transload_docker.scheduler import create_docker
-
-    scheduler = create_docker("x", docker_host="tcp://127.0.0.1:1")
+    scheduler = _at("tcp://127.0.0.1:1")
     for module in ("docker", "docker.errors"):
         monkeypatch.setitem(sys.modules, module, None)
     client, folder = scheduler.diagnose()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError
-from transload.runner import Runner
+from transload.runner import Cluster, Runner
 from transload.specs import AppDef, AppState, Role, parse_app_handle
 
 pytestmark = pytest.mark.engine("docker")
@@ -92,9 +92,7 @@ def test_an_interrupted_submit_leaves_nothing(
 
 def test_no_engine(runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is not there: unavailable, for a submit; UNKNOWN, for a status."""
-    from transload_docker.scheduler import DockerScheduler
-
-    with Runner("x", {"docker": lambda session, **_: DockerScheduler(session, docker_host="unix:///no/S")}) as other:
+    with Runner("x", clusters=[Cluster("docker", connection={"docker_host": "unix:///no/S"})]) as other:
         with pytest.raises(SchedulerUnavailable, match="/no/S: cannot be reached"):
             other.run(shell("true"), "docker")
         status = other.status("docker://x/app-1")
@@ -165,7 +163,7 @@ def test_cancel_leaves_nothing_behind(runner: Runner, shell: Any, engine: Any, e
 _DIES = """
 import os, sys
 import transload_docker.submit as submit
-from transload.runner import Runner
+from transload.runner import Cluster, Runner
 from transload.specs import AppDef, Role
 from transload_docker.scheduler import create_docker
 setattr(submit._Submit, sys.argv[2], lambda self: os._exit(9))

@@ -10,7 +10,7 @@ from transload_testing.adapter_driver import ChildJob
 def run(child: ChildJob) -> None:
     """Run one launcher as its task would, and report how it ended."""
     from transload_kfp.launch_spec import LaunchSpec
-    from transload_kfp.launcher import Place, execution_of, exit_code
+    from transload_kfp.run import Place, execution_of, exit_code
     from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
 
     job = child.job

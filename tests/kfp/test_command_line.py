@@ -12,6 +12,7 @@ from typing import Any
 import apps
 import pytest
 import yaml
+from kfp import dsl
 
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.pipelines import describe_adapters, get_adapter
@@ -35,8 +36,8 @@ def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
         ".states",
         ".sigterm",
         ".launcher",
-        ".launcher_component",
-        ".runs",
+        ".run",
+        ".backend",
         ".search",
         ".settings",
     ],
@@ -135,7 +136,8 @@ def test_dry_run_of_a_launcher_is_what_compile_makes(tmp_path: Path, transload_h
         (["nothing.here"], "nothing"),
         ([TRAIN, "--result", "x:list"], "--result"),
         ([TRAIN, "--scheduler", "local"], "--launcher"),
-        ([TRAIN, "--input", "image"], "image"),
+        ([TRAIN, "--input", "image"], "no argument --image"),
+        ([TRAIN, "--input", "lr="], "NAME=PATH"),
         ([TRAIN, "--", "--nothing", "1"], "nothing"),
         ([TRAIN, "--result", "x", "--result", "x:int"], "declared twice"),
     ],
@@ -216,16 +218,30 @@ def test_adapter(transload_home: Path) -> None:
 # -- the lines around a program
 
 
-def run_inline(tmp_path: Path, text: str, outputs: list[list[Any]], values: tuple[str, ...] = ()) -> Any:
+def encoded(argv: list[list[Any]], **more: Any) -> str:
+    """Return what the wrapper gets as its first word."""
+    spec = {"argv": argv, "env": {}, "outputs": [], "files": [], **more}
+    return base64.b64encode(json.dumps(spec).encode()).decode()
+
+
+def run_inline(
+    tmp_path: Path,
+    text: str,
+    outputs: list[list[Any]],
+    values: tuple[str, ...] = (),
+    files: tuple[tuple[str, str, str], ...] = (),
+) -> Any:
     """Run the wrapper as a container would."""
     from transload_kfp.command import inline_source
 
     spec = {"argv": [["sh"], ["-c"], [text], ["x"], *([k] for k in range(len(values)))], "env": {"A": ["b"]}}
-    word = base64.b64encode(json.dumps({**spec, "outputs": outputs}).encode()).decode()
-    artifacts = {name: {"artifacts": [{"name": name}]} for name in ("results", "metrics")}
+    word = encoded(**spec, outputs=outputs, files=files)
+    artifacts = {name: {"artifacts": [{"name": name}]} for name in ("results", "metrics", *(each[1] for each in files))}
     request = {"outputs": {"outputFile": str(tmp_path / "out" / "o.json"), "artifacts": artifacts}}
-    files = [str(tmp_path / "files" / name) for name, *_ in outputs]
-    command = [sys.executable, "-I", "-c", inline_source(), word, json.dumps(request), str(tmp_path / "base"), *files]
+    paths = [str(tmp_path / "files" / name) for name, *_ in outputs]
+    paths += [str(tmp_path / "made" / port) for _, port, _ in files]
+    words = [word, json.dumps(request), str(tmp_path / "base"), str(tmp_path / "output"), *paths]
+    command = [sys.executable, "-I", "-c", inline_source(), *words]
     return subprocess.run([*command, *values], capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -247,6 +263,55 @@ def test_inline_outputs(tmp_path: Path) -> None:
     metadata = output["artifacts"]["metrics"]["artifacts"][0]["metadata"]
     assert metadata == {"all.a": 0.5, "other.a": 2, "n": 3, "x": "nan"}
     assert "results" in output["artifacts"]
+
+
+def test_inline_files(tmp_path: Path) -> None:
+    """Files of the app become artifacts, folders too; of metrics the content is what KFP's page shows."""
+    curve = {"fpr": [0, 1], "tpr": [0.5, 1], "threshold": [9, 0]}
+    table = {"confusion_matrix": {"categories": ["a", "b"], "matrix": [[3, 1], [0, 4]]}, "roc_curve": curve}
+    (tmp_path / "table").write_text(json.dumps(table))
+    text = f"""
+    cd "$TRANSLOAD_OUTPUT_DIR"; mkdir -p a/model; echo weights > a/model/w; echo '<b>hi</b>' > page.html; echo x > other
+    printf '{{"loss": 0.5, "bad": NaN}}' > numbers.json; cp {tmp_path}/table table.json
+    """
+    files = (
+        ("a/model", "model", "Model"),
+        ("page.html", "page", "HTML"),
+        ("numbers.json", "numbers", "Metrics"),
+        ("table.json", "table", "ClassificationMetrics"),
+    )
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "stale").touch()
+    done = run_inline(tmp_path, text, [], files=files)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made" / "model" / "w").read_text() == "weights\n"
+    assert (tmp_path / "made" / "page").read_text() == "<b>hi</b>\n"
+    assert sorted(path.name for path in (tmp_path / "output").iterdir()) == ["a", "other"]
+    output = json.loads((tmp_path / "out" / "o.json").read_text())["artifacts"]
+    metadata = {name: each["artifacts"][0]["metadata"] for name, each in output.items()}
+    assert metadata["numbers"] == {"loss": 0.5, "bad": "nan"}
+    artifact = dsl.ClassificationMetrics()
+    artifact.log_confusion_matrix(**table["confusion_matrix"])
+    artifact.log_roc_curve(**curve)
+    assert metadata["table"] == artifact.metadata
+    assert metadata["model"] == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ("touch other", "Model", "'it' is not in TRANSLOAD_OUTPUT_DIR; there is: other"),
+        ("echo '[1]' > it", "Metrics", "'it' is no Metrics"),
+        ("echo nonsense > it", "Metrics", "'it' is no Metrics"),
+        ("echo '{}' > it", "ClassificationMetrics", "neither confusion_matrix nor roc_curve"),
+        ("mkdir it", "Metrics", "'it' is no Metrics"),
+    ],
+)
+def test_inline_files_that_are_none(tmp_path: Path, text: str, kind: str, said: str) -> None:
+    """A declared file that is not there, or not of its class, is one line and exit code 70."""
+    done = run_inline(tmp_path, f'cd "$TRANSLOAD_OUTPUT_DIR"; {text}', [], files=(("it", "it", kind),))
+    assert done.returncode == 70
+    assert said in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_inline_lets_other_files_be(tmp_path: Path) -> None:
@@ -287,8 +352,8 @@ def test_inline_signal(tmp_path: Path, eventually: Any) -> None:
     from transload_kfp.command import inline_source
 
     text = f"trap 'exit 9' TERM; : > {tmp_path}/up; while [ -e {tmp_path}/up ]; do sleep 0.1; done"
-    word = base64.b64encode(json.dumps({"argv": [["sh"], ["-c"], [text]], "env": {}, "outputs": []}).encode()).decode()
-    command = [sys.executable, "-I", "-c", inline_source(), word, "{}", str(tmp_path / "base")]
+    folders = [str(tmp_path / "base"), str(tmp_path / "output")]
+    command = [sys.executable, "-I", "-c", inline_source(), encoded([["sh"], ["-c"], [text]]), "{}", *folders]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         eventually(lambda: (tmp_path / "up").exists(), 60)
@@ -309,7 +374,7 @@ def test_inline_of_a_missing_program(tmp_path: Path) -> None:
     """A program that is not there is said, with the shell's exit code."""
     from transload_kfp.command import inline_source
 
-    word = base64.b64encode(json.dumps({"argv": [["/no/such"]], "env": {}, "outputs": []}).encode()).decode()
-    command = [sys.executable, "-I", "-c", inline_source(), word, "{}", str(tmp_path / "base")]
+    folders = [str(tmp_path / "base"), str(tmp_path / "output")]
+    command = [sys.executable, "-I", "-c", inline_source(), encoded([["/no/such"]]), "{}", *folders]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "/no/such" in done.stderr) == (127, True)

@@ -169,8 +169,7 @@ def test_exit_handler(docker_kfp: Path, image: str) -> None:
     seen = component_from_app(
         shell(text, image, "x", "{}"),
         name="seen",
-        inputs={"status": "args[3]"},
-        final_status="status",
+        inputs={"status": ("args[3]", dsl.PipelineTaskFinalStatus)},
         results={"state": str},
     )
 

@@ -23,7 +23,7 @@ from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.fields import set_field
 from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.launcher import (
+from transload_kfp.run import (
     LaunchFailed,
     Outcome,
     Place,
@@ -203,7 +203,7 @@ import os, signal, sys
 from transload_kfp import sigterm
 sigterm.note_from_now_on()
 os.kill(os.getpid(), signal.SIGTERM)
-from transload_kfp.launcher import main
+from transload_kfp.run import main
 raise SystemExit(main(sys.argv[1:]))
 """
 """What the container form does, with a SIGTERM just before the launcher is imported."""
@@ -216,7 +216,7 @@ def start(
     args = {"folder": str(tmp_path)}
     results = options.pop("results", None)
     made = launcher_from_app(
-        source, args=args, scheduler="local", results=results, options=options, form=form, image="python:3.11"
+        source, args=args, scheduler="local", results=results, form=form, image="python:3.11", **options
     )
     container = made.component_spec.implementation.container
     named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0"}
@@ -235,7 +235,8 @@ def start(
     }
     if form == "container":
         program = ["-c", EARLY] if early else container.command[1:3]
-        words = [*program, container.command[3], json.dumps(request), str(tmp_path / "out" / "results")]
+        words = [*program, container.command[3], json.dumps(request)]
+        words += [str(tmp_path / "out" / name) for name in kinds]
     else:  # what KFP's shell command ends in; whether a signal passes through a shell is the shell's affair
         (tmp_path / "component.py").write_text(container.command[-1])
         words = ["-m", "kfp.dsl.executor_main", "--component_module_path", str(tmp_path / "component.py")]
@@ -338,7 +339,7 @@ def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
     app = AppDef("bad", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
     for options, count in (({}, 2), ({"retries_by": "scheduler"}, 1)):
         (tmp_path / "starts").unlink(missing_ok=True)
-        made = launcher_from_app(app, scheduler="local", options=options)
+        made = launcher_from_app(app, scheduler="local", **options)
         spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
         place = Place("1", str(count), "t")
         for _ in range(2):
@@ -391,7 +392,7 @@ def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str])
     """What the launcher cannot read is one line, and exit code 2."""
     assert main([word, "{}", "folder"]) == 2
     with pytest.raises(LaunchFailed):
-        launch_in_component(word, {}, {}, None, None)
+        launch_in_component(word, {}, {}, {})
     said = capfd.readouterr().err
     assert said.count("[transload] launcher: not a spec") == said.count("\n") == 2
 
@@ -521,7 +522,7 @@ def test_refused_fields(path: str) -> None:
     ("options", "error", "words"),
     [
         ({"form": "other"}, ConfigError, "form"),
-        ({"options": {"on_kill": "pause"}}, ConfigError, "on_kill"),
+        ({"on_kill": "pause"}, ConfigError, "on_kill"),
         ({"args": {"nothing": 1}}, SpecError, "'nothing'"),
         ({"inputs": []}, SpecError, "missing: image"),
         ({"results": {"handle": str}}, SpecError, "handle"),
@@ -537,8 +538,8 @@ def test_refused_options(options: dict[str, Any], error: type[Exception], words:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"artifacts": ["y"]}, "'y' is no input"),
-        ({"inputs": {"x": "args[0]", "y": "args[0]"}}, "'x' sets it already"),
+        ({"inputs": {"y": ("args[0]", set)}}, r"inputs\['y'\]: .*class of artifacts"),
+        ({"inputs": {"x": "args[0]", "y": "args[0]"}}, "another input sets it already"),
         ({"cfg": {"x": object()}}, "must be JSON values"),
     ],
 )
@@ -554,7 +555,7 @@ def test_refused_of_a_function() -> None:
     with pytest.raises(SpecError, match="'image'.*settled"):
         launcher_from_app(launched.group, args={"image": "i"}, inputs=["image"])
     with pytest.raises(SpecError, match="'replicas' is int: must be a str"):
-        launcher_from_app(launched.group, artifacts=["replicas"])
+        launcher_from_app(launched.group, inputs={"replicas": dsl.Dataset, "image": str})
 
 
 def test_the_name_is_the_app_s() -> None:
@@ -598,7 +599,7 @@ def test_dry_run_is_of_the_same_runner(monkeypatch: pytest.MonkeyPatch, in_proce
         seen.append((host, more))
         return host_runner(host, **more)
 
-    monkeypatch.setattr("transload_kfp.launcher.host_runner", recorded)
+    monkeypatch.setattr("transload_kfp.run.host_runner", recorded)
     dry_run_launcher(launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit)
     assert seen == [("kfp", {"inherit_env": inherit})]
     host_runner("kfp", inherit_env=inherit).close()
@@ -606,7 +607,7 @@ def test_dry_run_is_of_the_same_runner(monkeypatch: pytest.MonkeyPatch, in_proce
 
 def test_the_launcher_needs_no_kfp() -> None:
     """The container form imports no KFP at run time: its image need not have it."""
-    code = "import sys, transload_kfp.launcher, transload_kfp.search_steps; print('kfp' in sys.modules)"
+    code = "import sys, transload_kfp.run, transload_kfp.search_steps; print('kfp' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
 

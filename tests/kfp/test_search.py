@@ -181,7 +181,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="function of a module"):
         search_pipeline(closure, "base")
     with pytest.raises(ConfigError, match="on_kill"):
-        search_pipeline(search(tmp_path), "base", options={"on_kill": "pause"})
+        search_pipeline(search(tmp_path), "base", on_kill="pause")
     with pytest.raises(ConfigError, match="retries"):
         search_component(search(tmp_path), "base", retry=2)
     with pytest.raises(ConfigError, match="retries=-1"):

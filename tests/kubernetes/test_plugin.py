@@ -16,7 +16,9 @@ def test_name() -> None:
     plugins = Plugins([("kubernetes", "transload_kubernetes.plugin", "transload-kubernetes", "0")])
     assert "kubernetes" in plugins.names("schedulers")
     assert plugins.get("schedulers", "kubernetes")("session").name == "kubernetes"
-    assert plugins.get("schedulers", "kubernetes")("session", name="prod", context="eu").name == "prod"
+    made = plugins.get("schedulers", "kubernetes")("session", name="prod")
+    made.connect({"context": "eu", "kubeconfig": "/k"})
+    assert (made.name, made.location()) == ("prod", "context eu of /k")
 
 
 def test_dry_run_imports_no_client() -> None:

@@ -11,6 +11,7 @@ import pytest
 from transload.hookspecs import Register
 from transload.pipelines import AdapterCapabilities, StateMap
 from transload.plugins import get_plugins, hookimpl
+from transload.schedulers.local.home import local_home
 from transload.specs import AppState
 
 
@@ -104,7 +105,8 @@ def test_components_check(invoke: Any, component_file: str) -> None:
 def test_info_of_a_scheduler(invoke: Any) -> None:
     """``info NAME`` shows options with type and default, and what the scheduler can do."""
     result = invoke("info", "local")
-    assert "scheduler local" in result.lines
+    assert f"scheduler local (leads to: {local_home()})" in result.lines
+    assert "  state_folder (connection setting, str): folder of its apps" in result.out
     assert "log_dir (str)" in result.out
     assert "  reachable_from: host" in result.lines
     document = invoke("info", "local", "--json").json
@@ -120,7 +122,8 @@ def test_info_of_a_scheduler(invoke: Any) -> None:
 def test_info_lists_all(invoke: Any) -> None:
     """Without a name: schedulers and plugins with what they provide, one line each."""
     rows = {tuple(line.split("\t")[:2]): line.split("\t")[2:] for line in invoke("info").lines}
-    assert rows["scheduler", "local"] == ["default", "schedulers.local", "reachable from: host"]
+    about = f"leads to: {local_home()}; reachable from: host"
+    assert rows["scheduler", "local"] == ["default", "schedulers.local", about]
     assert rows["plugin", "schedulers.local"] == ["loaded", "built in", "schedulers: local, local_cwd"]
     (local,) = invoke("info", "schedulers.local", "--json").json["plugins"]
     assert local["status"] == "loaded"

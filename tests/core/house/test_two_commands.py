@@ -29,11 +29,12 @@ def quickstart() -> ModuleType:
 
 @pytest.fixture
 def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Hide standard modules, as some distributions' Pythons do."""
+    """Hide standard modules, as some distributions' Pythons do, and the program uv."""
 
     def hide(*names: str) -> None:
         found = importlib.util.find_spec
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in names else found(name))
+        monkeypatch.setattr(shutil, "which", lambda name: None)
 
     return hide
 
@@ -75,8 +76,40 @@ def test_python_without_ensurepip_uses_its_own_pip(
     if made is None:
         pytest.skip("the Python that runs these tests has no pip")
     assert made == [sys.executable, "-m", "pip", "--python", str(tmp_path / "env" / "bin" / "python")]
-    answer = subprocess.run([*made, "list"], capture_output=True, text=True, timeout=60, check=True)
+    listing = [*made[: made.index("install")], "list"]
+    answer = subprocess.run(listing, capture_output=True, text=True, timeout=60, check=True)
     assert "transload" not in answer.stdout
+
+
+def test_uv_is_used_where_it_is(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With uv on the PATH, it makes the environment and installs into it."""
+    log, uv = tmp_path / "log", tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f"#!/bin/sh\necho $* >> {log}\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(uv.parent))
+    made = quickstart._make(tmp_path / "env")
+    assert made == [str(uv), "pip", "install", "--python", str(tmp_path / "env" / "bin" / "python")]
+    assert log.read_text().startswith("venv")
+
+
+def test_plugins_are_chosen_by_name(quickstart: ModuleType) -> None:
+    """Each comes with those of this repository that it needs; what is not there is one line that says what is."""
+    assert quickstart.wanted(["--with", "ax, report"]) == (["ax", "report"], "", [])
+    assert quickstart.wanted(["--host=prefect", "--keep"]) == (["prefect"], "prefect", ["--keep"])
+    assert quickstart.wanted(["--replicas", "2"]) == ([], "", ["--replicas", "2"])
+    assert quickstart.distributions(["report", "airflow"]) == [
+        "core",
+        "plugins/search",
+        "plugins/report",
+        "plugins/airflow",
+    ]
+    with pytest.raises(SystemExit, match=r"there is no 'slrum'; there are: airflow, ax, docker.*slurm"):
+        quickstart.wanted(["--with", "report,slrum"])
+    with pytest.raises(SystemExit, match=r"there is no 'slurm'; there are: airflow, ax, kfp, prefect"):
+        quickstart.wanted(["--host", "slurm"])
+    with pytest.raises(SystemExit, match="nothing"):
+        quickstart.wanted(["--with"])
 
 
 def test_second_run_installs_nothing(quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -135,6 +168,21 @@ def test_first_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> 
     assert said.count("epoch ") >= 15
     accuracy = said[said.index("accuracy ", said.index("epoch  15/15")) :].split()[1]
     assert float(accuracy) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plugin", sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml")))
+def test_each_plugin_installs_from_a_checkout(clone: Path, transload_home: Path, plugin: str) -> None:
+    """One line, in a fresh clone: the plugin is there, and nothing about it is amiss."""
+    installing = [sys.executable, "quickstart.py", "--with", plugin]
+    environment = _stranger(transload_home)
+    made = subprocess.run(
+        installing, cwd=clone, env=environment, capture_output=True, text=True, timeout=800, check=False
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    asking = [str(clone / ".venv" / "bin" / "transload"), "info"]
+    said = subprocess.run(asking, cwd=clone, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert said.returncode == 0 and f"transload-{plugin}" in said.stdout, said.stdout + said.stderr
 
 
 @pytest.mark.slow

@@ -28,7 +28,6 @@ from transload.specs import (
     make_app_handle,
     parse_app_handle,
 )
-from transload_testing import scripted_app
 
 pytestmark = pytest.mark.usefixtures("plain_folder")
 
@@ -509,51 +508,6 @@ def test_a_submit_inside_a_job_descends_from_the_job(runner: Runner) -> None:
     status = runner.wait(handle, timeout=120)
     assert status is not None and status.state is AppState.SUCCEEDED, status
     assert list(runner.log_lines(handle, "main")) == [f"{handle}\n", "other\n"]
-
-
-def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
-    """`[schedulers.NAME] kind = …`: its connection, its run options and no others; handles carry its name."""
-    Path("transload.toml").write_text(
-        '[schedulers.first]\nkind = "scripted"\nscripted_dir = "one"\napi_key = "k"\n'
-        '[schedulers.second]\nkind = "scripted"\nscripted_dir = "two"\n'
-        '[schedulers.scripted]\nscripted_dir = "plain"\nscript = "not inherited"\n'
-    )
-    app = scripted_app("a")
-    with get_runner("test", scripted_dir="of the program") as runner:
-        assert {"first", "second"} <= set(runner.scheduler_backends())
-        assert runner.scheduler_kind("first") == "scripted"
-        handles = [runner.run(app, name, app_id="same") for name in ("first", "second")]
-        assert handles == ["first://test/same", "second://test/same"]
-        assert runner.configured_options("first") == {"api_key": "k"}
-        assert runner.configured_options("second") == {}
-        for name, folder in (("first", "one"), ("second", "two"), ("scripted", "plain")):
-            assert str(runner.scheduler(name).folder.root) == folder  # type: ignore[attr-defined]
-        assert [row.app_handle for row in runner.list("second")] == ["second://test/same"]
-        with pytest.raises(
-            UnknownSchedulerException, match=r"'third' is not installed or configured.*\[schedulers\.NAME\]"
-        ):
-            runner.status("third://test/same")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('[schedulers.x]\nkind = "slurmm"', "'slurmm' is not installed"),
-        ('[schedulers.x]\nkind = "local"', "has no other name"),
-        ('[schedulers.x]\nkind = "scripted"\nscripted_dir = 3', r"transload\.toml: .*scripted_dir=3: must be"),
-        ('[schedulers.x]\nkind = "scripted"\nscript_dir = "y"', "script_dir: unknown option"),
-        ('[schedulers.local]\nkind = "scripted"', "is the name of an installed scheduler"),
-        ('[schedulers.X]\nkind = "scripted"', "the name of a cluster must be"),
-        ('[schedulers.a-b]\nkind = "scripted"\n[schedulers.a_b]\nkind = "scripted"', "its variables would be those"),
-        ("[schedulers.x]\nkind = 3", "kind=3: must be a str"),
-    ],
-)
-def test_wrong_clusters_are_refused(plain_folder: str, text: str, message: str) -> None:
-    """A cluster that cannot be had is told by its table, before anything is started."""
-    Path("transload.toml").write_text(text)
-    name = "local" if "schedulers.local" in text else "x"
-    with Runner("test") as runner, pytest.raises(ConfigError, match=message):
-        runner.run(scripted_app("a"), name)
 
 
 def test_a_settings_file_is_named_by_a_variable(

@@ -100,20 +100,9 @@ def check_state_folder() -> Iterator[Check]:
 
 
 def check_limits() -> Iterator[Check]:
-    """What the kernel allows: change notifications, open files, processes."""
+    """What the kernel allows: open files."""
     import resource
 
-    folder = "/proc/sys/fs/inotify"
-    if os.path.isdir(folder):
-        values = {}
-        for name in ("max_user_instances", "max_user_watches"):
-            with open(f"{folder}/{name}", encoding="ascii") as file:
-                values[name] = int(file.read())
-        enough = values["max_user_instances"] >= 16 and values["max_user_watches"] >= 1024
-        shown = ", ".join(f"{name}={value}" for name, value in values.items())
-        yield Check("state", "inotify", OK if enough else BROKEN, shown)
-    else:
-        yield Check("state", "inotify", MISSING, "not on this system: changes are looked for, not pushed")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield Check("state", "open files", OK if soft >= 256 else BROKEN, f"limit {soft} (hard {hard})")
 
@@ -157,6 +146,9 @@ def _check_scheduler(runner: Runner, name: str) -> Iterator[Check]:
     unwell = BROKEN if name == runner.settings.scheduler else MISSING
     try:
         scheduler = runner.scheduler(name)
+        kind, location = runner.cluster(name).kind, scheduler.location()
+        if location or kind != name:
+            yield Check("scheduler", f"{name}: leads to", OK, f"{location or name} (kind: {kind})")
         checks = scheduler.diagnose()
         for what, well, found in checks:
             yield Check("scheduler", f"{name}: {what}", OK if well else unwell, found)

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, Final
 
 from transload.errors import SpecError
+from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
 
 SCHEMA: Final = 1
@@ -74,6 +75,7 @@ class AttachRecord:
         attempt: the latest attempt.
         app_id: its intended id.
         scheduler: where it is submitted.
+        cluster: which cluster that is.
         handle: its handle, once it is submitted.
         cfg: run options without secrets.
         lost: it was found to be lost, and the host was told.
@@ -86,6 +88,7 @@ class AttachRecord:
     handle: str | None = None
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     lost: bool = False
+    cluster: Cluster | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values; options whose name looks secret are left out."""
@@ -95,6 +98,7 @@ class AttachRecord:
             "attempt": self.attempt,
             "app_id": self.app_id,
             "scheduler": self.scheduler,
+            "cluster": None if self.cluster is None else self.cluster.to_dict(),
             "handle": self.handle,
             "cfg": {key: value for key, value in self.cfg.items() if not looks_secret(key)},
             "lost": self.lost,
@@ -118,6 +122,7 @@ class AttachRecord:
                 handle=data.get("handle"),
                 cfg=dict(data.get("cfg") or {}),
                 lost=bool(data.get("lost", False)),
+                cluster=Cluster.from_dict(data["cluster"]) if data.get("cluster") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             if isinstance(exc, SpecError):

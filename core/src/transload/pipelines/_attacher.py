@@ -87,7 +87,7 @@ class Attacher:
         host_retries: int | None,
         killed: Callable[[], bool],
     ) -> None:
-        self._runner = runner
+        self.runner = self._given = runner
         self._launch = launch
         self._identity = identity
         self._options = options
@@ -144,6 +144,7 @@ class Attacher:
 
     def _decide(self, attempt: int, has_handle: bool) -> Generator[Wait, None, tuple[Action, AppStatus | None]]:
         """Return what to do about an attempt, once that can be said."""
+        self.runner = self._runner_of(self._stored_of(attempt))
         scheduler, app_id = self._place(attempt)
         handle = self._handle(attempt)
         patience = Patience(self._options.patience)
@@ -168,7 +169,8 @@ class Attacher:
 
     def _end_of_earlier(self, record: AttachRecord) -> Generator[Wait, None, None]:
         """Wait for the end of what an earlier generation left running."""
-        handle = record.handle or make_app_handle(record.scheduler, self._runner.name(), record.app_id)
+        self.runner = self._runner_of(record)
+        handle = record.handle or make_app_handle(record.scheduler, self.runner.name(), record.app_id)
         parsed = parse_app_handle(handle)
         patience = Patience(self._options.patience)
         pause = Pause(FIRST_PAUSE, LONGEST_PAUSE)
@@ -188,7 +190,7 @@ class Attacher:
 
     def _probe(self, app_id: str, scheduler: str) -> tuple[AppStatus | None, bool]:
         """Return the status of an app, and whether an absent one existed; UNKNOWN if that cannot be said."""
-        backend = self._runner.scheduler(scheduler)
+        backend = self.runner.scheduler(scheduler)
         try:
             description = backend.describe(app_id)
             if description is not None:
@@ -204,7 +206,8 @@ class Attacher:
         scheduler, app_id = self._place(attempt)
         if action is Action.ATTACH:
             self._log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
-            if (scheduler, app_id) == (self._scheduler_name, self._app_id(attempt)):
+            here = self.runner is self._given and scheduler == self._scheduler_name
+            if here and app_id == self._app_id(attempt):
                 self._compare(handle, app_id)
             else:
                 self._log(f"{handle} was submitted to another place than the present settings name")
@@ -214,14 +217,15 @@ class Attacher:
     def _submit(self, attempt: int | None) -> Attached:
         if self._killed():
             raise Detached(None)
-        self._stored = None  # what was intended once, elsewhere perhaps, never came to be
+        # what was intended once, elsewhere perhaps, never came to be
+        self._stored, self.runner = None, self._given
         app_id = unique_app_id(self._launch.name) if attempt is None else self._app_id(attempt)
         info = self._dryrun(app_id)
         if attempt is not None:
             self._put(attempt, None)
-        self.intended, self.submitting = make_app_handle(self._scheduler_name, self._runner.name(), app_id), True
+        self.intended, self.submitting = make_app_handle(self._scheduler_name, self.runner.name(), app_id), True
         try:
-            handle = self._runner.schedule(info)
+            handle = self.runner.schedule(info)
         except AppExists:
             # somebody submitted it between the question and the submit
             handle = self.intended
@@ -242,7 +246,7 @@ class Attacher:
         """Cancel what may have been submitted: the host was killed in the middle of it."""
         if self._options.on_kill == "cancel" and self.intended is not None:
             try:
-                self._runner.cancel(self.intended)
+                self.runner.cancel(self.intended)
                 self.undone = True
             except AppNotFound:
                 return
@@ -257,25 +261,36 @@ class Attacher:
     # -- parts
 
     def _app_id(self, attempt: int) -> str:
-        return qualified_app_id(self._runner, self._scheduler_name, self._identity.app_id(attempt), self._launch.cfg)
+        return qualified_app_id(self._given, self._scheduler_name, self._identity.app_id(attempt), self._launch.cfg)
 
     def _place(self, attempt: int) -> tuple[str, str]:
         """Return scheduler and id of an attempt: where it was stored to be, whatever the settings say by now."""
-        stored = self._stored
-        if stored is not None and (stored.generation, stored.attempt) == (self._identity.generation, attempt):
+        stored = self._stored_of(attempt)
+        if stored is not None:
             return stored.scheduler, stored.app_id
         return self._scheduler_name, self._app_id(attempt)
 
+    def _stored_of(self, attempt: int) -> AttachRecord | None:
+        stored = self._stored
+        if stored is not None and (stored.generation, stored.attempt) == (self._identity.generation, attempt):
+            return stored
+        return None
+
+    def _runner_of(self, record: AttachRecord | None) -> Runner:
+        """Return the runner that knows the cluster of a record."""
+        given = self._given
+        return given if record is None or record.cluster is None else given.with_clusters(record.cluster)
+
     def _handle(self, attempt: int) -> str:
         scheduler, app_id = self._place(attempt)
-        return make_app_handle(scheduler, self._runner.name(), app_id)
+        return make_app_handle(scheduler, self.runner.name(), app_id)
 
     def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
         """Build the app and return its request."""
         launch, base = self._launch, self._launch.tracker_base
         known, defaults = dict(self._known), None
         if isinstance(launch.component, str):
-            defaults = self._runner.settings.component_defaults(launch.component)
+            defaults = self.runner.settings.component_defaults(launch.component)
         if launch.declares("tracker_base"):
             own = self._tracker_base(app_id)
             if own is not None:
@@ -283,7 +298,7 @@ class Attacher:
             # an argument of the user's own says where the app reports, so that is where its results are looked for
             base = launch.argument("tracker_base", {"tracker_base": "", **(defaults or {}), **known}) or base
         app = self._app(known, defaults)
-        return self._runner.dryrun(
+        return self._given.dryrun(
             app,
             self._scheduler_name,
             launch.cfg,
@@ -301,8 +316,8 @@ class Attacher:
         return self._options.rule.to_submit(app)
 
     def _tracker_base(self, app_id: str) -> str | None:
-        backend = self._runner.scheduler(self._scheduler_name)
-        options, configured = self._runner._options(self._scheduler_name, backend, self._launch.cfg)
+        backend = self._given.scheduler(self._scheduler_name)
+        options, configured = self._given._options(self._scheduler_name, backend, self._launch.cfg)
         return tracker_base_of(backend, app_id, options, self._launch.tracker_base or configured)
 
     def dry_run(self) -> AppDryRunInfo[Any]:
@@ -312,7 +327,7 @@ class Attacher:
     def _compare(self, handle: str, app_id: str) -> None:
         """Log that what runs is not what would be submitted now. Never more than a remark."""
         try:
-            description = self._runner.scheduler(self._scheduler_name).describe(app_id)
+            description = self.runner.scheduler(self._scheduler_name).describe(app_id)
             known = None if description is None else description.digest
             if known and known != self._dryrun(app_id)._submission.digest:
                 self._log(f"{handle} was submitted with another definition than the present one")
@@ -328,6 +343,7 @@ class Attacher:
             return
         scheduler, app_id = self._place(attempt)
         cfg = dict(self._launch.cfg)
-        record = AttachRecord(self._identity.generation, attempt, app_id, scheduler, handle, cfg, lost)
+        cluster = self._runner_of(self._stored_of(attempt)).cluster(scheduler)
+        record = AttachRecord(self._identity.generation, attempt, app_id, scheduler, handle, cfg, lost, cluster)
         if self._store.get() != record.to_dict():
             self._store.put(record.to_dict())

@@ -29,6 +29,7 @@ from transload.pipelines._log_pump import LogPump
 from transload.pipelines._logs import LogSink
 from transload.pipelines._options import ExecutionOptions
 from transload.pipelines._reach import is_here, where
+from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Execution:
         known: Mapping[str, Any] | None = None,
         host_retries: int | None = None,
     ) -> None:
-        self.runner = runner
+        self._runner = runner
         self.identity = identity
         self.options = options or ExecutionOptions()
         self.handle: str | None = None
@@ -93,7 +94,7 @@ class Execution:
         self._killed = self._cancelled = self._away = False
         self._passed: str | None = None
         self._feed: Feed | None = None
-        self._logs = LogPump(runner, self.options, sink, log_store)
+        self._logs = LogPump(lambda: self.runner, self.options, sink, log_store)
         self._place = where()
         self._patience = Patience(self.options.patience)
         self._deadlines = Deadlines(self.options.schedule_timeout, self.options.startup_timeout, self.options.deadline)
@@ -103,6 +104,11 @@ class Execution:
             self._attacher = Attacher(
                 runner, launch, identity, self.options, store, self._log, given, host_retries, killed
             )
+
+    @property
+    def runner(self) -> Runner:
+        """The runner, which knows the cluster of the app."""
+        return self._runner if self._attacher is None else self._attacher.runner
 
     # -- the whole
 
@@ -250,7 +256,7 @@ class Execution:
     @contextmanager
     def _following(self, handle: str, patience: Patience | None = None) -> Iterator[Feed]:
         """Give the observations of an app; a kill wakes who waits for them."""
-        scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
+        scheduler = self.runner.scheduler(_scheduler_of(handle))
         options = {"patience": patience or self.options.patience, "poll_interval": self.options.poll_interval}
         with get_follower().feed(scheduler, handle, **options) as feed:
             self._feed = feed
@@ -424,6 +430,7 @@ class Execution:
         return {
             "schema": SCHEMA,
             "handle": self.handle,
+            "cluster": None if self.handle is None else self.runner.cluster(_scheduler_of(self.handle)).to_dict(),
             "attempt": self.attempt,
             "identity": [identity.host, identity.namespace, list(identity.key), identity.generation],
             "options": self.options.to_dict(),
@@ -444,6 +451,10 @@ class Execution:
             if state.get("schema", SCHEMA) > SCHEMA:
                 raise SpecError(f"state of an execution: schema {state['schema']!r} is newer than {SCHEMA}: upgrade")
             self.handle, self.attempt = state["handle"], state["attempt"]
+            if state.get("cluster"):
+                self._runner = self.runner.with_clusters(Cluster.from_dict(state["cluster"]))
+                if self._attacher is not None:
+                    self._attacher.runner = self._runner
             self._logs.resume(self.handle, state.get("cursor"))
             self._deadlines.restore(state.get("deadlines") or {})
             self._place = state.get("place") or self._place
@@ -464,7 +475,7 @@ class Execution:
         handle = self._need_handle()
         kind, message = "ended", ""
         try:
-            scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
+            scheduler = self.runner.scheduler(_scheduler_of(handle))
             reach = scheduler.capabilities.reachable_from
             if reach == "process" or (reach == "host" and not is_here(self._place)):
                 kind, message = "elsewhere", f"{handle} can only be watched from where it was submitted"
@@ -598,6 +609,10 @@ def _has_ended(seen: Observation | None) -> bool:
     if seen is not None and seen.exhausted:
         raise StateUnknown(seen.handle, seen.unknown_for)
     return seen is not None and seen.final
+
+
+def _scheduler_of(handle: str) -> str:
+    return parse_app_handle(handle).scheduler_backend
 
 
 def _log(message: str) -> None:

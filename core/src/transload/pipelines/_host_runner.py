@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from transload._forks import fork_lock
 
 if TYPE_CHECKING:
-    from transload.runner import Runner
+    from transload.runner import Cluster, Runner
 
 _runners: dict[tuple[object, ...], Runner] = {}
 _runners_lock = fork_lock()
 
 
-def host_runner(host: str, *, inherit_env: bool = False, **scheduler_params: Any) -> Runner:
+def host_runner(
+    host: str,
+    *,
+    inherit_env: bool = False,
+    clusters: Iterable[Cluster] = (),
+    secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
+    **scheduler_params: Any,
+) -> Runner:
     """Return the runner that all units of work of a host share in this process; do not close it.
 
     Args:
         host: name of the host: the session name in the handles.
         inherit_env: give jobs the whole environment of the host's worker; default: only an allow-list of it.
+        clusters: clusters that the host defines (a connection, a block), beside those of the settings.
+        secret_sources: kind → what finds a value, for secrets that the host keeps; the same in every call of a host.
         scheduler_params: keyword arguments for the scheduler factories.
     """
     from transload.runner import Runner
@@ -28,5 +39,7 @@ def host_runner(host: str, *, inherit_env: bool = False, **scheduler_params: Any
     with _runners_lock:
         runner = _runners.get(key)
         if runner is None:
-            runner = _runners[key] = Runner(host, scheduler_params=scheduler_params, inherit_env=inherit_env)
-        return runner
+            runner = _runners[key] = Runner(
+                host, scheduler_params=scheduler_params, inherit_env=inherit_env, secret_sources=secret_sources
+            )
+    return runner.with_clusters(*clusters)

@@ -24,13 +24,15 @@ class LogPump:
     """Hands on the lines of an app, and keeps how far it came.
 
     Args:
-        runner: of the app.
+        runner: returns the runner that knows the app's cluster.
         options: the host's settings.
         sink: gets the lines; None: nothing is forwarded.
         store: where to keep how far it came, for a restart; None: nowhere.
     """
 
-    def __init__(self, runner: Runner, options: ExecutionOptions, sink: LogSink | None, store: Store | None) -> None:
+    def __init__(
+        self, runner: Callable[[], Runner], options: ExecutionOptions, sink: LogSink | None, store: Store | None
+    ) -> None:
         self._runner = runner
         self._options = options
         self._sink = sink
@@ -131,7 +133,7 @@ class LogPump:
 
     def _place(self) -> tuple[SchedulerBase, str]:
         parsed = parse_app_handle(self._handle or "")
-        return self._runner.scheduler(parsed.scheduler_backend), parsed.app_id
+        return self._runner().scheduler(parsed.scheduler_backend), parsed.app_id
 
     def _save(self) -> None:
         if self._store is not None:

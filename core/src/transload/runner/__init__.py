@@ -9,10 +9,16 @@ from transload.runner._runner import Runner, get_runner
 
 if TYPE_CHECKING:
     from transload.runner._results import AppResults, NoSuchResult
+    from transload.runner.clusters import Cluster
     from transload.runner.config import Setting, Settings, load_settings
 
-__all__ = ["AppResults", "NoSuchResult", "Runner", "Setting", "Settings", "get_runner", "load_settings"]
+__all__ = ["AppResults", "Cluster", "NoSuchResult", "Runner", "Setting", "Settings", "get_runner", "load_settings"]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"_results": ("AppResults", "NoSuchResult"), "config": ("Setting", "Settings", "load_settings")}
+    __name__,
+    {
+        "_results": ("AppResults", "NoSuchResult"),
+        "clusters": ("Cluster",),
+        "config": ("Setting", "Settings", "load_settings"),
+    },
 )

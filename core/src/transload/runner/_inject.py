@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from transload.errors import ConfigError
@@ -104,7 +104,9 @@ def run_environment(
     return environment
 
 
-def resolve_secrets(app: AppDef, backend: SchedulerBase, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def resolve_secrets(
+    app: AppDef, backend: SchedulerBase, environ: Mapping[str, str], kinds: Mapping[str, Callable[[str], str]]
+) -> dict[str, dict[str, str]]:
     """Return role → variable → value of all secrets; sources of the scheduler's own kind are left to it.
 
     Raises:
@@ -116,5 +118,5 @@ def resolve_secrets(app: AppDef, backend: SchedulerBase, environ: Mapping[str, s
             if source.partition(":")[0] in backend.secret_kinds:
                 continue
             path = f"roles[{index}].secrets[{name!r}]"
-            resolved.setdefault(role.name, {})[name] = resolve_secret(source, path, environ)
+            resolved.setdefault(role.name, {})[name] = resolve_secret(source, path, environ, kinds)
     return resolved

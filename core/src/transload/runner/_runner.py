@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from transload._forks import fork_lock
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from transload.runner._results import AppResults
+    from transload.runner.clusters import Cluster
     from transload.runner.config import Defaults, Settings
     from transload.schedulers.api import AppDescription, ListAppResponse, SchedulerBase, SchedulerFactory, Stream
 
@@ -48,6 +50,8 @@ class Runner:
             refused.
         inherit_env: jobs get the whole environment of this process; False: only an allow-list of it.
         settings: the settings in force; default: read from files and the environment when first needed.
+        clusters: clusters that this runner knows beside those of the settings, which go first.
+        secret_sources: kind → what finds a value, for sources of secrets beside ``env`` and ``file``.
     """
 
     def __init__(
@@ -59,13 +63,19 @@ class Runner:
         *,
         inherit_env: bool = True,
         settings: Settings | None = None,
+        clusters: Iterable[Cluster] = (),
+        secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
     ) -> None:
         self._name = name
         self._component_defaults = component_defaults or {}
         self._inherit_env = inherit_env
         self._loaded_settings = settings
         self._environ: Mapping[str, str] = os.environ
-        self._schedulers = Schedulers(name, scheduler_factories, scheduler_params or {}, lambda: self.settings)
+        self._secret_sources = secret_sources
+        params = scheduler_params or {}
+        self._schedulers = Schedulers(
+            name, scheduler_factories, params, lambda: self.settings, clusters, secret_sources
+        )
         self._schedulers.check_params()
         self._lock = fork_lock()
 
@@ -95,6 +105,17 @@ class Runner:
         other._environ, other._loaded_settings = environ, settings
         return other
 
+    def with_clusters(self, *clusters: Cluster) -> Runner:
+        """Return this runner with more clusters; one takes the place of another of its name, but not of the settings'.
+
+        Both share schedulers and settings, and are closed together. What knows them all already is returned itself.
+        """
+        if all(self._schedulers.knows(cluster) for cluster in clusters):
+            return self
+        other = copy.copy(self)
+        other._schedulers = self._schedulers.with_clusters(clusters)
+        return other
+
     def name(self) -> str:
         """Return the name of the session."""
         return self._name
@@ -115,13 +136,13 @@ class Runner:
         """Return the names of the schedulers that can be used, clusters that the settings name included."""
         return self._schedulers.names()
 
-    def scheduler_kind(self, name: str) -> str:
-        """Return the kind of a scheduler: of a cluster that the settings name, what it is; else the name itself.
+    def cluster(self, name: str) -> Cluster:
+        """Return what says which cluster a scheduler is: to be kept with handles, and given to `with_clusters`.
 
         Raises:
-            ConfigError: if there is no scheduler of that name.
+            ConfigError: if there is no scheduler of that name, or its settings are wrong.
         """
-        return self._schedulers.kind(name)
+        return self._schedulers.cluster(name)
 
     def configured_options(self, scheduler: str) -> dict[str, CfgVal]:
         """Return the run options that files and the environment set for a scheduler.
@@ -129,8 +150,8 @@ class Runner:
         Raises:
             ConfigError: for an option that the scheduler does not have, saying where it was set.
         """
-        opts, connection = self.scheduler_run_opts(scheduler), self._schedulers.connection(scheduler)
-        return self.settings.cfg(scheduler, opts, self.scheduler_backends(), connection)
+        connection = [name for name, _ in self.scheduler(scheduler).connection_opts()]
+        return self.settings.cfg(scheduler, self.scheduler_run_opts(scheduler), self.scheduler_backends(), connection)
 
     def scheduler(self, name: str | None = None) -> SchedulerBase:
         """Return the scheduler of that name, made once per runner.
@@ -507,7 +528,7 @@ def get_runner(
         name: name of the session; default ``transload``.
         component_defaults: component → argument → default, in the form of the command line.
         scheduler_params: keyword arguments for the scheduler factories, each of which gets those that it declares;
-            ``inherit_env`` is the runner's own.
+            ``inherit_env`` and ``clusters`` are the runner's own, see `Runner`.
 
     Raises:
         ConfigError: for an argument that no scheduler here takes.
@@ -518,5 +539,5 @@ def get_runner(
         ...     print(runner.wait(handle).state)
         SUCCEEDED
     """
-    inherit_env = bool(scheduler_params.pop("inherit_env", True))
-    return Runner(name or DEFAULT_SESSION, None, component_defaults, scheduler_params, inherit_env=inherit_env)
+    own = {key: scheduler_params.pop(key) for key in ("inherit_env", "clusters") if key in scheduler_params}
+    return Runner(name or DEFAULT_SESSION, None, component_defaults, scheduler_params, **own)

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
 
 from transload._forks import fork_lock
-from transload.errors import ConfigError, PluginError
-from transload.specs import UnknownSchedulerException, nearest
+from transload.errors import ConfigError, PluginError, TransloadError
+from transload.runner.clusters import Cluster
+from transload.specs import CfgVal, SpecError, UnknownSchedulerException, nearest, resolve_secret
 
 if TYPE_CHECKING:
     from transload.runner.config import Settings
     from transload.schedulers.api import SchedulerBase, SchedulerFactory
 
 
-def declared(factory: SchedulerFactory) -> dict[str, Any]:
-    """Return the parameters that a factory declares after the session, with their types; ``**params`` declares none."""
+def declared(factory: SchedulerFactory) -> list[str]:
+    """Return the parameters that a factory declares after the session; ``**params`` declares none."""
     from inspect import Parameter, signature
-    from typing import get_type_hints
 
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    found = [each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named]
-    hints = get_type_hints(factory) if found else {}
-    return {name: hints.get(name, Any) for name in found}
+    return [each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named]
 
 
 class Schedulers:
-    """Schedulers by name: those of plugins, and the clusters that settings give a name of their own.
+    """Schedulers by name: those of plugins, and clusters with a name of their own.
 
     Args:
         session: name of the session, given to each factory.
         factories: name → factory; None: all that are built in or installed as plugins.
         params: keyword arguments; each factory gets those that it declares, a named cluster none.
-        settings: the settings in force.
+        settings: the settings in force; what they say of a cluster goes before ``clusters``.
+        clusters: those that the caller names.
+        sources: kind of a source → what finds the value, for secrets of clusters beside ``env`` and ``file``.
     """
 
     def __init__(
@@ -42,13 +44,33 @@ class Schedulers:
         factories: Mapping[str, SchedulerFactory] | None,
         params: Mapping[str, object],
         settings: Callable[[], Settings],
+        clusters: Iterable[Cluster] = (),
+        sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
     ) -> None:
         self._session = session
         self._factories = factories
         self._params = dict(params)
         self._settings = settings
+        self._sources = sources
         self._made: dict[str, SchedulerBase] = {}
         self._lock = fork_lock()
+        self._clusters: dict[str, Cluster] = {}
+        self._found: dict[str, tuple[Cluster, str]] = {}
+        self._name_them(clusters)
+
+    def with_clusters(self, clusters: Iterable[Cluster]) -> Schedulers:
+        """Return these with other clusters beside them; equal clusters are the same scheduler, closed together."""
+        other = copy.copy(self)
+        other._clusters, other._found = dict(self._clusters), {}
+        other._name_them(clusters)
+        return other
+
+    def _name_them(self, clusters: Iterable[Cluster]) -> None:
+        for cluster in clusters:
+            alike = [each for each in self._clusters if each.replace("-", "_") == cluster.name.replace("-", "_")]
+            if any(each != cluster.name for each in alike):
+                raise ConfigError(f"clusters {alike[0]!r} and {cluster.name!r} differ only in '-' and '_'")
+            self._clusters[cluster.name] = cluster
 
     def kinds(self) -> list[str]:
         """Return the names of the schedulers that are built in or installed."""
@@ -60,57 +82,82 @@ class Schedulers:
 
     def names(self) -> list[str]:
         """Return the names that can be asked for."""
-        kinds = self.kinds()
-        return kinds + [name for name in self._settings().clusters() if name not in kinds]
+        return list(dict.fromkeys([*self.kinds(), *self._settings().clusters(), *self._clusters]))
 
-    def kind(self, name: str) -> str:
-        """Return the kind of a scheduler: what its table says, else its own name.
+    def cluster(self, name: str) -> Cluster:
+        """Return which cluster a name means: as its table says, else as it was given, else the scheduler of that name.
 
         Raises:
-            ConfigError: if its table says another kind than the installed scheduler of that name.
+            ConfigError: if it has the name of an installed scheduler of another kind, or its settings are wrong.
             UnknownSchedulerException: if there is none; the nearest name is suggested.
         """
-        kinds = self.kinds()
-        kind = self._settings().clusters().get(name, name)
-        if kind != name and name in kinds:
-            taken = f"{name!r} is the name of an installed scheduler"
-            raise ConfigError(f"[schedulers.{name}] kind={kind!r}: {taken}: choose another name")
-        if kind not in kinds:
-            known = self.names() if kind == name else kinds
-            raise UnknownSchedulerException(kind, known)
-        return kind
+        return self._find(name)[0]
 
-    def connection(self, name: str) -> dict[str, Any]:
-        """Return the settings of a scheduler's kind that say which cluster it leads to, and their types."""
-        return {key: type_ for key, type_ in declared(self._factory(self.kind(name))).items() if key != "name"}
+    def knows(self, cluster: Cluster) -> bool:
+        """Tell whether the name of a cluster means that very cluster here."""
+        with contextlib.suppress(TransloadError):
+            return self.cluster(cluster.name) == cluster
+        return False
 
     def get(self, name: str) -> SchedulerBase:
-        """Return the scheduler of that name.
+        """Return the scheduler of that name; errors as in `cluster`, and PluginError if its plugin is broken."""
+        return self._make(*self._find(name))
 
-        Raises:
-            UnknownSchedulerException: if there is none; the nearest name is suggested.
-            ConfigError: if its settings are wrong.
-            PluginError: if its plugin is broken.
-        """
+    def _find(self, name: str) -> tuple[Cluster, str]:
+        found = self._found.get(name)
+        if found is None:
+            cluster = self._which(name)
+            found = self._found[name] = (cluster, cluster.to_json())
+        return found
+
+    def _which(self, name: str) -> Cluster:
+        given, kind = self._clusters.get(name), self._settings().clusters().get(name)
+        kind = kind or (given.kind if given is not None else name)
+        kinds = self.kinds()
+        if kind != name and name in kinds:
+            taken = f"{name!r} is the name of an installed scheduler"
+            raise ConfigError(f"cluster {name!r}: kind={kind!r}: {taken}: choose another name")
+        if kind not in kinds:
+            raise UnknownSchedulerException(kind, self.names() if kind == name else kinds)
+        plain = Cluster(kind)
+        opts = self._make(plain, plain.to_json()).connection_opts()
+        table = self._settings().cluster(name, kind, opts)
+        if table is not None and given is not None and table != given:
+            _warn_once(name)
+        return table or given or plain
+
+    def _make(self, cluster: Cluster, key: str) -> SchedulerBase:
         with self._lock:
-            found = self._made.get(name)
-            if found is None:
-                found = self._made[name] = self._make(name)
-            return found
+            if key not in self._made:
+                self._made[key] = self._make_new(cluster)
+            return self._made[key]
 
-    def _make(self, name: str) -> SchedulerBase:
-        kind, factory = self.kind(name), self._factory(self.kind(name))
-        settings = self._settings()
-        if not self._params and not settings.has_table(name):
-            return factory(self._session)
-        known = declared(factory)
-        connection = settings.connection(name, {key: known[key] for key in known if key != "name"})
-        if name == kind:
-            given = {key: self._params[key] for key in known if key in self._params}
-            return factory(self._session, **connection, **{key: given[key] for key in given if key not in connection})
-        if "name" not in known:
-            raise ConfigError(f"[schedulers.{name}] kind={kind!r}: a scheduler of this kind has no other name")
-        return factory(self._session, name=name, **connection)
+    def _make_new(self, cluster: Cluster) -> SchedulerBase:
+        factory = self._factory(cluster.kind)
+        given: dict[str, object] = {}
+        if cluster.name != cluster.kind:
+            if "name" not in declared(factory):
+                raise ConfigError(f"cluster {cluster.name!r}: a scheduler of kind {cluster.kind!r} has no other name")
+            given["name"] = cluster.name
+        elif self._params:
+            given = {key: self._params[key] for key in declared(factory) if key in self._params}
+        made = factory(self._session, **given)
+        if cluster.connection or cluster.secrets:
+            try:
+                made.connect(made.connection_opts()._resolve(self._connection(cluster), "connection setting"))
+            except ConfigError as exc:
+                raise ConfigError(f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}") from exc
+        return made
+
+    def _connection(self, cluster: Cluster) -> dict[str, CfgVal]:
+        """Return the connection of a cluster with the values of its secrets."""
+        values = dict(cluster.connection)
+        for key, source in cluster.secrets.items():
+            try:
+                values[key] = resolve_secret(source, f"secrets[{key!r}]", kinds=self._sources)
+            except SpecError as exc:
+                raise ConfigError(str(exc)) from exc
+        return values
 
     def check_params(self) -> None:
         """Refuse parameters that no scheduler takes.
@@ -142,3 +189,15 @@ class Schedulers:
         from transload.plugins import get_plugins
 
         return cast("SchedulerFactory", get_plugins().get("schedulers", kind))
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(name: str) -> None:
+    if name not in _warned:
+        _warned.add(name)
+        import logging
+
+        words = "cluster %r: the table [schedulers.%s] of the settings is used, not what the host says of it"
+        logging.getLogger("transload.runner").warning(words, name, name)

@@ -112,7 +112,8 @@ def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
     backend = runner.scheduler(info._scheduler)
     request = info.request
     # before anything is copied: what is missing here starts nothing, and leaves nothing
-    submission = replace(info._submission, secrets=resolve_secrets(info._converted, backend, runner._environ))
+    secrets = resolve_secrets(info._converted, backend, runner._environ, runner._secret_sources)
+    submission = replace(info._submission, secrets=secrets)
     prepared = backend.prepare(info._converted, info._cfg)
     if prepared is not info._converted:
         unchanged = info._unchanged or backend.convert(info._converted, info._cfg)

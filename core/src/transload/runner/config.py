@@ -11,7 +11,7 @@ own, and weaker. ``TRANSLOAD_CONFIG`` names a file that takes the project's plac
     partition = "gpu"
     [schedulers.prod]            # a cluster with a name of its own: another scheduler of that kind
     kind = "kubernetes"
-    context = "prod-eu"
+    context = "prod-eu"          # TRANSLOAD_CFG_PROD_CONTEXT
     [component."utils.echo"]
     msg = "hello"
     [tracker.team]                      # TRANSLOAD_TRACKERS, TRANSLOAD_TRACKER_TEAM_CONFIG
@@ -22,14 +22,14 @@ own, and weaker. ``TRANSLOAD_CONFIG`` names a file that takes the project's plac
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from transload.errors import ConfigError, SpecError
-from transload.specs import CfgVal, runopts
+from transload.errors import ConfigError
+from transload.runner.clusters import Cluster
+from transload.specs import CfgVal, get_type_name, runopts
 from transload.specs._check import nearest, shorten
 
 KEYS: Final[dict[str, type]] = {
@@ -48,8 +48,8 @@ _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKS
 _ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
+_SECRETS: Final = "secrets"  # of a scheduler's table: connection setting → where its value is found
 _RUNNERS_OWN: Final = frozenset({"tracker_base"})  # taken for every scheduler, and no option of any
-_CLUSTER_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,6 @@ class Settings:
         shown |= {name: Setting(name, value, "environment") for name, value in variables.items()}
         return [shown[key] for key in sorted(shown)]
 
-    def has_table(self, scheduler: str) -> bool:
-        """Tell whether a file has a table of that scheduler."""
-        return any(key.startswith(f"schedulers.{scheduler}.") for key in self._values)
-
     def clusters(self) -> dict[str, str]:
         """Return the kind of each cluster that has a name of its own (``[schedulers.NAME] kind = …``)."""
         found = {}
@@ -121,27 +117,42 @@ class Settings:
                 found[table] = str(setting.value)
         return found
 
-    def connection(self, scheduler: str, known: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that say which cluster a scheduler leads to.
+    def cluster(self, name: str, kind: str, opts: runopts) -> Cluster | None:
+        """Return what the table of a scheduler, or its variables, say of which cluster it is; None if they say nothing.
 
         Args:
-            scheduler: its name.
-            known: the settings of that kind, and the type of each.
+            name: the scheduler.
+            kind: what it is.
+            opts: the connection settings of that kind.
 
         Raises:
-            ConfigError: for a value of another type, saying where it was set.
+            ConfigError: for a value that is not allowed, saying where it was set.
         """
-        from transload.components import decode_value
-
-        found = {}
-        for name, wanted in known.items():
-            setting = self._values.get(f"schedulers.{scheduler}.{name}")
-            if setting is not None:
+        connection: dict[str, CfgVal] = {}
+        source = self._source_of(name)
+        for option, opt in opts:
+            variable, setting = _prefix(name) + _variable(option), self._values.get(f"schedulers.{name}.{option}")
+            if variable in self._environ:
                 try:
-                    found[name] = decode_value(setting.value, wanted, f"schedulers.{scheduler}.{name}")
-                except SpecError as exc:
-                    raise ConfigError(f"{setting.source}: {exc}") from exc
-        return found
+                    connection[option] = opts.parse(option, self._environ[variable])
+                except ConfigError as exc:
+                    raise ConfigError(f"environment variable {variable}: {exc}") from exc
+            elif setting is not None:
+                if not runopts.is_type(setting.value, opt.opt_type):
+                    must = f"must be of type {get_type_name(opt.opt_type)}"
+                    raise ConfigError(f"{setting.source}: {setting.key}={shorten(setting.value)}: {must}")
+                connection[option] = setting.value
+        secrets = self.get(f"schedulers.{name}.{_SECRETS}", {})
+        if not connection and not secrets and name not in self.clusters():
+            return None
+        try:
+            return Cluster(name, kind, connection, secrets)
+        except ConfigError as exc:
+            raise ConfigError(f"{source}: {exc}") from exc
+
+    def _source_of(self, scheduler: str) -> str:
+        prefix = f"schedulers.{scheduler}."
+        return next((item.source for key, item in self._values.items() if key.startswith(prefix)), "environment")
 
     def cfg(
         self, scheduler: str, opts: runopts, others: Collection[str] = (), connection: Collection[str] = ()
@@ -162,15 +173,16 @@ class Settings:
         for key, setting in self._values.items():
             if key.startswith(prefix):
                 name = key.removeprefix(prefix)
-                if opts.get(name) is None and (name in _RUNNERS_OWN or name == "kind" or name in connection):
+                if opts.get(name) is None and (name in _RUNNERS_OWN or name in ("kind", _SECRETS, *connection)):
                     continue
                 if opts.get(name) is None:
-                    options = [option for option, _ in opts]
+                    options = [*(option for option, _ in opts), *connection]
                     raise ConfigError(f"{setting.source}: {key}: unknown option: {nearest(name, options)}")
                 cfg[name] = setting.value
         known = {_prefix(scheduler) + _variable(name): name for name, _ in opts}
+        passed_over = {_prefix(scheduler) + _variable(name) for name in (*_RUNNERS_OWN, *connection)}
         for variable in self._variables_of(scheduler, others):
-            if variable not in known and variable.removeprefix(_prefix(scheduler)) in map(_variable, _RUNNERS_OWN):
+            if variable not in known and variable in passed_over:
                 continue
             if variable not in known:
                 word = variable.removeprefix(_prefix(scheduler)).lower()
@@ -345,12 +357,10 @@ def _check_clusters(path: str, tables: dict[str, Any]) -> None:
     """Refuse names of clusters that could not stand in a handle, or that variables could not tell apart."""
     taken: dict[str, str] = {}
     for name, entries in tables.items():
-        kind = entries.get("kind", name)
-        if not isinstance(kind, str):
-            raise ConfigError(f"{path}: schedulers.{name}.kind={shorten(kind)}: must be a str")
-        if kind != name and not _CLUSTER_NAME.fullmatch(name):
-            rule = "a letter a-z, then up to 62 of a-z, 0-9, _ and -"
-            raise ConfigError(f"{path}: schedulers.{name}: the name of a cluster must be {rule}")
+        try:
+            Cluster(name, entries.get("kind", name))
+        except ConfigError as exc:
+            raise ConfigError(f"{path}: schedulers.{name}: {exc}") from exc
         other = taken.setdefault(_variable(name), name)
         if other != name:
             raise ConfigError(f"{path}: schedulers.{name}: its variables would be those of {other!r}: choose another")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -274,6 +274,23 @@ class SchedulerBase(ABC):
 
     # -- with a default
 
+    def connection_opts(self) -> runopts:
+        """Return the settings that say which cluster this is (context, host, folder). Default: there are none."""
+        return runopts()
+
+    def connect(self, connection: Mapping[str, CfgVal]) -> None:  # noqa: B027 - nothing to set is the default
+        """Lead where these settings say, checked by `connection_opts`. Reaches nothing yet.
+
+        Called once, before anything else, where a setting is given; else the scheduler leads where it does by itself.
+
+        Raises:
+            ConfigError: for a value that is not allowed.
+        """
+
+    def location(self) -> str:
+        """Return where it leads, for people: a folder, a host, a context. Nothing is reached. Default: not told."""
+        return ""
+
     def format_request(self, request: Any) -> str:
         """Return a request as text for a person, secrets masked. Default: as JSON."""
         return request_json(request)
@@ -373,8 +390,9 @@ class SchedulerBase(ABC):
 
 
 SchedulerFactory = Callable[..., SchedulerBase]
-"""``factory(session_name, …)`` gets those of the runner's parameters, and of the settings in its table, that its
-signature names. One that names ``name`` makes clusters with names of their own (``[schedulers.NAME] kind = …``)."""
+"""``factory(session_name, …)`` gets those of the runner's parameters that its signature names. One that names ``name``
+makes clusters with names of their own (``[schedulers.NAME] kind = …``); what says which cluster that is, is given to
+`SchedulerBase.connect`."""
 
 
 def unsupported_fields(app: AppDef, capabilities: Capabilities) -> Iterable[tuple[str, str]]:
@@ -407,8 +425,7 @@ def request_json(request: Any) -> str:
 
     def plain(value: Any) -> Any:
         if isinstance(value, AppDef):
-            masked = [replace(role, env=masked_env(role.env)) for role in value.roles]
-            return json.loads(replace(value, roles=masked).to_json())
+            return json.loads(value.masked().to_json())
         if is_dataclass(value) and not isinstance(value, type):
             return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
         if isinstance(value, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +18,12 @@ from transload.specs._check import (
     refuse,
 )
 from transload.specs._resource import BindMount, DeviceMount, Mount, Resource, VolumeMount, null_resource
-from transload.specs._secrets import check_source, looks_secret
+from transload.specs._secrets import check_source, looks_secret, masked_env
 from transload.specs._workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from transload.specs._dryrun import AppDryRunInfo
 
 MISSING: Final = "<MISSING>"
@@ -219,6 +221,10 @@ class AppDef:
             if role.entrypoint == MISSING:
                 refuse(f"roles[{index}].entrypoint", role.entrypoint, "must be given")
 
+    def masked(self) -> AppDef:
+        """Return a copy fit for display: values of variables whose names look secret are masked."""
+        return replace(self, roles=[replace(role, env=masked_env(role.env)) for role in self.roles])
+
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the app as JSON text, with a ``schema`` number. Secrets stay references.
 
@@ -236,9 +242,16 @@ class AppDef:
         Raises:
             SpecError: for text that is not JSON, an unknown field or a newer schema.
         """
-        from transload.specs._json import app_from_dict, load
+        from transload.specs._json import load
 
-        return app_from_dict(load(text, "AppDef"))
+        return AppDef.from_dict(load(text, "AppDef"))
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> AppDef:
+        """Read the JSON values of an app. Errors as in `from_json`."""
+        from transload.specs._json import app_from_dict
+
+        return app_from_dict(values)
 
     def digest(self) -> str:
         """Return ``sha256:…`` of the app: equal on every machine for equal apps, whatever the order of dict keys.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields
 from typing import Any, Final, TypeVar
@@ -45,7 +46,7 @@ def load(text: str | bytes, what: str) -> dict[str, Any]:
 
 def check_schema(data: object, what: str) -> dict[str, Any]:
     """Return ``data`` without its ``schema``, which must be 1 to `SCHEMA`."""
-    if not isinstance(data, dict):
+    if not isinstance(data, Mapping):
         refuse(what, data, "must be a JSON object")
     data = dict(data)
     schema = data.pop("schema", SCHEMA)
@@ -62,9 +63,9 @@ def app_to_dict(app: AppDef) -> dict[str, Any]:
     return {"schema": SCHEMA, **_to_value(app)}
 
 
-def app_from_dict(data: dict[str, Any]) -> AppDef:
+def app_from_dict(values: Mapping[str, Any]) -> AppDef:
     """Build an AppDef from JSON values; its paths start at the app."""
-    data = check_schema(data, "AppDef")
+    data = check_schema(values, "AppDef")
     roles = data.get("roles", [])
     if isinstance(roles, list):
         data["roles"] = [_role(role, f"roles[{index}]") for index, role in enumerate(roles)]
@@ -88,9 +89,9 @@ def status_to_dict(status: AppStatus) -> dict[str, Any]:
     return {"schema": SCHEMA, **_to_value(status)}
 
 
-def status_from_dict(data: dict[str, Any]) -> AppStatus:
+def status_from_dict(values: Mapping[str, Any]) -> AppStatus:
     """Build an AppStatus from JSON values; fields that a later version added are ignored."""
-    data = check_schema(data, "AppStatus")
+    data = check_schema(values, "AppStatus")
     roles = data.get("roles", [])
     if not isinstance(roles, list):
         refuse("AppStatus.roles", roles, "must be a list")
@@ -103,11 +104,13 @@ def _role_status(data: Any, path: str) -> RoleStatus:
     if not isinstance(replicas, list) or not isinstance(data.get("role"), str):
         refuse(path, data, "must be an object with the name of a role and a list of replicas")
     return RoleStatus(
-        data["role"], [_replica(part, f"{path}.replicas[{index}]") for index, part in enumerate(replicas)]
+        data["role"], [_replica(part, data["role"], f"{path}.replicas[{i}]") for i, part in enumerate(replicas)]
     )
 
 
-def _replica(data: Any, path: str) -> ReplicaStatus:
+def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
+    if isinstance(data, Mapping):
+        data = {"role": role, "hostname": "", **data}
     replica = _status_part(ReplicaStatus, data, path)
     if not isinstance(replica.earlier, list):
         refuse(f"{path}.earlier", replica.earlier, "must be a list")

@@ -127,19 +127,22 @@ class runopts:  # noqa: N801 - the field's established name
             InvalidRunConfigException: for an unknown option (the nearest valid name is suggested), a missing one
                 that is required, or a value of the wrong type.
         """
+        return self._resolve(cfg, "run option")
+
+    def _resolve(self, cfg: Mapping[str, CfgVal], what: str) -> dict[str, CfgVal]:
         for key in cfg:
             if key not in self._opts:
-                reason = f"unknown run option {key!r}: {nearest(str(key), list(self._opts))}"
+                reason = f"unknown {what} {key!r}: {nearest(str(key), list(self._opts))}"
                 raise InvalidRunConfigException(reason, key, cfg)
         resolved: dict[str, CfgVal] = {}
         for key, opt in self._opts.items():
             value = cfg.get(key)
             if value is None:
                 if opt.is_required:
-                    raise InvalidRunConfigException(f"run option {key!r} must be given: {opt.help}", key, cfg)
+                    raise InvalidRunConfigException(f"{what} {key!r} must be given: {opt.help}", key, cfg)
                 value = opt.default
             elif not self.is_type(value, opt.opt_type):
-                reason = f"run option {key}={shorten(value)}: must be of type {get_type_name(opt.opt_type)}"
+                reason = f"{what} {key}={shorten(value)}: must be of type {get_type_name(opt.opt_type)}"
                 raise InvalidRunConfigException(reason, key, cfg)
             resolved[key] = value
         return resolved

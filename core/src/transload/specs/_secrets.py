@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from transload.errors import SpecError
@@ -57,7 +58,12 @@ def split_source(source: str) -> tuple[str, str]:
     return kind, what
 
 
-def resolve_secret(source: str, path: str, environ: Mapping[str, str] | None = None) -> str:
+def resolve_secret(
+    source: str,
+    path: str,
+    environ: Mapping[str, str] | None = None,
+    kinds: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
+) -> str:
     """Return the value of a secret from ``env:NAME`` (this process's environment) or ``file:PATH``.
 
     One newline at the end of a file is not part of the value.
@@ -66,11 +72,14 @@ def resolve_secret(source: str, path: str, environ: Mapping[str, str] | None = N
         source: the reference.
         path: where it stands in the spec, for the message.
         environ: the environment to read; default ``os.environ``.
+        kinds: further kinds of sources, and what finds the value of each by what stands after the colon.
 
     Raises:
         SpecError: if it is missing, or the kind is one that only a scheduler can resolve.
     """
     kind, what = split_source(source)
+    if kind in kinds:
+        return kinds[kind](what)
     if kind == "env":
         value = (os.environ if environ is None else environ).get(what)
         if value is None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppFailed
 from transload.specs._app import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 AppStatusError = AppFailed
 """TorchX's name of `AppFailed`, kept for those who come from there."""
@@ -194,9 +197,16 @@ class AppStatus:
         Raises:
             SpecError: for text that is not JSON, or of a newer schema.
         """
-        from transload.specs._json import load, status_from_dict
+        from transload.specs._json import load
 
-        return status_from_dict(load(text, "AppStatus"))
+        return AppStatus.from_dict(load(text, "AppStatus"))
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> AppStatus:
+        """Read the JSON values of a status. Errors as in `from_json`."""
+        from transload.specs._json import status_from_dict
+
+        return status_from_dict(values)
 
     def __repr__(self) -> str:
         from transload.specs._json import status_to_dict

@@ -73,8 +73,13 @@ def _walk(
             yield entry.path, os.path.join(target, path)
 
 
-def copy_workspace(workspace: Workspace, folder: str) -> int:
+def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> int:
     """Copy all that travels into ``folder`` (made if it is not there); modes and times are kept.
+
+    Args:
+        workspace: the workspace.
+        folder: where to.
+        leave_out: a folder that stays at home, wherever it lies; default: ``folder``.
 
     Returns:
         The number of files.
@@ -85,7 +90,7 @@ def copy_workspace(workspace: Workspace, folder: str) -> int:
     """
     seen: dict[str, str] = {}
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    for source, inner in workspace_files(workspace, leave_out=folder):
+    for source, inner in workspace_files(workspace, leave_out=leave_out or folder):
         if inner in seen:
             raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
         seen[inner] = source

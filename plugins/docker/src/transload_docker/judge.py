@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from transload.attempts import App, Replica, exit_text
-from transload.schedulers.local.states import to_status
 from transload.specs import AppState, AppStatus, RetryPolicy
 from transload_docker import states
 from transload_docker.plan import Container, Facts, Plan, Restarts
@@ -227,7 +226,7 @@ class _Look:
         if self.app.final is None or not self.app.is_idle:
             waits = "PENDING" if self.begun or self.app.restarts else "SUBMITTED"
             self.app.state = next((state for state in ("RUNNING", "UNKNOWN") if state in seen), waits)
-        status = to_status({**self.app.as_json(), "msg": msg})
+        status = AppStatus.from_dict({**self.app.as_json(), "msg": msg})
         status.cancel_requested = self.stop is not None and self.stop.get("reason") == CANCEL
         return status
 

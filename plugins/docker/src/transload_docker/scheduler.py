@@ -18,7 +18,7 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, runopts
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, masked_url, runopts
 from transload_docker import convert as _convert
 from transload_docker import images
 from transload_docker.diagnose import diagnose
@@ -42,15 +42,29 @@ class DockerScheduler(SchedulerBase):
     Args:
         session_name: name of the session, kept with each app.
         name: name of the scheduler.
-        docker_host: where the engine is; default: ``DOCKER_HOST``, else the usual socket.
     """
 
-    def __init__(self, session_name: str, name: str = "docker", docker_host: str | None = None) -> None:
+    def __init__(self, session_name: str, name: str = "docker") -> None:
         self.session = session_name
         self.name = name
-        self._engine = Engine(docker_host)
+        self.connect({})
+
+    def connection_opts(self) -> runopts:
+        """Return the settings that say which engine this is."""
+        opts = runopts()
+        opts.add("docker_host", str, "where the engine is (unix://, tcp://, ssh://); default: DOCKER_HOST")
+        return opts
+
+    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+        """Lead to the engine that these settings name."""
+        host = connection.get("docker_host")
+        self._engine = Engine(None if host is None else str(host))
         self._home = Home(self._engine.url)
         self.capabilities: Capabilities = _convert.capabilities(self._engine.reach)
+
+    def location(self) -> str:
+        """Return where the engine is."""
+        return masked_url(self._engine.url)
 
     def run_opts(self) -> runopts:
         """Return the options that this scheduler takes."""
@@ -337,11 +351,11 @@ def _read_app(text: str) -> AppDef | None:
         return None  # of a newer schema
 
 
-def create_docker(session_name: str, docker_host: str | None = None, name: str = "docker") -> DockerScheduler:
+def create_docker(session_name: str, name: str = "docker") -> DockerScheduler:
     """Make the scheduler ``docker``, or one of this kind with another name."""
-    return DockerScheduler(session_name, name, docker_host)
+    return DockerScheduler(session_name, name)
 
 
-def create_local_docker(session_name: str, docker_host: str | None = None) -> DockerScheduler:
+def create_local_docker(session_name: str) -> DockerScheduler:
     """Make the scheduler under TorchX's other name for it, ``local_docker``."""
-    return DockerScheduler(session_name, "local_docker", docker_host)
+    return DockerScheduler(session_name, "local_docker")

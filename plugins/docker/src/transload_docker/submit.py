@@ -175,7 +175,7 @@ class _Submit:
             tracker_base=submission.tracker_base,
             results=own if own in request.folders else "",
             cfg=_shown(submission),
-            app=_masked_app(submission),
+            app=submission.app.masked().to_json(),
         )
 
     def _adopt(self) -> bool:
@@ -270,10 +270,3 @@ def _shown(submission: Submission) -> dict[str, object]:
             value = masked_env(value)
         cfg[key] = MASK if value and looks_secret(key) else value
     return cfg
-
-
-def _masked_app(submission: Submission) -> str:
-    app = copy.deepcopy(submission.app)
-    for role in app.roles:
-        role.env = masked_env(role.env)
-    return app.to_json()

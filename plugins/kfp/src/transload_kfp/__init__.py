@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from transload_kfp.backend import RunDescription, cancel_run, describe_run, wait_for_run
     from transload_kfp.component import AppComponent
-    from transload_kfp.convert import (
-        KfpAdapter,
-        component_from_app,
-        component_spec_from_app,
-        container_from_app,
-    )
-    from transload_kfp.launcher_component import dry_run_launcher, launcher_from_app
+    from transload_kfp.convert import KfpAdapter, component_from_app, component_spec_from_app, container_from_app
+    from transload_kfp.launcher import dry_run_launcher, launcher_from_app
     from transload_kfp.pipeline import pipeline_from_component, pipeline_text
-    from transload_kfp.runs import RunDescription, cancel_run, describe_run, wait_for_run
     from transload_kfp.search import search_component, search_pipeline
     from transload_kfp.settings import TaskSettings
     from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, FINAL_STATES, STATES
@@ -22,16 +19,15 @@ if TYPE_CHECKING:
 __version__: Final = "0.1.0"
 
 _HOMES: Final = {
+    "backend": ("RunDescription", "cancel_run", "describe_run", "wait_for_run"),
     "component": ("AppComponent",),
     "convert": ("KfpAdapter", "component_from_app", "component_spec_from_app", "container_from_app"),
-    "launcher_component": ("dry_run_launcher", "launcher_from_app"),
+    "launcher": ("dry_run_launcher", "launcher_from_app"),
     "pipeline": ("pipeline_from_component", "pipeline_text"),
-    "runs": ("RunDescription", "cancel_run", "describe_run", "wait_for_run"),
     "search": ("search_component", "search_pipeline"),
     "settings": ("TaskSettings",),
     "states": ("EXIT_CANCELLED", "EXIT_UNKNOWN", "FINAL_STATES", "STATES"),
 }
-_MODULE_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "EXIT_CANCELLED",
@@ -57,12 +53,5 @@ __all__ = [
     "wait_for_run",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # lazy: KFP takes seconds to import, and neither the state table nor the launcher in its pod needs it
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+# lazy: KFP takes seconds to import, and neither the state table nor the launcher in its pod needs it
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

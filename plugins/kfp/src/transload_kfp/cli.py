@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from transload.errors import ConfigError
+from transload_kfp.ports import ARTIFACTS
 
 if TYPE_CHECKING:
     from transload.components import Component
@@ -41,7 +42,7 @@ def command() -> None:
     "results",
     multiple=True,
     metavar="NAME[:TYPE]",
-    help="A result that becomes an output: int, float, str.",
+    help="A result that becomes an output (int, float, str), or a file that does (Model, HTML …).",
 )
 @click.option(
     "--input",
@@ -147,48 +148,44 @@ def _check(options: dict[str, Any]) -> None:
 
 def _component(launch: Launch, options: dict[str, Any]) -> Any:
     from transload_kfp.convert import component_from_app
-    from transload_kfp.launcher_component import launcher_from_app
+    from transload_kfp.launcher import launcher_from_app
 
-    given = _given(launch, options)
+    given = _given(options)
     return launcher_from_app(launch, **given) if options["launcher"] else component_from_app(launch, **given)
 
 
 def _shown(launch: Launch, options: dict[str, Any]) -> str:
     from transload_kfp.convert import KfpAdapter
 
-    return KfpAdapter().dry_run(launch, launcher=options["launcher"], **_given(launch, options))
+    return KfpAdapter().dry_run(launch, launcher=options["launcher"], **_given(options))
 
 
-def _given(launch: Launch, options: dict[str, Any]) -> dict[str, Any]:
+def _given(options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of `component_from_app`, or of `launcher_from_app`."""
-    made: dict[str, Any] = {"inputs": _inputs(launch, options["inputs"]), "results": _results(options["results"])}
+    made: dict[str, Any] = {"inputs": _inputs(options["inputs"]), "results": _results(options["results"])}
     if options["launcher"]:
         made |= {"scheduler": options["scheduler"], "cfg": _cfg(options), "image": options["image"]}
     return made
 
 
-def _inputs(launch: Launch, texts: tuple[str, ...]) -> Any:
-    if not texts:
-        return None
-    if launch.component is not None:
-        return list(texts)
-    found: dict[str, str] = {}
+def _inputs(texts: tuple[str, ...]) -> Any:
+    found: dict[str, str | None] = {}
     for name, equals, path in (text.partition("=") for text in texts):
-        if not equals or not name or not path:
-            raise ConfigError(f"--input {name!r}: of an AppDef must be NAME=PATH, such as lr=args[--lr]")
+        if not name or (equals and not path):
+            raise ConfigError(f"--input {name!r}: must be NAME, or NAME=PATH, such as lr=args[2]")
         if name in found:
             raise ConfigError(f"--input {name!r}: given twice, as {found[name]!r} and {path!r}")
-        found[name] = path
-    return found
+        found[name] = path or None
+    return found or None
 
 
-def _results(texts: tuple[str, ...]) -> dict[str, type] | None:
-    kinds: dict[str, type] = {"float": float, "int": int, "str": str}
-    found: dict[str, type] = {}
+def _results(texts: tuple[str, ...]) -> dict[str, Any] | None:
+    kinds: dict[str, Any] = {"float": float, "int": int, "str": str, **{name: name for name in ARTIFACTS}}
+    found: dict[str, Any] = {}
     for text in texts:
         name, _, kind = text.partition(":")
         if (kind or "float") not in kinds or not name:
-            raise ConfigError(f"--result {text!r}: must be NAME, or NAME:TYPE with int, float or str")
+            raise ConfigError(f"--result {text!r}: must be NAME, or NAME:TYPE with {', '.join(kinds)}")
         if name in found:
             raise ConfigError(f"--result {text!r}: {name!r} is declared twice")
         found[name] = kinds[kind or "float"]

@@ -10,10 +10,11 @@ from typing import Any
 
 from transload_kfp.marks import pieces
 from transload_kfp.plan import TRACKER, Plan
-from transload_kfp.ports import ARTIFACT, InputPort
+from transload_kfp.ports import InputPort
 from transload_kfp.refusals import refuse_reinterpreted
 
 RESULTS = "{{$.outputs.artifacts['results'].path}}"
+FILES = "{{$.outputs.artifacts['files'].path}}"
 EXECUTOR_INPUT = "{{$}}"
 
 
@@ -33,7 +34,8 @@ def container_of(plan: Plan, python: str, variables: Iterable[str] = ()) -> dict
     made: dict[str, Any] = {"image": role.image}
     if plan.wrapped:
         made["command"] = [python, "-c", inline_source(), _encoded(plan)]
-        made["args"] = [EXECUTOR_INPUT, RESULTS, *(port.placeholder for port in plan.outputs), *_values(plan).values()]
+        outputs = [port.placeholder for port in plan.outputs]
+        made["args"] = [EXECUTOR_INPUT, RESULTS, FILES, *outputs, *_values(plan).values()]
     else:
         places = {**_values(plan), TRACKER: RESULTS}
         made["command"] = [_text(role.entrypoint, places)]
@@ -51,9 +53,7 @@ def inline_source() -> str:
 
 def _values(plan: Plan) -> dict[str, str]:
     """Return name of a run-time value → what stands for it in a command, in a fixed order."""
-    places = {
-        port.source: port.placeholder for port in plan.inputs if port.source in plan.marks or port.type != ARTIFACT
-    }
+    places = {port.source: port.placeholder for port in plan.inputs}
     return {**places, **{name: InputPort(name, name).placeholder for name in plan.identity}}
 
 
@@ -71,6 +71,7 @@ def _encoded(plan: Plan) -> str:
     spec = {
         "argv": [encode(text) for text in (role.entrypoint, *role.args)],
         "env": {name: encode(role.env[name]) for name in plan.late_env},
-        "outputs": [[port.result, port.key, port.type] for port in plan.outputs],
+        "outputs": [[port.result, port.key, port.type] for port in plan.outputs if not port.is_artifact],
+        "files": [[port.result, port.name, port.type] for port in plan.outputs if port.is_artifact],
     }
     return base64.b64encode(json.dumps(spec, sort_keys=True).encode()).decode()

@@ -12,7 +12,7 @@ from kfp.dsl.pipeline_context import Pipeline
 from kfp.dsl.types import type_utils
 
 from transload.errors import SpecError
-from transload_kfp.ports import FINAL_STATUS, read_as_placeholder
+from transload_kfp.ports import ARTIFACTS, FINAL_STATUS, read_as_placeholder
 from transload_kfp.settings import TaskSettings
 
 PLACEHOLDERS: Final = {
@@ -24,13 +24,14 @@ PLACEHOLDERS: Final = {
 
 
 class AppComponent(BaseComponent):
-    """A component made from an app. Call it in a pipeline function, with the app's own argument names.
+    """A component made from an app, or a search. Call it in a pipeline function, with the app's own argument names.
 
     Args:
         component_spec: the component as KFP has it.
         ports: name of an argument → name of its input.
         identity: inputs that take what KFP knows of the task.
         settings: of each task.
+        constants: input → value, unless the call gives another.
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class AppComponent(BaseComponent):
         ports: Mapping[str, str],
         identity: Sequence[str],
         settings: TaskSettings,
+        constants: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(component_spec=component_spec)
         self.ports = dict(ports)
         self.identity = list(identity)
         self.settings = settings
+        self.constants = dict(constants or {})
 
     def __call__(self, *args: Any, **arguments: Any) -> dsl.PipelineTask:
         """Return a task.
@@ -57,6 +60,7 @@ class AppComponent(BaseComponent):
         """
         _refuse_placeholders(arguments)
         named = {self.ports.get(name, name): value for name, value in arguments.items()}
+        named = {**self.constants, **named}
         for name in self.identity:
             named.setdefault(name, PLACEHOLDERS.get(name) or self._key())
         task = super().__call__(*args, **named)
@@ -117,44 +121,7 @@ def component_spec_of(component: Mapping[str, Any]) -> structures.ComponentSpec:
 
 def _type(name: str) -> str:
     """Return a type of component YAML as KFP has it in memory."""
-    artifacts = {"Artifact": dsl.Artifact, "Metrics": dsl.Metrics}
-    kind = artifacts.get(name)
-    if kind is None:
+    if name not in ARTIFACTS:
         return name
+    kind = getattr(dsl, name)
     return str(type_utils.create_bundled_artifact_type(kind.schema_title, kind.schema_version))
-
-
-class SearchComponent(BaseComponent):
-    """A component that runs a search; what defines the search is filled in.
-
-    Args:
-        loaded: the component as KFP has loaded it.
-        constants: input → value, unless the call gives another.
-        settings: of each task.
-    """
-
-    def __init__(self, loaded: BaseComponent, constants: Mapping[str, Any], settings: TaskSettings) -> None:
-        super().__init__(component_spec=loaded.component_spec)
-        self.constants = dict(constants)
-        self.settings = settings
-
-    def __call__(self, *args: Any, **arguments: Any) -> dsl.PipelineTask:
-        """Return a task.
-
-        Args:
-            args: none; KFP takes arguments by name.
-            arguments: input → value.
-
-        Raises:
-            SpecError: for a constant that KFP would read as a placeholder.
-        """
-        _refuse_placeholders(arguments)
-        known = {"job_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "job_name": dsl.PIPELINE_JOB_NAME_PLACEHOLDER}
-        task = super().__call__(*args, **{**known, **self.constants, **arguments})
-        if Pipeline.get_default_pipeline() is None:
-            return task
-        return self.settings.apply(task.set_caching_options(False))
-
-    def execute(self, **kwargs: Any) -> Any:
-        """Not possible: a search runs as a task."""
-        raise NotImplementedError

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
-from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch
-from transload.specs import masked_env, nearest
+from transload.pipelines import AdapterCapabilities, Launch
+from transload.specs import masked_env
 from transload_kfp.command import container_of
 from transload_kfp.names import component_name
-from transload_kfp.plan import Plan, make_plan
+from transload_kfp.plan import Inputs, Plan, make_plan
 from transload_kfp.ports import InputPort
 from transload_kfp.settings import TaskSettings
 from transload_kfp.states import STATES
@@ -23,20 +22,11 @@ if TYPE_CHECKING:
     from transload_kfp.component import AppComponent
     from transload_search import Search
 
-Results = Mapping[str, type] | Sequence[str]
+Results = Mapping[str, Any] | Sequence[str]
+"""Results, and files, that become outputs."""
 
 
-def component_spec_from_app(
-    source: Any,
-    *,
-    name: str | None = None,
-    args: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] | Mapping[str, Any] | None = None,
-    artifacts: Sequence[str] = (),
-    results: Results | None = None,
-    final_status: str | None = None,
-    python: str = "python3",
-) -> str:
+def component_spec_from_app(source: Any, *, python: str = "python3", **options: Any) -> str:
     """Return the component YAML of an app; ``kfp.components.load_component_from_text`` takes it.
 
     The YAML holds image, command, arguments, variables, inputs and outputs. Resources, retries, mounts and labels are
@@ -44,28 +34,14 @@ def component_spec_from_app(
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
-        name: name of the component; default: the app's.
-        args: arguments of the component function that are settled now.
-        inputs: of a component function: the arguments that become inputs, with their defaults: name → ``str``, ``int``
-            or ``float``, or names alone (as annotated). The function may put their values into texts of entrypoint,
-            args and env, and nothing else. Of an AppDef: name → ``"args[2]"``, ``"args[--lr]"`` or ``"env[NAME]"``, or
-            a pair of that and ``str``, ``int``, ``float``, ``bool``; what stands there is the default.
-        artifacts: arguments (or inputs of an AppDef) that take an artifact and give the program its path.
-        results: results that become output parameters: name → ``str``, ``int`` or ``float``, or names alone (float).
-            ``"final/accuracy"`` is the result ``accuracy`` of key ``final``. With results, even none (``{}``), the
-            program is started by a few lines of Python, and there is a Metrics artifact.
-        final_status: argument (or input of an AppDef) that takes how the tasks of a ``dsl.ExitHandler`` ended, as JSON
-            with ``state``, ``pipeline_task_name`` and ``error``: for its exit task.
-        python: the interpreter in the image that runs these lines, 3.7 or later.
+        python: the interpreter in the image that runs the wrapper.
+        options: ``name``, ``args``, ``inputs`` and ``results`` of `component_from_app`.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.
         SpecError: for a wrong source, argument or input.
     """
-    plan = make_plan(
-        source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results, final_status=final_status
-    )
-    return component_yaml(_component(plan, python))
+    return component_yaml(_component(make_plan(source, **options), python))
 
 
 def component_from_app(
@@ -73,24 +49,26 @@ def component_from_app(
     *,
     name: str | None = None,
     args: Mapping[str, Any] | None = None,
-    inputs: Sequence[str] | Mapping[str, Any] | None = None,
-    artifacts: Sequence[str] = (),
+    inputs: Inputs | None = None,
     results: Results | None = None,
-    final_status: str | None = None,
     python: str = "python3",
     **settings: Any,
 ) -> AppComponent:
-    """Return a component that runs an app as its container.
+    """Return a component that runs an app as its container. The app is built now; inputs are texts of its command.
 
     Args:
-        source: as the arguments that follow, see `component_spec_from_app`.
-        name: name of the component.
-        args: arguments that are settled now.
-        inputs: what becomes an input.
-        artifacts: inputs that take an artifact.
-        results: results that become output parameters.
-        final_status: argument that takes the final status, in the task of an exit handler.
-        python: the interpreter in the image.
+        source: an AppDef, its JSON, or a component (name or function).
+        name: name of the component; default: the app's.
+        args: arguments of the component function.
+        inputs: input → which text of the app it replaces (``"args[2]"``, ``"args[--lr]"``, ``"env[NAME]"``), its type
+            (``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``; a class of artifacts of ``kfp.dsl``, which gives
+            the program a path; ``PipelineTaskFinalStatus``), or a pair of both. A type, or a name alone, is the
+            program's option of that name: ``{"lr": float}`` is ``args[--lr]``. What stands there is the default.
+        results: results that become output parameters: name → ``str``, ``int`` or ``float``, or names alone (float).
+            ``"final/accuracy"`` is the result ``accuracy`` of key ``final``. With a class of artifacts of ``kfp.dsl``
+            (``{"model.pt": Model}``) it is a file that the program writes below ``TRANSLOAD_OUTPUT_DIR``. With results,
+            even none (``{}``), the program is started by a few lines of Python, and there is a Metrics artifact.
+        python: the interpreter in the image that runs these lines, 3.7 or later.
         settings: of each task that is made from it; see `TaskSettings`.
 
     Raises:
@@ -98,9 +76,7 @@ def component_from_app(
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong setting.
     """
-    plan = make_plan(
-        source, name=name, args=args, inputs=inputs, artifacts=artifacts, results=results, final_status=final_status
-    )
+    plan = make_plan(source, name=name, args=args, inputs=inputs, results=results)
     made = TaskSettings.of(plan.app, **settings)
     component = _component(plan, python, made)
     from transload_kfp.component import AppComponent, component_spec_of
@@ -138,6 +114,7 @@ def _component(plan: Plan, python: str, settings: TaskSettings | None = None) ->
         outputs.append({"name": "results", "type": "Artifact", "description": "the app's tracker base, a folder"})
     if plan.wrapped:
         outputs.append({"name": "metrics", "type": "Metrics", "description": "the numbers among the app's results"})
+        outputs.append({"name": "files", "type": "Artifact", "description": "the app's folder for files"})
     if outputs:
         made["outputs"] = outputs
     variables = () if settings is None else (*settings.env, *settings.secrets)
@@ -193,9 +170,8 @@ class KfpAdapter:
 
         Args:
             source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a `transload_search.Search`.
-            host_options: arguments of `component_from_app`, `launcher_from_app` or `search_pipeline`; for a launcher
-                also those of `transload.pipelines.ExecutionOptions`; ``launch={"args": …, "scheduler": …}`` as in every
-                adapter.
+            host_options: arguments of `component_from_app`, `launcher_from_app` or `search_pipeline`;
+                ``launch={"args": …, "scheduler": …}`` as in every adapter.
 
         Raises:
             UnsupportedFeature: for what one component cannot express, by field name.
@@ -206,7 +182,7 @@ class KfpAdapter:
             return _searched(source, host_options)
         source, launches = _launched(source, host_options)
         if launches:
-            from transload_kfp.launcher_component import launcher_from_app
+            from transload_kfp.launcher import launcher_from_app
 
             return launcher_from_app(source, **host_options)
         return component_from_app(source, **host_options)
@@ -229,7 +205,7 @@ class KfpAdapter:
             return pipeline_text(self.convert(source, **host_options))
         source, launches = _launched(source, host_options)
         if launches:
-            from transload_kfp.launcher_component import dry_run_launcher
+            from transload_kfp.launcher import dry_run_launcher
 
             return dry_run_launcher(source, **host_options)
         planned = inspect.signature(make_plan).parameters
@@ -244,29 +220,17 @@ def _is_search(source: object) -> TypeGuard[Search]:
 
 
 def _searched(search: Search, host_options: Mapping[str, Any]) -> Any:
-    """Return the pipeline of a search; what it does not take is refused as a wrong setting is."""
     from transload_kfp.search import search_pipeline
 
-    known = list(inspect.signature(search_pipeline).parameters)[1:]
-    for name in host_options:
-        if name not in known:
-            raise ConfigError(f"unknown option {name!r} of a search: {nearest(name, known)}")
     if "tracker_base" not in host_options:
         raise ConfigError("a search needs tracker_base: where it keeps its state, and its trials report")
     return search_pipeline(search, **host_options)
 
 
-_OPTIONS: Final = frozenset(each.name for each in fields(ExecutionOptions)) - {"attach"}
-
-
 def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
-    """Return the source with its ``launch``, and whether a launcher is asked for; put its options where they belong."""
+    """Return the source with its ``launch``, and whether a launcher is asked for."""
     launch = host_options.pop("launch", None)
     source = source if launch is None else Launch.of(source, **launch)
     own = isinstance(source, Launch) and any((source.scheduler, source.cfg, source.workspace, source.tracker_base))
     asked = host_options.pop("launcher", None)
-    launches = bool(asked) or own or any(name in host_options for name in ("scheduler", "cfg"))
-    if launches:
-        options = {name: host_options.pop(name) for name in list(host_options) if name in _OPTIONS}
-        host_options["options"] = {**(host_options.get("options") or {}), **options}
-    return source, launches
+    return source, bool(asked) or own or any(name in host_options for name in ("scheduler", "cfg"))

@@ -10,6 +10,7 @@ import base64
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,12 +57,10 @@ def run(argv: list[str], environment: dict[str, str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def forget(folder: str) -> None:
-    """Remove what an earlier try has reported: a retry on one machine finds it in the same place."""
+def empty(folder: str) -> None:
+    """Make a folder, or remove what an earlier try has left there: a retry on one machine has the same place."""
+    shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, exist_ok=True)
-    for name in os.listdir(folder):
-        if name.endswith(".json"):
-            os.unlink(os.path.join(folder, name))
 
 
 def read_results(folder: str) -> dict[str, dict[str, Any]]:
@@ -131,6 +130,60 @@ def metrics_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return metrics
 
 
+def table_of(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of ClassificationMetrics, of the arguments that KFP's own ``log_…`` functions take.
+
+    Raises:
+        LookupError: if there are none.
+    """
+    made: dict[str, Any] = {}
+    matrix, curve = body.get("confusion_matrix"), body.get("roc_curve")
+    if matrix:
+        rows = [{"row": row} for row in matrix["matrix"]]
+        specs = [{"displayName": name} for name in matrix["categories"]]
+        made["confusionMatrix"] = {"annotationSpecs": specs, "rows": rows}
+    if curve:
+        points = zip(curve["fpr"], curve["tpr"], curve["threshold"])  # noqa: B905 - Python 3.10 and later only
+        names = ("falsePositiveRate", "recall", "confidenceThreshold")
+        made["confidenceMetrics"] = [dict(zip(names, point)) for point in points]  # noqa: B905 - likewise
+    if not made:
+        raise LookupError("has neither confusion_matrix nor roc_curve")
+    return made
+
+
+def metadata_of(kind: str, path: str) -> dict[str, Any]:
+    """Return what an artifact of some class says of its file: for metrics, what KFP's page shows.
+
+    Raises:
+        LookupError: if the file has another form.
+    """
+    if not kind.endswith("Metrics"):
+        return {}
+    try:
+        with open(path, "rb") as file:
+            body = json.loads(file.read().decode("utf-8"))
+        return metrics_of({"all": body}) if kind == "Metrics" else table_of(body)
+    except (ValueError, KeyError, TypeError, AttributeError, LookupError, OSError) as error:
+        raise LookupError(f"file {os.path.basename(path)!r} is no {kind}: {error}") from error
+
+
+def hand_over(folder: str, name: str, kind: str, path: str) -> dict[str, Any]:
+    """Move a file of the app, or a folder, to an artifact's place; return the artifact's metadata.
+
+    Raises:
+        LookupError: if it is not there, or of another form; the message says what there is.
+    """
+    source = os.path.join(folder, *name.split("/"))
+    if not os.path.exists(source):
+        there = ", ".join(sorted(os.listdir(folder))) or "nothing"
+        raise LookupError(f"file {name!r} is not in TRANSLOAD_OUTPUT_DIR; there is: {there}")
+    metadata = metadata_of(kind, source)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.move(source, path)
+    return metadata
+
+
 def write(path: str, text: str) -> None:
     """Write a file, and the folder that it is in."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -138,30 +191,43 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
+def collect(spec: dict[str, Any], request: dict[str, Any], results: str, files: str, paths: list[str]) -> None:
+    """Write the outputs that were declared, and tell KFP of the artifacts.
+
+    Raises:
+        LookupError: for one that the app did not make.
+    """
+    found = read_results(results)
+    for path, (name, key, kind) in zip(paths, spec["outputs"]):  # noqa: B905 - as above
+        write(path, output_text(pick(found, name, key), kind, name))
+    metadata = {"metrics": metrics_of(found)}
+    for path, (name, port, kind) in zip(paths[len(spec["outputs"]) :], spec["files"]):  # noqa: B905 - as above
+        metadata[port] = hand_over(files, name, kind, path)
+    artifacts = {}
+    for name, each in request["outputs"]["artifacts"].items():
+        artifacts[name] = {"artifacts": [dict(each["artifacts"][0], metadata=metadata.get(name, {}))]}
+    write(request["outputs"]["outputFile"], json.dumps({"artifacts": artifacts}))
+
+
 def main(words: list[str]) -> int:
-    """Take the encoded spec, KFP's executor input, the results folder, a file per output, a text per input."""
+    """Take the encoded spec, KFP's executor input, the folders of results and files, a path per output, the inputs."""
     spec = json.loads(base64.b64decode(words[0]).decode("utf-8"))
-    request, folder = json.loads(words[1]), words[2]
-    files = words[3 : 3 + len(spec["outputs"])]
-    values = [*words[3 + len(files) :], folder]
-    forget(folder)
-    environment = dict(os.environ, TRANSLOAD_TRACKER_BASE=folder)
+    request, results, files = json.loads(words[1]), words[2], words[3]
+    end = 4 + len(spec["outputs"]) + len(spec["files"])
+    values = [*words[end:], results]
+    empty(results)
+    empty(files)
+    environment = dict(os.environ, TRANSLOAD_TRACKER_BASE=results, TRANSLOAD_OUTPUT_DIR=files)
     environment.update((name, text_of(pieces, values)) for name, pieces in spec["env"].items())
     code = run([text_of(pieces, values) for pieces in spec["argv"]], environment)
     if code:
         say(f"the app failed: exit code {code}")
         return code
     try:
-        found = read_results(folder)
-        for path, (name, key, kind) in zip(files, spec["outputs"]):  # noqa: B905 - Python 3.10 and later only
-            write(path, output_text(pick(found, name, key), kind, name))
+        collect(spec, request, results, files, words[4:end])
     except (LookupError, ValueError, TypeError, OSError) as error:
         say(f"the app ended well, but {error.args[0] if isinstance(error, LookupError) else error}")
         return EXIT_NO_RESULT
-    artifacts = {name: dict(each["artifacts"][0]) for name, each in request["outputs"]["artifacts"].items()}
-    artifacts["metrics"]["metadata"] = metrics_of(found)
-    output = {"artifacts": {name: {"artifacts": [each]} for name, each in artifacts.items()}}
-    write(request["outputs"]["outputFile"], json.dumps(output))
     return 0
 
 

@@ -10,11 +10,12 @@ from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.pipelines import AttachPolicy, ExecutionOptions, Launch, RetryRule
-from transload.specs import AppState
+from transload.specs import AppState, nearest
 from transload_kfp.fields import set_field
-from transload_kfp.ports import ARTIFACT, InputPort, OutputPort
+from transload_kfp.ports import InputPort, OutputPort
+from transload_kfp.settings import TaskSettings
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -47,20 +48,24 @@ class LaunchSpec:
     inherit_env: bool = False
     dry_run: bool = False
 
-    identity = IDENTITY
-
     def __post_init__(self) -> None:
         self.execution_options()
 
     @property
     def parameter_ports(self) -> list[str]:
         """Names of the inputs that are parameters."""
-        return [port.name for port in self.inputs if port.type != ARTIFACT]
+        return [port.name for port in self.inputs if not port.is_artifact]
 
     @property
     def artifact_ports(self) -> list[str]:
         """Names of the inputs that are artifacts."""
-        return [port.name for port in self.inputs if port.type == ARTIFACT]
+        return [port.name for port in self.inputs if port.is_artifact]
+
+    @property
+    def made_artifacts(self) -> dict[str, str]:
+        """The artifacts that come out: name → class."""
+        own = {"results": "Artifact", "metrics": "Metrics"}
+        return {**own, **{port.name: port.type for port in self.outputs if port.is_artifact}}
 
     def encode(self) -> str:
         """Return the spec as one word that nothing on its way reads as something else.
@@ -149,7 +154,25 @@ class LaunchSpec:
             SpecError: for a result of another type.
             TransloadError: if one was not reported; the message says what was.
         """
-        return {port.name: _typed(port, results.value(port.result, port.key)) for port in self.outputs}
+        values = [port for port in self.outputs if not port.is_artifact]
+        return {port.name: _typed(port, results.value(port.result, port.key)) for port in values}
+
+
+_OPTIONS: Final = frozenset(each.name for each in fields(ExecutionOptions)) - {"attach"}
+
+
+def split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return which of a user's settings say how the app is run, and which are of the task that runs it.
+
+    Raises:
+        ConfigError: for one that is neither.
+    """
+    known = [*sorted(_OPTIONS), *(each.name for each in fields(TaskSettings))]
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"unknown setting {name!r}: {nearest(name, known)}")
+    options = {name: value for name, value in given.items() if name in _OPTIONS}
+    return options, {name: value for name, value in given.items() if name not in _OPTIONS}
 
 
 def _json(value: Any) -> Any:

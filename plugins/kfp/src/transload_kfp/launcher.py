@@ -1,308 +1,359 @@
-"""The launcher at run time: submits an app through a scheduler and waits, inside a task of Kubeflow Pipelines.
-
-Imports no KFP: the container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT FOLDER``, which calls `main`; the
-Python form calls `launch_in_component` from a few generated lines.
-"""
+"""The launcher as a component: an app of any size, submitted through a scheduler by a small task of its own."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
-import signal
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from keyword import iskeyword
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
-from transload.errors import ConfigError, PluginError, SpecError, StateUnknown, TransloadError
-from transload.pipelines import AppCancelled, Detached, Execution, Identity, host_runner
-from transload.runtime.tracking import FsspecResultTracker, TrackingError
-from transload_kfp import sigterm
-from transload_kfp.launch_spec import KEY, PARENT, LaunchSpec
-from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN
+import transload
+from transload.components import Component, Parameter, as_component
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import Launch
+from transload.specs import AppDef
+from transload_kfp.convert import Results
+from transload_kfp.fields import field_type, get_field
+from transload_kfp.generated import python_component
+from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, split_options
+from transload_kfp.names import component_name, port_names
+from transload_kfp.plan import Inputs, settled
+from transload_kfp.ports import (
+    KFP_TYPES,
+    OUTPUTS,
+    InputPort,
+    can_be_default,
+    default_text,
+    input_type,
+    output_ports,
+)
+from transload_kfp.settings import TaskSettings
 
 if TYPE_CHECKING:
-    from transload.pipelines import LogSink
-    from transload.runner import AppResults
-    from transload.schedulers.api import Stream
+    from transload_kfp.component import AppComponent
 
-HOST: Final = "kfp"
-EXIT_FAILED: Final = 1
-EXIT_WRONG: Final = 2
-EXIT_NO_RESULT: Final = 70
-EXIT_DETACHED: Final = 128 + int(signal.SIGTERM)
+Form = Literal["python", "container"]
+HANDLE: Final = "handle"
 
 
-@dataclass(frozen=True)
-class Place:
-    """What Kubeflow Pipelines says of the task.
+def launcher_from_app(
+    source: Any,
+    *,
+    scheduler: str | None = None,
+    cfg: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    args: Mapping[str, Any] | None = None,
+    inputs: Inputs | None = None,
+    results: Results | None = None,
+    tracker_base: str | None = None,
+    workspace: str | None = None,
+    inherit_env: bool = False,
+    form: Form = "container",
+    image: str | None = None,
+    packages: Sequence[str] = (),
+    dry_run: bool = False,
+    **settings: Any,
+) -> AppComponent:
+    """Return a component that submits an app through a scheduler, waits for its end and reports its results.
 
-    Args:
-        job_id: of the run.
-        job_name: of the run.
-        task_name: of the task.
-        path: what tells the task from others of its pipeline, made when compiling.
-        key: what tells it from others of its loop, given by the user.
-        parent: handle of the app that this one derives from.
-    """
-
-    job_id: str = ""
-    job_name: str = ""
-    task_name: str = ""
-    path: str = ""
-    key: str = ""
-    parent: str = ""
-
-    def identity(self, title: str, arguments: Mapping[str, Any]) -> Identity:
-        """Return whose app it is: equal for every try of the task, different for everything else."""
-        canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
-        digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
-        key = (self.path, self.key, digest, self.task_name or title)
-        return Identity(HOST, f"{self.job_id}/{self.job_name}", key)
-
-
-@dataclass
-class Outcome:
-    """What a launcher reports.
+    The app may have any number of roles and replicas. It is built when the pipeline runs, so an upstream's output can
+    set anything in it: replicas, image, resources. Restarted, the task finds its app again; a cancelled one stays so.
 
     Args:
-        handle: the app.
-        values: output → value, declared results only.
-        results: all that the app reported; None for a dry-run.
-    """
-
-    handle: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    results: AppResults | None = None
-
-    @property
-    def metrics(self) -> dict[str, float | str]:
-        """The numbers among the results; NaN and infinities as text, for JSON has none."""
-        found = self.results.results if self.results is not None else {}
-        made: dict[str, float | str] = {}
-        for key, values in sorted(found.items()):
-            for name, value in values.items():
-                if not isinstance(value, str):
-                    alone = sum(name in other for other in found.values()) == 1
-                    whole = isinstance(value, int)  # of any size, which a float may not have
-                    made[name if alone else f"{key}.{name}"] = value if whole or math.isfinite(value) else str(value)
-        return made
-
-    @property
-    def notes(self) -> dict[str, str]:
-        """What the results artifact says of the app: its handle, and the page about it where there is one."""
-        from transload.plugins import get_plugins
-
-        if not self.handle:
-            return {}
-        link = get_plugins().app_link(self.handle)
-        return {"transload_handle": self.handle, **({"transload_link": link} if link else {})}
-
-
-class LaunchFailed(SystemExit):
-    """Ends the process; what happened has been said."""
-
-
-def execution_of(
-    spec: LaunchSpec, arguments: Mapping[str, Any], place: Place, sink: LogSink | None = None
-) -> Execution:
-    """Return the execution of the launcher's app.
-
-    Args:
-        spec: what the component carries.
-        arguments: input → value.
-        place: what KFP says of the task.
-        sink: gets the log lines; default: standard output.
+        source: an AppDef, its JSON, or a component: a name or function that the launcher's image can import.
+        scheduler: where the app runs; None: the one configured in the launcher's image, else ``local``.
+        cfg: run options of the scheduler.
+        name: name of the component; default: the app's.
+        args: arguments of the component function that are settled now.
+        inputs: of a component function: the arguments that become inputs, names alone or name → type (a class of
+            artifacts of ``kfp.dsl`` gives the function a path in the launcher); None: all. Of an AppDef: name → path of
+            a field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``, ``"args[--lr]"``, ``"env[A]"``,
+            or a pair of that and a type.
+        results: results, and files, that become outputs; see `component_from_app`.
+        tracker_base: where the app reports; None: where the scheduler says.
+        workspace: folder in the launcher's image that travels with the app.
+        inherit_env: give the job the launcher's whole environment.
+        form: ``container`` (the image needs transload, this adapter and the scheduler's) or ``python``, a lightweight
+            Python component (the image needs KFP as well, and KFP's local subprocess runner can run it).
+        image: of the launcher; None: the one that ``TRANSLOAD_IMAGE`` names.
+        packages: installed when the Python form starts.
+        dry_run: print what would be submitted, submit nothing; such a component has no output parameters.
+        settings: of how the app is run, see `transload.pipelines.ExecutionOptions` (``on_kill``, ``patience``,
+            ``retries_by`` …), and of the launcher's own tasks, see `TaskSettings`.
 
     Raises:
-        SpecError: for a wrong argument.
+        SpecError: for a wrong source, argument or input.
+        ConfigError: for a wrong option or setting.
     """
-    launch = spec.launch_with(arguments)
-    if place.parent:
-        launch = replace(launch, parent_run_id=place.parent)
-    # a try after the first: KFP has seen the failure of the one before
-    options = replace(spec.execution_options(), answer_lost=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"))
-    return Execution(
-        host_runner(HOST, inherit_env=spec.inherit_env),
-        launch,
-        place.identity(launch.name, arguments),
-        options,
-        sink=sink or _print_line,
-        log=say,
+    if form not in get_args(Form):
+        raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
+    where = {"scheduler": scheduler, "cfg": cfg, "tracker_base": tracker_base, "workspace": workspace}
+    options, own = split_options(settings)
+    launch, spec = _planned(source, where, args, inputs, results, options, inherit_env=inherit_env, dry_run=dry_run)
+    made = TaskSettings().updated(**own)
+    container = launcher_image(image, packages if form == "python" else ())
+    return _assembled(spec, name or launch.name, form, container, packages, made)
+
+
+def launcher_image(image: str | None, packages: Sequence[str] = ()) -> str:
+    """Return the image for tasks that launch apps: the given one, else the one that ``TRANSLOAD_IMAGE`` names.
+
+    Args:
+        image: what the user gave.
+        packages: what is installed when the task starts: any image with Python will do then.
+
+    Raises:
+        SpecError: if there is none: no image that everybody has holds transload.
+    """
+    found = image or os.environ.get("TRANSLOAD_IMAGE") or (transload.IMAGE if packages else "")
+    if not found:
+        raise SpecError(
+            "image: must be given (or TRANSLOAD_IMAGE be set): an image that holds transload, this adapter and the "
+            "scheduler's plugin; plugins/kfp/Dockerfile makes one"
+        )
+    return found
+
+
+def _assembled(
+    spec: LaunchSpec, title: str, form: Form, image: str, packages: Sequence[str], settings: TaskSettings
+) -> AppComponent:
+    from transload_kfp.component import AppComponent, component_spec_of
+
+    names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
+    if form == "container":
+        made = component_spec_of(_container(spec, title, image))
+    else:
+        made = _python(spec, title, image, packages).component_spec
+    return AppComponent(made, names, IDENTITY, settings)
+
+
+def _planned(
+    source: Any,
+    where: Mapping[str, Any],
+    args: Mapping[str, Any] | None,
+    inputs: Inputs | None,
+    results: Results | None,
+    options: Mapping[str, Any],
+    *,
+    inherit_env: bool,
+    dry_run: bool,
+) -> tuple[Launch, LaunchSpec]:
+    """Return the launch, and what the component carries; the arguments are those of `launcher_from_app`."""
+    launch = settled(Launch.of(source, **{key: value for key, value in where.items() if value}), args)
+    if launch.component is None:
+        launch = Launch.of(launch, app=launch.build())  # its JSON does not tell its name
+        ports, paths = _field_ports(launch.build(), inputs)
+    else:
+        ports, paths = _argument_ports(as_component(launch.component), launch.args, inputs), {}
+    outputs = [] if dry_run else output_ports(results, [HANDLE])
+    return launch, LaunchSpec(
+        launch.to_dict(), dict(options), ports, paths, outputs, inherit_env=inherit_env, dry_run=dry_run
     )
 
 
-def run_launch(spec: LaunchSpec, arguments: Mapping[str, Any], place: Place) -> Outcome:
-    """Submit the app or attach to it, wait, return what it reported; SIGTERM does what ``on_kill`` says.
+def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:
+    """Return what a launcher would submit, as text for a person; nothing outside of this process is touched.
 
-    Raises:
-        LaunchFailed: with the exit code, once the reason was said.
-    """
-    execution: Execution | None = None
-    try:
-        execution = execution_of(spec, arguments, place)
-        if spec.dry_run:
-            print(execution.dry_run(), flush=True)  # noqa: T201
-            return Outcome()
-        with killed_by_sigterm(execution):
-            results = execution.run()
-    except TrackingError as exc:
-        raise _no_result(exc) from exc
-    except TransloadError as exc:
-        say(_NOT_FOLLOWED if isinstance(exc, Detached) and exc.handle is None else str(exc))
-        raise LaunchFailed(exit_code(exc)) from exc
-    assert execution.handle is not None
-    say(f"{execution.handle} SUCCEEDED")
-    try:
-        return Outcome(execution.handle, spec.output_values(results), results)
-    except TransloadError as exc:
-        raise _no_result(exc) from exc
-
-
-_NOT_FOLLOWED: Final = "stopped before the app was submitted or found again; on_kill holds for one that is there"
-
-
-def _no_result(why: TransloadError) -> LaunchFailed:
-    say(f"the app ended well, but {why}")
-    return LaunchFailed(EXIT_NO_RESULT)
-
-
-def _decoded(text: str) -> LaunchSpec:
-    """Return the spec that a component carries.
-
-    Raises:
-        LaunchFailed: if it is none that this version reads.
-    """
-    try:
-        return LaunchSpec.decode(text)
-    except TransloadError as exc:
-        say(str(exc))
-        raise LaunchFailed(EXIT_WRONG) from exc
-
-
-def exit_code(error: TransloadError) -> int:
-    """Return how a launcher ends for a failure."""
-    for kind, code in (
-        (AppCancelled, EXIT_CANCELLED),
-        (StateUnknown, EXIT_UNKNOWN),
-        (Detached, EXIT_DETACHED),
-        ((SpecError, ConfigError, PluginError), EXIT_WRONG),
-    ):
-        if isinstance(error, kind):
-            return code
-    return EXIT_FAILED
-
-
-def _print_line(role: str, replica: int, stream: Stream, line: str) -> None:
-    print(f"{role}/{replica} {line.rstrip()}", flush=True)  # noqa: T201
-
-
-def say(text: str) -> None:
-    """Write to the task's log."""
-    print(f"[transload] {text}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-class killed_by_sigterm:  # noqa: N801 - reads as what it does
-    """For the length of a ``with``, SIGTERM does to the app what ``on_kill`` says."""
-
-    def __init__(self, execution: Execution) -> None:
-        self.happened = False
-        self._execution = execution
-        self._before: Any = None
-
-    def __enter__(self) -> killed_by_sigterm:
-        def kill(number: int, frame: FrameType | None) -> None:
-            self.happened = True
-            say(f"SIGTERM: {'cancelling' if self._execution.options.on_kill == 'cancel' else 'detaching from'} the app")
-            self._execution.kill()
-
-        with suppress(ValueError):  # not in the main thread: whoever runs us there keeps its own way
-            self._before = signal.signal(signal.SIGTERM, kill)
-        if sigterm.was_noted():
-            kill(signal.SIGTERM, None)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
-
-
-# -- outputs
-
-
-def write_results(folder: str, outcome: Outcome) -> None:
-    """Make a folder the tracker base with what the app reported, so that a downstream app reads it by key.
-
-    Raises:
-        LaunchFailed: if the app has reported what no result can be, such as a text that is too long.
-    """
-    os.makedirs(folder, exist_ok=True)
-    for name in os.listdir(folder):
-        if name.endswith(".json"):
-            os.unlink(os.path.join(folder, name))  # of an earlier try on this machine
-    if outcome.results is not None:
-        tracker = FsspecResultTracker(folder)
-        for key, values in outcome.results.results.items():
-            try:
-                tracker[key] = dict(values)
-            except TransloadError as exc:
-                raise _no_result(exc) from exc
-
-
-def launch_in_component(
-    spec: str, arguments: Mapping[str, Any], place: Mapping[str, str], results: Any, metrics: Any
-) -> dict[str, Any]:
-    """Run the launcher inside a Python component; return output → value.
+    Below it are the component's inputs and outputs. While an input without a default is open, the app cannot be built:
+    then these are all there is.
 
     Args:
-        spec: the encoded spec.
-        arguments: input → value; None: not given.
-        place: fields of a `Place`.
-        results: KFP's artifact for the tracker base.
-        metrics: KFP's Metrics artifact.
+        source: an AppDef, its JSON, or a component (name or function).
+        arguments: input → value.
+        options: arguments of `launcher_from_app`.
 
     Raises:
-        LaunchFailed: with the exit code.
+        SpecError: for a wrong source, argument or input.
+        ConfigError: for a wrong option.
     """
-    outcome = run_launch(_decoded(spec), arguments, Place(**place))
-    write_results(results.path, outcome)
-    results.metadata.update(outcome.notes)
-    for name, value in outcome.metrics.items():
-        metrics.log_metric(name, value)
-    return {"handle": outcome.handle, **outcome.values}
+    from transload_kfp.run import Place, execution_of
+
+    for name in ("name", "form", "image", "packages", "dry_run"):
+        options.pop(name, None)  # of the component, not of what it submits
+    where = {name: options.pop(name, None) for name in ("scheduler", "cfg", "tracker_base", "workspace")}
+    args, inputs, results = (options.pop(name, None) for name in ("args", "inputs", "results"))
+    inherit_env = options.pop("inherit_env", False)
+    execution, own = split_options(options)
+    TaskSettings().updated(**own)
+    _, spec = _planned(source, where, args, inputs, results, execution, inherit_env=inherit_env, dry_run=False)
+    named = {port.source: port.name for port in spec.inputs}
+    values = {named.get(name, name): value for name, value in (arguments or {}).items()}
+    missing = [port.name for port in spec.inputs if not port.optional and port.name not in values]
+    if missing:
+        shown = f"the app is built when the pipeline runs: {', '.join(missing)} must be given"
+    else:
+        shown = execution_of(spec, values, Place()).dry_run()
+    # without values, which may be secret
+    lines = [f"input {port.name}: {port.type}{' (required)' * (port.name in missing)}" for port in spec.inputs]
+    lines += [f"output {port.name}: {port.type}" for port in spec.outputs]
+    return "\n".join([shown, *lines, f"output {HANDLE}: String"])
 
 
-def main(words: list[str]) -> int:
-    """Run the container form: the encoded spec, KFP's executor input as JSON, the folder of the results artifact."""
+# -- inputs
+
+_RESERVED: Final = (*IDENTITY, KEY, PARENT, *OUTPUTS, HANDLE)
+
+
+def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], dict[str, str]]:
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise SpecError("inputs: of an AppDef they are a mapping: name → path of a field, such as 'num_replicas'")
+    names = port_names([*_RESERVED, *(inputs or {})])
+    paths: dict[str, str] = {}
+    ports = []
+    for each, given in (inputs or {}).items():
+        path, kind = given if isinstance(given, tuple) else (given or f"args[--{each}]", None)
+        try:
+            ports.append(_field_port(app, each, names[each], path, kind))
+        except (SpecError, ValueError) as exc:
+            raise SpecError(f"inputs[{each!r}]: {exc}") from exc
+        if path in paths.values():
+            raise SpecError(f"inputs[{each!r}]={path!r}: another input sets it already")
+        paths[names[each]] = path
+    return ports, paths
+
+
+def _field_port(app: AppDef, source: str, port: str, path: str, asked: Any) -> InputPort:
+    kind, before = asked or field_type(path), get_field(app, path)
+    called = _type(kind)
+    if kind not in KFP_TYPES or before is None:
+        return InputPort(source, port, called, optional=kind in KFP_TYPES)
+    return InputPort(source, port, called, default_text(kind(before), "default"), True)
+
+
+def _type(kind: Any) -> str:
+    found = input_type(kind)
+    if found is None:
+        raise SpecError(f"{kind!r}: must be str, int, float, bool, list, dict, or a class of artifacts of kfp.dsl")
+    return found
+
+
+def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list[InputPort]:
+    if not isinstance(given, Mapping):
+        raise SpecError(f"args={given!r}: must be a mapping, name → value")
+    known = {item.name: item for item in found.parameters}
+    # tracker_base and the parent are the launch's own business
+    wanted = (
+        [each for each in known if each not in (*given, PARENT, "tracker_base")] if inputs is None else list(inputs)
+    )
+    for what, names in (("args", given), ("inputs", wanted)):
+        for each in names:
+            if each not in known:
+                raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
+    both = [each for each in wanted if each in given]
+    if both:
+        raise SpecError(f"inputs: {', '.join(map(repr, both))}: settled with args, so that nothing is left to be given")
+    missing = [name for name, item in known.items() if item.required and name not in (*given, *wanted)]
+    if missing:
+        raise SpecError(f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with args")
+    types = inputs if isinstance(inputs, Mapping) else {}
+    names = port_names([*_RESERVED, *wanted])
+    return [_argument_port(known[each], types.get(each), names[each]) for each in wanted if each != PARENT]
+
+
+def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
+    kind = list if item.kind == "varargs" else asked or _kind(item.annotation)
     try:
-        _run(_decoded(words[0]), json.loads(words[1]), words[2], words[3:])
-    except LaunchFailed as exc:
-        return int(exc.code or 0)
-    return 0
+        called = _type(kind)
+    except SpecError as exc:
+        raise SpecError(f"inputs[{item.name!r}]={exc}") from exc
+    if kind not in KFP_TYPES:
+        if _kind(item.annotation) is not str:
+            raise SpecError(f"inputs: argument {item.name!r} is {item.type_name}: must be a str, for a path")
+        return InputPort(item.name, port, called, help=item.help)
+    plain = kind in (str, int, float, bool) and type(item.default) is kind and can_be_default(item.default)
+    plain = plain and not item.required
+    default = default_text(item.default, f"default of {item.name}") if plain else None
+    return InputPort(item.name, port, called, default, not item.required, item.help)
 
 
-def _run(spec: LaunchSpec, request: Mapping[str, Any], folder: str, paths: Sequence[str]) -> None:
-    inputs = request.get("inputs", {}).get("parameterValues", {})
-    folders = dict(zip(spec.artifact_ports, paths, strict=True))
-    given = {name: inputs.get(name) for name in spec.parameter_ports}
-    named = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*spec.identity, KEY)}
-    place = Place(**named, parent=inputs.get(PARENT) or "")
-    outcome = run_launch(spec, {**given, **folders}, place)
-    write_results(folder, outcome)
-    declared = request["outputs"]["artifacts"]
-    artifacts = {name: dict(each["artifacts"][0]) for name, each in declared.items()}
-    artifacts["metrics"]["metadata"] = outcome.metrics
-    artifacts["results"]["metadata"] = outcome.notes
-    reported = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
-    output = {
-        "parameterValues": reported,
-        "artifacts": {name: {"artifacts": [each]} for name, each in artifacts.items()},
+def _kind(annotation: Any) -> type:
+    """Return what an argument of that annotation travels as; whatever has no type in KFP travels as text."""
+    if annotation in KFP_TYPES:
+        return annotation  # type: ignore[no-any-return]
+    origin = get_origin(annotation)
+    if origin in (list, tuple, Sequence):
+        return list
+    if origin in (dict, Mapping):
+        return dict
+    alternatives = [each for each in get_args(annotation) if each is not type(None)]
+    if origin is not Literal and len(alternatives) == 1 and len(get_args(annotation)) == 2:
+        return _kind(alternatives[0])  # Optional
+    return str
+
+
+# -- the container form
+
+
+def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
+    own = [InputPort(each, each) for each in IDENTITY]
+    own += [InputPort(each, each, default="", optional=True) for each in (KEY, PARENT)]
+    given = [port.placeholder for port in spec.inputs if port.is_artifact]
+    made = [f"{{{{$.outputs.artifacts['{name}'].path}}}}" for name in spec.made_artifacts]
+    outputs = [] if spec.dry_run else [{"name": HANDLE, "type": "String", "description": "the app's handle"}]
+    outputs += [port.to_dict() for port in spec.outputs if not port.is_artifact]
+    outputs += [{"name": name, "type": kind} for name, kind in spec.made_artifacts.items()]
+    return {
+        "name": component_name(title),
+        "inputs": [port.to_dict() for port in (*spec.inputs, *own)],
+        "outputs": outputs,
+        "implementation": {
+            "container": {
+                "image": image,
+                "command": ["python3", "-m", "transload_kfp", spec.encode()],
+                "args": ["{{$}}", *made, *given],
+            }
+        },
     }
-    path = request["outputs"]["outputFile"]
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(output, file)
+
+
+# -- the Python form
+
+
+def _python(spec: LaunchSpec, title: str, image: str, packages: Sequence[str]) -> Any:
+    function = component_name(title).replace("-", "_")
+    if iskeyword(function):
+        function = f"{function}_app"
+    return python_component(_source(spec, function), function, image, packages)
+
+
+def _source(spec: LaunchSpec, function: str) -> str:
+    lines = [f"    {name}: str," for name in IDENTITY]
+    lines += [f"    {port.name}: {_annotation(port)}," for port in spec.inputs if not port.optional]
+    lines += [f"    {name}: dsl.Output[dsl.{kind}]," for name, kind in spec.made_artifacts.items()]
+    lines += [f"    {port.name}: {_annotation(port)} = {_default(port)}," for port in spec.inputs if port.optional]
+    lines += [f'    {name}: str = "",' for name in (KEY, PARENT)]
+    values = [port for port in spec.outputs if not port.is_artifact]
+    outputs = [] if spec.dry_run else [(HANDLE, "str"), *((port.name, _PYTHON[port.type]) for port in values)]
+    fields = ", ".join(f'("{name}", {kind})' for name, kind in outputs)
+    given = ", ".join(f'"{port.name}": {port.name}{".path" * port.is_artifact}' for port in spec.inputs)
+    place = ", ".join(f'"{name.removeprefix("transload_")}": {name}' for name in (*IDENTITY, KEY))
+    made = ", ".join(f'"{name}": {name}' for name in spec.made_artifacts)
+    body = [
+        # names of its own begin with "_", which no input's does
+        "    from transload_kfp.run import launch_in_component as _launch",
+        f'    _place = {{{place}, "parent": {PARENT}}}',
+        f'    _found = _launch("{spec.encode()}", {{{given}}}, _place, {{{made}}})',
+    ]
+    if outputs:
+        names = ", ".join(name for name, _ in outputs)
+        body.append("    from collections import namedtuple as _tuple")
+        body.append(f'    return _tuple("Outputs", "{names}")(**_found)')
+    arrow = f' -> NamedTuple("Outputs", [{fields}])' if outputs else ""
+    return "\n".join([f"def {function}(", *lines, f"){arrow}:", *body]) + "\n"
+
+
+_PYTHON: Final = {called: kind.__name__ for kind, called in KFP_TYPES.items()}
+
+
+def _annotation(port: InputPort) -> str:
+    if port.is_artifact:
+        return f"dsl.Input[dsl.{port.type}]"
+    return f"Optional[{_PYTHON[port.type]}]" if port.optional and port.default is None else _PYTHON[port.type]
+
+
+def _default(port: InputPort) -> str:
+    if port.default is None:
+        return "None"
+    if port.type == "String":
+        return repr(port.default)
+    return {"true": "True", "false": "False"}.get(port.default, port.default)

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from transload.errors import SpecError
@@ -20,7 +21,17 @@ KFP_TYPES: Final = {
     list: "List",
     dict: "Dict",
 }
-ARTIFACT: Final = "Artifact"
+ARTIFACTS: Final = (
+    "Artifact",
+    "Dataset",
+    "Model",
+    "Metrics",
+    "ClassificationMetrics",
+    "SlicedClassificationMetrics",
+    "HTML",
+    "Markdown",
+)
+"""Names of the classes of ``kfp.dsl`` that stand for artifacts."""
 FINAL_STATUS: Final = "PipelineTaskFinalStatus"
 RESULT_TYPES: Final = {str: "String", int: "Integer", float: "Float"}
 
@@ -40,7 +51,7 @@ class InputPort:
     Args:
         source: name of the component's argument, or the name that was asked for.
         name: its name in KFP.
-        type: ``String``, ``Integer``, ``Float``, ``Boolean``, ``List``, ``Dict``, ``Artifact``, or
+        type: ``String``, ``Integer``, ``Float``, ``Boolean``, ``List``, ``Dict``, one of `ARTIFACTS`, or
             ``PipelineTaskFinalStatus``, which the system fills in for the task of an exit handler.
         default: default as text; None: none.
         optional: may be left out.
@@ -55,9 +66,14 @@ class InputPort:
     help: str = ""
 
     @property
+    def is_artifact(self) -> bool:
+        """Whether it takes an artifact, of which the program gets the path."""
+        return self.type in ARTIFACTS
+
+    @property
     def placeholder(self) -> str:
         """What stands in a command for its value; of an artifact, for its path."""
-        if self.type == ARTIFACT:
+        if self.is_artifact:
             return f"{{{{$.inputs.artifacts['{self.name}'].path}}}}"
         return f"{{{{$.inputs.parameters['{self.name}']}}}}"
 
@@ -75,13 +91,13 @@ class InputPort:
 
 @dataclass(frozen=True, slots=True)
 class OutputPort:
-    """An output parameter: a result that the app reports.
+    """An output: a parameter for a result that the app reports, or an artifact for a file that it writes.
 
     Args:
         name: its name in KFP.
-        type: ``String``, ``Integer`` or ``Float``.
-        result: name of the result.
-        key: key that it is reported under; None: the only one that has it.
+        type: ``String``, ``Integer``, ``Float``, or one of `ARTIFACTS`.
+        result: name of the result; of an artifact, the file's path below the app's folder for files.
+        key: key that the result is reported under; None: the only one that has it.
     """
 
     name: str
@@ -90,21 +106,34 @@ class OutputPort:
     key: str | None = None
 
     @property
+    def is_artifact(self) -> bool:
+        """Whether it is a file of the app."""
+        return self.type in ARTIFACTS
+
+    @property
     def placeholder(self) -> str:
-        """What stands in a command for the file that takes its value."""
+        """What stands in a command for the file that takes its value; of an artifact, for its path."""
+        if self.is_artifact:
+            return f"{{{{$.outputs.artifacts['{self.name}'].path}}}}"
         return f"{{{{$.outputs.parameters['{self.name}'].output_file}}}}"
 
     def to_dict(self) -> dict[str, str]:
         """Return it as component YAML has it."""
-        return {"name": self.name, "type": self.type, "description": f"result {self.result!r} of the app"}
+        what = "file" if self.is_artifact else "result"
+        return {"name": self.name, "type": self.type, "description": f"{what} {self.result!r} of the app"}
 
 
-def output_ports(results: Mapping[str, type] | Iterable[str] | None, taken: Iterable[str] = ()) -> list[OutputPort]:
-    """Return an output for each declared result.
+OUTPUTS: Final = ("results", "metrics", "files")
+"""Outputs of every component that collects results: its tracker base, its numbers, its folder for files."""
+
+
+def output_ports(results: Mapping[str, Any] | Iterable[str] | None, taken: Iterable[str] = ()) -> list[OutputPort]:
+    """Return an output for each declared result, parameters first.
 
     Args:
         results: name → ``str``, ``int`` or ``float``, or names alone (float). ``"final/accuracy"`` is the result
-            ``accuracy`` of the key ``final``.
+            ``accuracy`` of the key ``final``. With a class of ``kfp.dsl`` (``Model``), or its name, it is the file of
+            that path below ``TRANSLOAD_OUTPUT_DIR``; the output is called as the file is without its ending.
         taken: names of other outputs.
 
     Raises:
@@ -117,18 +146,45 @@ def output_ports(results: Mapping[str, type] | Iterable[str] | None, taken: Iter
         if isinstance(results, Mapping)
         else dict.fromkeys([results] if isinstance(results, str) else results, float)
     )
-    reserved = list(taken)
-    made = []
-    names = port_names([*reserved, *(str(name) for name in typed)])
+    reserved = [*OUTPUTS, *taken]
+    called: dict[str, str] = {}
     for name, kind in typed.items():
         if not isinstance(name, str) or not name or name in reserved:
             why = f"taken by an output of every component ({', '.join(reserved)})" if name in reserved else "no name"
             raise SpecError(f"results[{name!r}]: {why}; as 'key/{name}' it is another name")
-        if kind not in RESULT_TYPES:
-            raise SpecError(f"results[{name!r}]={kind!r}: must be str, int or float")
-        key, slash, result = name.rpartition("/")
-        made.append(OutputPort(names[name], RESULT_TYPES[kind], result if slash and result else name, key or None))
-    return made
+        stem = str(PurePosixPath(name).with_suffix("")) if artifact_type(kind) else name
+        called[name] = name if stem in (*reserved, *typed, *called.values()) else stem
+    names = port_names([*reserved, *called.values()])
+    made = [_output(name, kind, names[called[name]]) for name, kind in typed.items()]
+    return sorted(made, key=lambda port: port.is_artifact)
+
+
+def _output(name: str, kind: Any, port: str) -> OutputPort:
+    artifact = artifact_type(kind)
+    if artifact is not None:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise SpecError(f"results[{name!r}]: must be a path below the app's folder for files")
+        return OutputPort(port, artifact, name)
+    if not isinstance(kind, type) or kind not in RESULT_TYPES:
+        raise SpecError(f"results[{name!r}]={kind!r}: must be str, int, float, or a class of artifacts of kfp.dsl")
+    key, slash, result = name.rpartition("/")
+    return OutputPort(port, RESULT_TYPES[kind], result if slash and result else name, key or None)
+
+
+def artifact_type(kind: object) -> str | None:
+    """Return the name of a class of artifacts of ``kfp.dsl``, given the class or that name; None if it is none."""
+    name = kind if isinstance(kind, str) else str(getattr(kind, "schema_title", "")).removeprefix("system.")
+    return name if name in ARTIFACTS else None
+
+
+def input_type(kind: object) -> str | None:
+    """Return what KFP calls an input of a type: of a value, an artifact, or the final status; None: it has no such."""
+    if isinstance(kind, type) and kind in KFP_TYPES:
+        return KFP_TYPES[kind]
+    if FINAL_STATUS in (kind, getattr(kind, "__name__", "")):
+        return FINAL_STATUS
+    return artifact_type(kind)
 
 
 def read_as_placeholder(value: object) -> str | None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from transload_kfp.generated import python_component
-from transload_kfp.launcher_component import launcher_image
+from transload_kfp.launch_spec import split_options
+from transload_kfp.launcher import launcher_image
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
 from transload_kfp.settings import TaskSettings
 from transload_search import Search
 
+if TYPE_CHECKING:
+    from transload_kfp.component import AppComponent
+
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every upstream output there,
 # and loops only over an output called Output. So an item says which trial it is and where.
 _SUGGEST: Final = """
-def suggest_trials(search: str, tracker_base: str, own: bool, round: int, job_id: str, job_name: str) -> List[str]:
+def suggest_trials(
+    search: str, tracker_base: str, own: bool, round: int, transload_job_id: str, transload_job_name: str
+) -> List[str]:
     from transload_kfp.search_steps import Steps, ending, run_base
-    base = run_base(tracker_base, job_id, job_name, own=own)
+    base = run_base(tracker_base, transload_job_id, transload_job_name, own=own)
     return ending(lambda: Steps(search, base).suggest(int(round)))
 """
 _TRIAL: Final = """
@@ -45,15 +51,19 @@ def observe_trials(
 """
 _ALL: Final = """
 def run_search(
-    search: str, tracker_base: str, own: bool, job_id: str, job_name: str, metrics: dsl.Output[dsl.Metrics]
+    search: str, tracker_base: str, own: bool, transload_job_id: str, transload_job_name: str,
+    metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple("Outputs", [("best", str), ("base", str)]):
     from collections import namedtuple
     from transload_kfp.search_steps import Steps, best_text, ending, log_best, run_base
-    base = run_base(tracker_base, job_id, job_name, own=own)
+    base = run_base(tracker_base, transload_job_id, transload_job_name, own=own)
     summary = ending(lambda: Steps(search, base).run_all())
     log_best(metrics, summary)
     return namedtuple("Outputs", "best base")(best_text(summary), base)
 """
+
+
+_IDENTITY: Final = ("transload_job_id", "transload_job_name")
 
 
 def search_pipeline(
@@ -64,9 +74,8 @@ def search_pipeline(
     own: bool = True,
     image: str | None = None,
     packages: Sequence[str] = (),
-    options: Mapping[str, Any] | None = None,
     inherit_env: bool = False,
-    retries: int = 0,
+    **settings: Any,
 ) -> Any:
     """Return a pipeline that runs a search: its rounds are laid out when compiling, each trial is a task of its own.
 
@@ -82,32 +91,41 @@ def search_pipeline(
         own: each run searches anew, in a folder of its own below the base; False: runs go on with one search.
         image: of the tasks; it needs KFP, this adapter and the scheduler's.
         packages: installed when a task starts.
-        options: of `transload.pipelines.ExecutionOptions`, for each trial.
         inherit_env: give the jobs the tasks' whole environment.
-        retries: how often KFP tries a task again; a trial's app is found again, not run twice.
+        settings: of how each trial's app is run, see `transload.pipelines.ExecutionOptions`, and of every task, see
+            `TaskSettings`: ``secrets`` for the tracker base, for example. A trial's app is found again by ``retries``,
+            not run twice.
 
     Raises:
         SpecError: if the search's component cannot be found again elsewhere.
-        ConfigError: for a wrong option.
+        ConfigError: for a wrong setting.
     """
     from kfp import dsl
 
-    text = encode_search(search, options or {}, inherit_env=inherit_env)
-    TaskSettings(retries=retries).check()
+    options, given = split_options(settings)
+    text = encode_search(search, options, inherit_env=inherit_env)
+    made = TaskSettings().updated(**given)
     where = launcher_image(image, packages)
     steps = [
-        python_component(source, function, where, packages)
+        _step(python_component(source, function, where, packages), made, {"search": text})
         for source, function in ((_SUGGEST, "suggest_trials"), (_TRIAL, "run_trial"), (_OBSERVE, "observe_trials"))
     ]
 
     def run(tracker_base: str = tracker_base) -> str:
-        return _rounds(search, text, steps, tracker_base, own=own, retries=retries)
+        return _rounds(search, steps, tracker_base, own=own)
 
     run.__annotations__ = {"tracker_base": str, "return": str}
     return dsl.pipeline(run, name=component_name(name or f"search-{_title(search)}"))
 
 
-def _rounds(search: Search, text: str, steps: Sequence[Any], tracker_base: Any, *, own: bool, retries: int) -> Any:
+def _step(loaded: Any, settings: TaskSettings, constants: Mapping[str, Any]) -> AppComponent:
+    from transload_kfp.component import AppComponent
+
+    spec = loaded.component_spec
+    return AppComponent(spec, {}, [each for each in _IDENTITY if each in spec.inputs], settings, constants)
+
+
+def _rounds(search: Search, steps: Sequence[Any], tracker_base: Any, *, own: bool) -> Any:
     """Make the tasks of every round, in a pipeline function; return the last one's output ``best``."""
     from kfp import dsl
 
@@ -115,28 +133,19 @@ def _rounds(search: Search, text: str, steps: Sequence[Any], tracker_base: Any, 
     rounds = -(-search.trials // search.parallelism)
     base = last = None
     for number in range(rounds):
-        first = suggest(
-            search=text,
-            tracker_base=tracker_base if base is None else base,
-            own=own and base is None,
-            round=number,
-            job_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER,
-            job_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-        )
-        _set_up(first, f"round {number}: suggest", retries)
+        first = suggest(tracker_base=tracker_base if base is None else base, own=own and base is None, round=number)
+        _called(first, f"round {number}: suggest")
         with dsl.ParallelFor(first.output, parallelism=search.parallelism) as item:
-            each = _set_up(trial(search=text, round=number, trial=item), f"round {number}: trial", retries)
-        outcomes = dsl.Collected(each.outputs["Output"])
-        last = observe(search=text, outcomes=outcomes, last=number == rounds - 1)
-        _set_up(last, f"round {number}: observe", retries)
+            each = _called(trial(round=number, trial=item), f"round {number}: trial")
+        last = observe(outcomes=dsl.Collected(each.outputs["Output"]), last=number == rounds - 1)
+        _called(last, f"round {number}: observe")
         base = last.outputs["base"]
     assert last is not None
     return last.outputs["best"]
 
 
-def _set_up(task: Any, label: str, retries: int) -> Any:
-    task.set_caching_options(False).set_display_name(label)
-    return task.set_retry(retries) if retries else task
+def _called(task: Any, label: str) -> Any:
+    return task.set_caching_options(False).set_display_name(label)
 
 
 def search_component(
@@ -146,10 +155,9 @@ def search_component(
     own: bool = True,
     image: str | None = None,
     packages: Sequence[str] = (),
-    options: Mapping[str, Any] | None = None,
     inherit_env: bool = False,
     **settings: Any,
-) -> Any:
+) -> AppComponent:
     """Return a component that runs a whole search in one task: the number of rounds may be known only at run time.
 
     Killed and started again, it goes on where it was. Its outputs are those of `search_pipeline`.
@@ -160,20 +168,18 @@ def search_component(
         own: likewise.
         image: of the task.
         packages: installed when the task starts.
-        options: of `transload.pipelines.ExecutionOptions`, for each trial.
         inherit_env: give the jobs the task's whole environment.
-        settings: of the task; see `TaskSettings`.
+        settings: as in `search_pipeline`, of the one task.
 
     Raises:
         SpecError: if the search's component cannot be found again elsewhere.
-        ConfigError: for a wrong option or setting.
+        ConfigError: for a wrong setting.
     """
-    from transload_kfp.component import SearchComponent
-
-    text = encode_search(search, options or {}, inherit_env=inherit_env)
-    made = TaskSettings().updated(**settings)
+    options, given = split_options(settings)
+    text = encode_search(search, options, inherit_env=inherit_env)
+    made = TaskSettings().updated(**given)
     loaded = python_component(_ALL, "run_search", launcher_image(image, packages), packages)
-    return SearchComponent(loaded, {"search": text, "tracker_base": tracker_base, "own": own}, made)
+    return _step(loaded, made, {"search": text, "tracker_base": tracker_base, "own": own})
 
 
 def _title(search: Search) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError, TransloadError
 from transload.pipelines import AttachPolicy, Execution, ExecutionOptions, host_runner
-from transload_kfp.launcher import EXIT_DETACHED, HOST, LaunchFailed, exit_code, killed_by_sigterm, say
+from transload_kfp.run import EXIT_DETACHED, HOST, LaunchFailed, exit_code, killed_by_sigterm, say
 from transload_kfp.states import EXIT_CANCELLED
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
 from transload_search.check import check_early

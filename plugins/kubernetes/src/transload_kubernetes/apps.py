@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import Submission
-from transload.specs import AppDef, AppState, AppStatus, masked_env
+from transload.specs import AppState, AppStatus
 from transload_kubernetes import convert, names, plan, results, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
@@ -264,7 +264,7 @@ class Apps:
             request.jobs, submission.id_given, dict(submission.cfg), submission.tracker_base,
             request.timeout, request.grace, request.jobset is not None, request.others(),
         )  # fmt: skip
-        record = plan.record(base, namespace, made, _shown(submission.app).to_json(), {})
+        record = plan.record(base, namespace, made, submission.app.masked().to_json(), {})
         try:
             record = self._cluster.create(record, namespace)
         except ClusterError as exc:
@@ -378,13 +378,6 @@ def _unexplained(status: AppStatus) -> bool:
     if status.state is AppState.FAILED:
         return not any(replica.start_time for role in status.roles for replica in role.replicas)
     return status.state in (AppState.PENDING, AppState.SUBMITTED) and (not status.msg or "suspended" in status.msg)
-
-
-def _shown(app: AppDef) -> AppDef:
-    app = copy.deepcopy(app)
-    for role in app.roles:
-        role.env = masked_env(role.env)
-    return app
 
 
 def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:

@@ -103,6 +103,12 @@ class Cluster:
         return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
 
     @property
+    def location(self) -> str:
+        """The context and the file that say which cluster this is; nothing is reached."""
+        path = self._kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config, or inside of a cluster"
+        return f"{f'context {self._context}' if self._context else 'the current context'} of {path}"
+
+    @property
     def url(self) -> str:
         """Address of the API server."""
         return str(self.client().configuration.host)

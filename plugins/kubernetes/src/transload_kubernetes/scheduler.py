@@ -34,7 +34,6 @@ from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_images, with_uploads
 
 _DELETE_S: Final = 30.0
-_CONNECTION: Final = ("context", "kubeconfig")
 _ARCH: Final = "kubernetes.io/arch"
 _LOOKED_S: Final = 1.0
 """Seconds for which readers of logs share what is known of an app."""
@@ -45,8 +44,6 @@ class KubernetesScheduler(SchedulerBase):
 
     Args:
         session_name: name of the session, kept with each app.
-        context: context of the client's configuration; default: its current one.
-        kubeconfig: file of the client's configuration; default: ``KUBECONFIG``, else the usual one.
         name: name of the scheduler.
     """
 
@@ -54,16 +51,30 @@ class KubernetesScheduler(SchedulerBase):
     secret_kinds = frozenset({"k8s"})
     capabilities: Capabilities = _convert.CAPABILITIES
 
-    def __init__(
-        self, session_name: str, context: str | None = None, kubeconfig: str | None = None, name: str = "kubernetes"
-    ) -> None:
+    def __init__(self, session_name: str, name: str = "kubernetes") -> None:
         self.session = session_name
         self.name = name
-        self._cluster = Cluster(context, kubeconfig)
-        self._apps = Apps(self._cluster)
-        self._tails = Tails(self._cluster)
         self._looked: dict[str, tuple[float, Facts]] = {}
         self._lock = threading.Lock()
+        self.connect({})
+
+    def connection_opts(self) -> runopts:
+        """Return the settings that say which cluster this is."""
+        opts = runopts()
+        opts.add("context", str, "context of the client's configuration; default: its current one")
+        opts.add("kubeconfig", str, "file of the client's configuration; default: KUBECONFIG, else ~/.kube/config")
+        return opts
+
+    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+        """Lead to the cluster that these settings name."""
+        given = {key: str(value) for key, value in connection.items() if value is not None}
+        self._cluster = Cluster(given.get("context"), given.get("kubeconfig"))
+        self._apps = Apps(self._cluster)
+        self._tails = Tails(self._cluster)
+
+    def location(self) -> str:
+        """Return the context and the file that say which cluster it is."""
+        return self._cluster.location
 
     def run_opts(self) -> runopts:
         """Return the options that this scheduler takes."""
@@ -192,10 +203,9 @@ class KubernetesScheduler(SchedulerBase):
         """Return the namespace that the settings name for apps."""
         from transload.runner import load_settings
 
-        return str(
-            load_settings().cfg(self.name, self.run_opts(), connection=_CONNECTION).get("namespace")
-            or names.DEFAULT_NAMESPACE
-        )
+        connection = [key for key, _ in self.connection_opts()]
+        found = load_settings().cfg(self.name, self.run_opts(), connection=connection)
+        return str(found.get("namespace") or names.DEFAULT_NAMESPACE)
 
     def prune(
         self,

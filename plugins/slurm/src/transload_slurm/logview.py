@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from transload.errors import AppNotFound, SpecError
 from transload.schedulers.api import LogPage, Stream
-from transload.schedulers.local.logs import STREAM_NUMBERS, Cursor, LogReader
+from transload.schedulers.local.logs import read_log
 from transload_slurm.store import Store
 
 
@@ -51,12 +51,5 @@ class LogView:
         Raises:
             SpecError: for a malformed cursor.
         """
-        place = Cursor.of(cursor)
         over = self._over()  # asked before the log is read: nothing is written after an end
-        reader = LogReader(self._folder, STREAM_NUMBERS[stream], False)
-        try:
-            if cursor is None:
-                place = reader.begin(since, last)
-            return reader.read(place, max(1, max_bytes), over, None if until is None else reader.until(until))
-        finally:
-            reader.close()
+        return read_log(self._folder, stream, cursor, max_bytes, over, since=since, until=until, last=last)

@@ -49,6 +49,7 @@ class SlurmScheduler(SchedulerBase):
 
     Args:
         session_name: name of the session, recorded with each app.
+        name: name of the scheduler; each has its own folder of apps.
     """
 
     capabilities: Capabilities = _convert.CAPABILITIES
@@ -56,10 +57,29 @@ class SlurmScheduler(SchedulerBase):
     def __init__(self, session_name: str, name: str = "slurm") -> None:
         self._session = session_name
         self.name = name
-        self._store = Store(root_folder())
+        self._store = Store(root_folder() if name == "slurm" else f"{root_folder()}/.clusters/{name}")
         self._jobs = Jobs()
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
+
+    def connection_opts(self) -> runopts:
+        """Return the settings that say which cluster this is."""
+        opts = runopts()
+        opts.add(
+            "folder",
+            str,
+            "folder of its apps, shared with the nodes; default: by name, in TRANSLOAD_SLURM_DIR",
+        )
+        return opts
+
+    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+        """Keep the apps in the folder that these settings name."""
+        if folder := connection.get("folder"):
+            self._store = Store(os.path.abspath(os.path.expanduser(str(folder))))
+
+    def location(self) -> str:
+        """Return the folder of the apps."""
+        return f"this machine's Slurm, apps in {self._store.root}"
 
     # -- before a submit
 

@@ -23,7 +23,6 @@ from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecE
 from transload.schedulers.api import Submission
 from transload.schedulers.local.environment import inherited
 from transload.schedulers.local.store import safe_id
-from transload.specs import masked_env
 from transload_slurm import commands
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import squeue
@@ -65,9 +64,6 @@ def submit(store: Store, request: SlurmRequest, app_id: str, submission: Submiss
 
 
 def _record(store: Store, request: SlurmRequest, app_id: str, submission: Submission) -> dict[str, Any]:
-    shown: Any = json.loads(submission.app.to_json())
-    for role in shown["roles"]:
-        role["env"] = masked_env(role["env"])
     roles = [
         {"name": role.name, "num_replicas": role.num_replicas, "min_replicas": role.min_replicas}
         for role in request.roles
@@ -76,7 +72,7 @@ def _record(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         "schema": 1,
         "app_id": app_id,
         "session": submission.session,
-        "app": shown,
+        "app": json.loads(submission.app.masked().to_json()),
         "cfg": dict(submission.cfg),
         "digest": submission.digest,
         "tracker_base": submission.tracker_base,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.schedulers.local.states import to_status
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_slurm.elements import settle
 from transload_slurm.jobs import Job
@@ -23,7 +22,7 @@ def written_end(state: Mapping[str, Any] | None) -> bool:
 
 def to_state_of(state: Mapping[str, Any]) -> AppState:
     """Return the state in a ``state.json``."""
-    return to_status({"state": state.get("state")}).state
+    return AppStatus.from_dict({"state": state.get("state")}).state
 
 
 def judge(
@@ -46,7 +45,7 @@ def judge(
         cancel_requested: somebody asked for the end through us.
         note: the last line that the job's own log holds.
     """
-    status = to_status(state) if state is not None else AppStatus(AppState.SUBMITTED)
+    status = AppStatus.from_dict(state) if state is not None else AppStatus(AppState.SUBMITTED)
     status.roles = status.roles or _pending(record)
     status.cancel_requested = cancel_requested
     if is_terminal(status.state):

@@ -36,9 +36,12 @@ class RefusalTests(SchedulerSuite):
         assert "shown" in text
 
     def test_options_describe_themselves(self, stage: SchedulerStage) -> None:
-        """Every option has a help text; a misspelt one is refused."""
-        for name, option in stage.scheduler.run_opts():
+        """Every option and connection setting has a help text, and none is both; a misspelt one is refused."""
+        options, settings = dict(stage.scheduler.run_opts()), dict(stage.scheduler.connection_opts())
+        for name, option in {**options, **settings}.items():
             assert option.help, name
+        assert not options.keys() & settings.keys()
+        assert "\n" not in stage.scheduler.location()
         with pytest.raises(ConfigError, match="no_such_option"):
             stage.scheduler.run_opts().resolve({**self.cfg, "no_such_option": 1})
 

@@ -165,6 +165,23 @@ def test_workspace_is_copied_once(local, tmp_path: Path) -> None:
     assert list(copies.iterdir()) == []
 
 
+def test_the_copy_of_another_app_is_left_alone(local, tmp_path: Path) -> None:
+    """An image that is another app's copy of a workspace is not this app's: no failed submit or delete removes it."""
+    (tmp_path / "code.sh").write_text("echo from the workspace\n")
+    owner = local.run(Role("main", "", entrypoint="true", workspace=Workspace({str(tmp_path): ""})))
+    local.wait(owner)
+    (copy,) = (local.home / "local" / "workspaces").iterdir()
+    with pytest.raises(SpecError, match="no such program"):
+        local.run(Role("main", str(copy), entrypoint="no-such-program"))
+    assert copy.is_dir()
+    user = local.run(Role("main", str(copy), entrypoint="sh", args=["code.sh"]))
+    assert local.wait(user).state is AppState.SUCCEEDED
+    local.scheduler.delete(user)
+    assert copy.is_dir()
+    local.scheduler.delete(owner)
+    assert not copy.exists()
+
+
 def test_a_copy_that_fails_leaves_nothing(local, tmp_path: Path) -> None:
     """Two projects that bring the same file are refused after the first was copied: the copy is removed again."""
     for name in ("one", "two"):
@@ -203,7 +220,9 @@ def test_everything_is_private(local) -> None:
     finally:
         os.umask(before)
     local.wait(app_id)
-    for path in [local.home / "local", *(local.home / "local").rglob("*")]:
+    # the keeper's own entry goes with it, a moment after the app's end
+    found = [path for path in (local.home / "local").rglob("*") if path.parent.name != "helpers"]
+    for path in [local.home / "local", *found]:
         assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
 
 

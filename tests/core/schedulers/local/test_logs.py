@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from transload.errors import SpecError
 from transload.following import log_lines
 from transload.schedulers import LogPage, Stream
-from transload.schedulers.local.logs import Cursor, LogReader
+from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor.logindex import ENTRY
 from transload.specs import AppState, Role
 
@@ -238,9 +238,10 @@ def test_tail_without_notices(local, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_here(*_: object) -> None:
         raise OSError("no FIFO")
 
-    monkeypatch.setattr(scheduler, "AppWatch", not_here)
-    app_id = local.run(local.sh("for i in 1 2 3; do echo $i; sleep 0.1; done"))
-    assert local.log(app_id, follow=True) == ["1\n", "2\n", "3\n"]
+    with monkeypatch.context() as patched:
+        patched.setattr(scheduler, "AppWatch", not_here)
+        app_id = local.run(local.sh("for i in 1 2 3; do echo $i; sleep 0.1; done"))
+        assert local.log(app_id, follow=True) == ["1\n", "2\n", "3\n"]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -261,13 +262,11 @@ def test_any_pages_join_to_the_streams(tmp_path_factory, chunks, page: int, ende
     (folder / "stdout.log").write_bytes(texts[0])
     (folder / "stderr.log").write_bytes(texts[1])
     (folder / "index").write_bytes(index)
-    for streams in ((0,), (1,), (0, 1)):
-        cursor, joined = Cursor(), ""
+    for stream, streams in ((Stream.STDOUT, (0,)), (Stream.STDERR, (1,)), (Stream.COMBINED, (0, 1))):
+        cursor, joined = None, ""
         for _ in range(500):
-            reader = LogReader(str(folder), streams, False)
-            piece = reader.read(cursor, page, ended)
-            reader.close()
-            cursor = Cursor.of(cursor.text())
+            piece = read_log(str(folder), stream, cursor, page, ended)
+            cursor = piece.cursor
             joined += "".join(piece.lines)
             if piece.complete or (not ended and not piece.lines):
                 break

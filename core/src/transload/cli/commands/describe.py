@@ -36,12 +36,13 @@ def command(handle: str, as_json: bool) -> None:
 
 
 def _json(handle: str, description: AppDescription, link: str | None) -> dict[str, Any]:
-    from transload.cli._masked import app_json_masked
+    import json
+
     from transload.cli._report import app_json
 
     return {
         **app_json(handle, description.status),
-        "app": None if description.app is None else app_json_masked(description.app),
+        "app": None if description.app is None else json.loads(description.app.masked().to_json()),
         "session": description.session,
         "cfg": description.cfg,
         "digest": description.digest,

@@ -78,11 +78,15 @@ def _unknown(name: str) -> Exception:
 def _look(runner: Runner, name: str) -> dict[str, Any]:
     """Return name, options and capabilities, or the error of a scheduler that does not work."""
     from transload.errors import TransloadError
+    from transload.specs import runopts
 
-    found: dict[str, Any] = {"name": name, "kind": name, "opts": (), "capabilities": None, "error": None}
+    found: dict[str, Any] = {"name": name, "kind": name, "location": "", "capabilities": None, "error": None}
+    found |= {"opts": runopts(), "connection": runopts()}
     try:
-        found["kind"] = runner.scheduler_kind(name)
-        return found | {"opts": runner.scheduler_run_opts(name), "capabilities": runner.scheduler(name).capabilities}
+        found["kind"] = runner.cluster(name).kind
+        scheduler = runner.scheduler(name)
+        found |= {"location": scheduler.location(), "connection": scheduler.connection_opts()}
+        return found | {"opts": runner.scheduler_run_opts(name), "capabilities": scheduler.capabilities}
     except TransloadError as exc:
         return found | {"error": str(exc)}
 
@@ -100,7 +104,7 @@ def _list(
         reach = "" if each["capabilities"] is None else f"reachable from: {each['capabilities'].reachable_from}"
         kind = each["kind"]
         origin = registry[kind].plugin if kind in registry else ""
-        about = reach if kind == each["name"] else f"kind: {kind}; {reach}"
+        about = "; ".join(part for part in (_whereabouts(each), reach) if part)
         rows.append(("scheduler", each["name"], status, origin, each["error"] or about))
     for adapter in adapters:
         ready = adapter.status == "ready"
@@ -111,6 +115,11 @@ def _list(
         rows.append(("plugin", plugin.name, plugin.status, _origin(plugin), about))
     shown = [(what, name, paint(status, _COLOURS[status]), origin, about) for what, name, status, origin, about in rows]
     emit_table(("WHAT", "NAME", "STATUS", "FROM", "ABOUT"), shown)
+
+
+def _whereabouts(each: dict[str, Any]) -> str:
+    kind = "" if each["kind"] == each["name"] else f"kind: {each['kind']}"
+    return "; ".join(part for part in (kind, each["location"] and f"leads to: {each['location']}") if part)
 
 
 def _explain(schedulers: list[dict[str, Any]], adapters: list[AdapterInfo], plugins: list[PluginInfo]) -> None:
@@ -131,11 +140,12 @@ def _explain_scheduler(item: dict[str, Any]) -> None:
     from transload.cli._output import emit, paint
     from transload.specs import get_type_name
 
-    kind = "" if item["kind"] == item["name"] else f" (kind: {item['kind']})"
-    emit(paint(f"scheduler {item['name']}{kind}", "bold") + (f": {item['error']}" if item["error"] else ""))
-    for key, opt in item["opts"]:
-        extra = "required" if opt.is_required else "" if opt.default is None else f"default {opt.default}"
-        kind = ", ".join(part for part in (get_type_name(opt.opt_type), extra) if part)
+    about = f" ({_whereabouts(item)})" if _whereabouts(item) else ""
+    emit(paint(f"scheduler {item['name']}{about}", "bold") + (f": {item['error']}" if item["error"] else ""))
+    for key, opt in (*item["connection"], *item["opts"]):
+        words = "required" if opt.is_required else "" if opt.default is None else f"default {opt.default}"
+        where = "" if item["opts"].get(key) else "connection setting"
+        kind = ", ".join(part for part in (where, get_type_name(opt.opt_type), words) if part)
         emit(f"  {key} ({kind}): {opt.help}")
     for name, value in _capabilities(item["capabilities"]).items():
         emit(f"  {name}: {_words(value)}")
@@ -185,23 +195,26 @@ def _capabilities(capabilities: Any) -> dict[str, Any]:
 def _scheduler_json(item: dict[str, Any]) -> dict[str, Any]:
     from transload.specs import get_type_name
 
-    opts: runopts = item["opts"]
-    options = [
-        {
-            "name": key,
-            "type": get_type_name(opt.opt_type),
-            "default": opt.default,
-            "required": opt.is_required,
-            "help": opt.help,
-        }
-        for key, opt in opts
-    ]
+    def rows(opts: runopts) -> list[dict[str, object]]:
+        return [
+            {
+                "name": key,
+                "type": get_type_name(opt.opt_type),
+                "default": opt.default,
+                "required": opt.is_required,
+                "help": opt.help,
+            }
+            for key, opt in opts
+        ]
+
     capabilities = _capabilities(item["capabilities"]) or None
     return {
         "name": item["name"],
         "kind": item["kind"],
+        "location": item["location"] or None,
         "error": item["error"],
-        "options": options,
+        "connection": rows(item["connection"]),
+        "options": rows(item["opts"]),
         "capabilities": capabilities,
     }
 

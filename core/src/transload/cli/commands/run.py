@@ -196,7 +196,7 @@ def _show(info: AppDryRunInfo[Any], as_json: bool) -> int:
     if not as_json:
         emit(str(info).rstrip("\n"))
         return ExitCode.OK
-    from transload.cli._masked import app_json_masked
+    import json
 
     app = info._app
     emit_json(
@@ -204,7 +204,7 @@ def _show(info: AppDryRunInfo[Any], as_json: bool) -> int:
             "app_id": info._app_id,
             "scheduler": info._scheduler,
             "cfg": dict(info._cfg),
-            "app": None if app is None else app_json_masked(app),
+            "app": None if app is None else json.loads(app.masked().to_json()),
             "request": str(info),
         }
     )

@@ -96,7 +96,7 @@ class Connection:
         sock = self._try()
         if sock is not None:
             return sock
-        with layout.Locked(f"{self._local}/start.lock"):
+        with layout.locked(f"{self._local}/start.lock"):
             sock = self._try()
             if sock is not None:
                 return sock

@@ -121,7 +121,8 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies:
         max_log_bytes=int(limit * 1_000_000),
         log_dir=os.path.abspath(os.path.expanduser(str(log_dir))) if log_dir else None,
         assign_gpus=assign and any(role.gpu for role in roles),
-        workspaces=sorted({role.cwd for role in roles if role.cwd.startswith(f"{copies}/")}),
+        # an image may lie in the copy of another app: only what was copied for a workspace of this one is its own
+        workspaces=sorted({role.image for role in app.roles if role.workspace and role.image.startswith(f"{copies}/")}),
     )
 
 

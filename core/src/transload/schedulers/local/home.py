@@ -28,8 +28,8 @@ def state_home() -> str:
     return os.path.abspath(os.path.expanduser(home))
 
 
-def local_home() -> str:
-    """Return the folder of the local scheduler, whether it exists or not.
+def local_home(name: str = "local") -> str:
+    """Return the folder of the local scheduler, or of one of its kind with another name, whether it exists or not.
 
     It is below the state folder, or below `FALLBACK` where that lies on a network file system by default: there locks
     and notifications do not reach far enough.
@@ -38,11 +38,11 @@ def local_home() -> str:
         ConfigError: if the folder of this machine is not safe to use.
     """
     if not network_home() or os.environ.get(ENV_HOME):
-        return f"{state_home()}/local"
+        return f"{state_home()}/{name}"
     home = FALLBACK.format(os.geteuid())
     if os.path.lexists(home):
         _check_own(home)
-    return f"{home}/local"
+    return f"{home}/{name}"
 
 
 def network_home() -> str | None:

@@ -11,7 +11,6 @@ import io
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from transload.errors import SpecError
@@ -21,61 +20,74 @@ from transload.schedulers.local.supervisor.logindex import ENTRY, STREAMS
 LONGEST_LINE: Final = 16 << 20
 """Bytes; a line that is longer comes in pieces."""
 
-STREAM_NUMBERS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
+_STREAMS: Final = {Stream.STDOUT: (0,), Stream.STDERR: (1,), Stream.COMBINED: (0, 1)}
 
 _INDEX_BLOCK: Final = ENTRY.size * 4096
 _FEW: Final = ENTRY.size * 256
 _BACK: Final = 1 << 16
 
 
-@dataclass(slots=True)
-class Cursor:
-    """How far each stream was read, and the index."""
-
-    offsets: list[int] = field(default_factory=lambda: [0, 0])
-    index: int = 0
-
-    def text(self) -> str:
-        """Return it as the opaque text that callers keep."""
-        return json.dumps({"v": 1, "o": self.offsets[0], "e": self.offsets[1], "i": self.index}, separators=(",", ":"))
-
-    @staticmethod
-    def of(text: str | None) -> Cursor:
-        """Read what `text` gave.
-
-        Raises:
-            SpecError: for anything else.
-        """
-        if text is None:
-            return Cursor()
-        try:
-            data = json.loads(text)
-            values = [data[key] for key in ("o", "e", "i")]
-            if data["v"] != 1 or any(type(value) is not int or value < 0 for value in values):
-                raise ValueError
-        except (ValueError, KeyError, TypeError) as exc:
-            raise SpecError(f"cursor={text!r}: must be a cursor from an earlier page") from exc
-        return Cursor(values[:2], values[2])
-
-
 Marks = list[tuple[int, float]]
 """How long a stream was at which time, ascending: ``(bytes, seconds since the epoch)``."""
 
 
-class LogReader:
-    """Reads one replica's streams; keeps their files open.
+def read_log(
+    folder: str,
+    stream: Stream,
+    cursor: str | None,
+    max_bytes: int,
+    ended: bool,
+    *,
+    limited: bool = False,
+    since: float | None = None,
+    until: float | None = None,
+    last: int | None = None,
+) -> LogPage:
+    """Return the next page of a replica's log; never blocks. Lines of other times are skipped by the index.
 
     Args:
         folder: the replica's log folder.
-        streams: which: 0 is stdout, 1 is stderr; both: combined.
+        stream: which output.
+        cursor: where to go on; None: at the beginning of what is wanted.
+        max_bytes: about how much to read.
+        ended: nothing will be written any more (found out *before* this call): the last line may lack its newline.
         limited: a size limit is set: there may be holes.
-    """
+        since: only lines from this time on are wanted, seconds since the epoch.
+        until: only lines before this time are wanted.
+        last: only so many last lines are wanted.
 
-    def __init__(self, folder: str, streams: tuple[int, ...], limited: bool) -> None:
-        self.folder = folder
+    Raises:
+        SpecError: for a malformed cursor.
+    """
+    reader = _Reader(folder, _STREAMS[Stream(stream)], limited, cursor)
+    try:
+        if cursor is None and last is not None:
+            reader.seek_last(last)
+        elif cursor is None and since is not None:
+            reader.seek(since)
+        return reader.read(max(1, max_bytes), ended, None if until is None else reader.sizes_at(until))
+    finally:
+        reader.close()
+
+
+class _Reader:
+    """Reads one replica's streams, from how far each was read, and the index."""
+
+    def __init__(self, folder: str, streams: tuple[int, ...], limited: bool, cursor: str | None) -> None:
+        self._folder = folder
         self._streams = streams
         self._limited = limited
         self._fds: dict[str, int] = {}
+        self._at, self._index = [0, 0], 0
+        if cursor is not None:
+            try:
+                data = json.loads(cursor)
+                values = [data[key] for key in ("o", "e", "i")]
+                if data["v"] != 1 or any(type(value) is not int or value < 0 for value in values):
+                    raise ValueError
+            except (ValueError, KeyError, TypeError) as exc:
+                raise SpecError(f"cursor={cursor!r}: must be a cursor from an earlier page") from exc
+            self._at, self._index = values[:2], values[2]
 
     def close(self) -> None:
         """Close the files."""
@@ -86,7 +98,7 @@ class LogReader:
         fd = self._fds.get(name)
         if fd is None:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                fd = self._fds[name] = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+                fd = self._fds[name] = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         return fd
 
     def _size(self, stream: int) -> int:
@@ -95,63 +107,57 @@ class LogReader:
 
     # -------------------------------------------------------------------------------------------------------- reading
 
-    def read(self, cursor: Cursor, budget: int, ended: bool, limits: tuple[int, int] | None = None) -> LogPage:
-        """Return a page from ``cursor`` on, which is moved.
-
-        Args:
-            cursor: where to begin.
-            budget: about how many bytes to read.
-            ended: nothing will be written any more (found out *before* this call): the last line may lack its newline.
-            limits: offsets in the two streams to stop at.
-        """
+    def read(self, budget: int, ended: bool, limits: tuple[int, int] | None) -> LogPage:
+        """Return the next page, up to offsets in the two streams if these are given."""
         page = LogPage([], "", False)
         ends = [self._size(0), self._size(1)]
         if limits is not None:
             ends = [min(end, limit) for end, limit in zip(ends, limits, strict=True)]
         if len(self._streams) == 2:
-            budget = self._read_indexed(cursor, budget, ends, page)
+            budget = self._read_indexed(budget, ends, page)
         for stream in self._streams:
             if budget > 0:
                 last = ended and limits is None
-                budget = self._read_stream(cursor, stream, ends[stream], budget, last, page)
+                budget = self._read_stream(stream, ends[stream], budget, last, page)
         # up to a limit in time, the rest of a line that was not finished by then does not count
-        read_all = all(cursor.offsets[s] >= ends[s] or limits is not None for s in self._streams)
+        read_all = all(self._at[s] >= ends[s] or limits is not None for s in self._streams)
         page.complete = ended and budget > 0 and read_all
-        page.cursor = cursor.text()
+        at = {"v": 1, "o": self._at[0], "e": self._at[1], "i": self._index}
+        page.cursor = json.dumps(at, separators=(",", ":"))
         return page
 
-    def _read_indexed(self, cursor: Cursor, budget: int, ends: list[int], page: LogPage) -> int:
+    def _read_indexed(self, budget: int, ends: list[int], page: LogPage) -> int:
         """Read both streams in the order of the index, as far as it reaches."""
         fd = self._open("index")
         while fd is not None and budget > 0:
-            data = os.pread(fd, _INDEX_BLOCK, cursor.index)
+            data = os.pread(fd, _INDEX_BLOCK, self._index)
             data = data[: len(data) - len(data) % ENTRY.size]
             if not data:
                 break
             for stream, marks in _segments(data):
                 end = min(marks[-1][0], ends[stream])
-                budget = self._read_stream(cursor, stream, end, budget, False, page, marks)
+                budget = self._read_stream(stream, end, budget, False, page, marks)
                 if budget <= 0:
                     return budget  # the index stays where it is: what was read already is passed over next time
-            cursor.index += len(data)
+            self._index += len(data)
         return budget
 
     def _read_stream(
-        self, cursor: Cursor, stream: int, end: int, budget: int, ended: bool, page: LogPage, marks: Marks | None = None
+        self, stream: int, end: int, budget: int, ended: bool, page: LogPage, marks: Marks | None = None
     ) -> int:
         """Read whole lines of one stream up to ``end``; return what is left of the budget."""
         fd = self._open(STREAMS[stream])
         if fd is None:
             return budget
-        if cursor.offsets[stream] > os.fstat(fd).st_size:  # cut off by a size limit where files cannot have holes
-            cursor.offsets[stream] = 0
-        while budget > 0 and cursor.offsets[stream] < end:
-            data, start = self._block(fd, cursor.offsets[stream], end, budget, page)
+        if self._at[stream] > os.fstat(fd).st_size:  # cut off by a size limit where files cannot have holes
+            self._at[stream] = 0
+        while budget > 0 and self._at[stream] < end:
+            data, start = self._block(fd, self._at[stream], end, budget, page)
             if not data:
-                cursor.offsets[stream] = start
+                self._at[stream] = start
                 break
-            if start > cursor.offsets[stream]:
-                cursor.offsets[stream] = start
+            if start > self._at[stream]:
+                self._at[stream] = start
             cut = self._cut(data, start + len(data) >= end, ended)
             if cut == 0:
                 if start + len(data) < end and len(data) < LONGEST_LINE:
@@ -163,7 +169,7 @@ class LogReader:
             known = self._marks(stream, start, start + cut) if marks is None else marks
             _stamp(page, data, cut, start, known, os.fstat(fd).st_mtime)
             page.lines.extend(io.StringIO(data[:cut].decode("utf-8", "replace"), newline="\n"))
-            cursor.offsets[stream] = start + cut
+            self._at[stream] = start + cut
             budget -= cut
         return budget
 
@@ -196,18 +202,17 @@ class LogReader:
 
     # -------------------------------------------------------------------------------------------------------- by time
 
-    def since(self, moment: float) -> Cursor:
-        """Return a cursor at the first lines that were seen at or after a time (seconds since the epoch)."""
+    def seek(self, moment: float) -> None:
+        """Go to the first lines that were seen at or after a time (seconds since the epoch)."""
         fd = self._open("index")
         count = 0 if fd is None else os.fstat(fd).st_size // ENTRY.size
         at = self._find(moment, count)
-        if fd is None or at == 0:
-            return Cursor()
-        _, *sizes = ENTRY.unpack(os.pread(fd, ENTRY.size, (at - 1) * ENTRY.size))
-        offsets = [self._line_start(stream, sizes[stream]) for stream in (0, 1)]
-        return Cursor(offsets, at * ENTRY.size)
+        if fd is not None and at > 0:
+            _, *sizes = ENTRY.unpack(os.pread(fd, ENTRY.size, (at - 1) * ENTRY.size))
+            self._at = [self._line_start(stream, sizes[stream]) for stream in (0, 1)]
+            self._index = at * ENTRY.size
 
-    def until(self, moment: float) -> tuple[int, int] | None:
+    def sizes_at(self, moment: float) -> tuple[int, int] | None:
         """Return the offsets that the streams had at a time; None if all that is there is older."""
         fd = self._open("index")
         count = 0 if fd is None else os.fstat(fd).st_size // ENTRY.size
@@ -262,17 +267,10 @@ class LogReader:
 
     # ------------------------------------------------------------------------------------------------- from the end
 
-    def begin(self, since: float | None, last: int | None) -> Cursor:
-        """Return a cursor at what is wanted: lines from a time on, or so many at the end."""
-        if last is not None:
-            return self.last(last)
-        return Cursor() if since is None else self.since(since)
-
-    def last(self, count: int) -> Cursor:
-        """Return a cursor before the last ``count`` whole lines of each stream: what lies before them is not read."""
-        cursor = Cursor([self._lines_back(stream, count) for stream in (0, 1)])
-        cursor.index = min(self._entry_after(stream, cursor.offsets[stream]) for stream in self._streams) * ENTRY.size
-        return cursor
+    def seek_last(self, count: int) -> None:
+        """Go before the last ``count`` whole lines of each stream: what lies before them is not read."""
+        self._at = [self._lines_back(stream, count) for stream in (0, 1)]
+        self._index = min(self._entry_after(stream, self._at[stream]) for stream in self._streams) * ENTRY.size
 
     def _lines_back(self, stream: int, count: int) -> int:
         fd = self._open(STREAMS[stream])

@@ -16,8 +16,6 @@ from transload.schedulers.local.supervisor import kernel, layout
 SAFETY_S: Final = 1.0
 """A keeper that was killed together with all who would have noticed writes nothing: waiters ask for it that often."""
 
-_LOOK_S: Final = (0.005, 0.05)
-
 
 class AppWatch:
     """Tells which of any number of apps may have changed: one FIFO for all (see `transload.schedulers.Watch`).
@@ -117,52 +115,3 @@ def _capacity(fd: int) -> int:
     import fcntl
 
     return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
-
-
-class LookingWatch:
-    """The same without notifications: it looks at the state files, soon after a change often, then less so."""
-
-    def __init__(self, local: str) -> None:
-        self._local = local
-        self._seen: dict[str, tuple[int, bool]] = {}
-        self._ids: frozenset[str] = frozenset()
-        self._woken = threading.Event()
-
-    def update(self, app_ids: Collection[str]) -> None:
-        """Replace the set of watched ids. May be called from any thread."""
-        self._ids = frozenset(app_ids)
-        self._woken.set()
-
-    def wait(self, timeout: float | None) -> set[Change]:
-        """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = _LOOK_S[0]
-        while True:
-            changed = self._look()
-            if changed:
-                return changed
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return set()
-            if self._woken.wait(pause if left is None else min(pause, left)):
-                self._woken.clear()
-                return self._look()
-            pause = min(pause * 1.3, _LOOK_S[1])
-
-    def _look(self) -> set[Change]:
-        before, self._seen = self._seen, {}
-        for app_id in self._ids:
-            folder = layout.app_folder(self._local, app_id)
-            try:
-                stamp = os.stat(f"{folder}/state.json").st_mtime_ns
-            except OSError:
-                stamp = 0
-            self._seen[app_id] = (stamp, layout.keeper_lives(folder))
-        return {Change(app_id) for app_id, seen in self._seen.items() if before.get(app_id) != seen}
-
-    def wake(self) -> None:
-        """Make a `wait` in another thread return at once."""
-        self._woken.set()
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -23,8 +23,8 @@ from transload.schedulers.api import (
 from transload.schedulers.local import convert as _convert
 from transload.schedulers.local import home, scope
 from transload.schedulers.local.connection import Connection
-from transload.schedulers.local.logs import STREAM_NUMBERS, Cursor, LogReader
-from transload.schedulers.local.notify import AppWatch, LookingWatch
+from transload.schedulers.local.logs import read_log
+from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import Store, safe_id, size_of
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
@@ -32,6 +32,10 @@ from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runo
 
 _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
+_LOOK_S: Final = 0.005
+_LONGEST_LOOK_S: Final = 0.1
+_SHARED: Final = ("local", "local_cwd")
+"""Names of this kind that keep their apps in one folder."""
 
 
 class LocalScheduler(SchedulerBase):
@@ -42,18 +46,37 @@ class LocalScheduler(SchedulerBase):
 
     Args:
         session_name: name of the session, recorded with each app.
-        name: ``local``, or ``local_cwd``: then replicas always run in the current directory.
+        name: of the scheduler; each name but ``local`` and ``local_cwd`` has a folder of its own.
+        always_cwd: replicas always run in the current directory.
     """
 
     capabilities = _convert.CAPABILITIES
 
-    def __init__(self, session_name: str, name: str = "local") -> None:
+    def __init__(self, session_name: str, name: str = "local", *, always_cwd: bool = False) -> None:
         self.name = name
         self._session = session_name
-        self._local = home.local_home()
-        self._store = Store(self._local)
-        self._connection = Connection(self._local)
-        self._always_cwd = name == "local_cwd"
+        self._always_cwd = always_cwd
+        self._keep_in(home.local_home("local" if name in _SHARED else f"local-{name}"))
+
+    def connection_opts(self) -> runopts:
+        """Return the settings that say where its apps are kept."""
+        opts = runopts()
+        opts.add("state_folder", str, "folder of its apps, on a local disk; default: by name, in TRANSLOAD_HOME")
+        return opts
+
+    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+        """Keep its apps where these settings say."""
+        if folder := connection.get("state_folder"):
+            self._keep_in(os.path.join(os.path.abspath(os.path.expanduser(str(folder))), "local"))
+
+    def location(self) -> str:
+        """Return the folder of its apps."""
+        return self._local
+
+    def _keep_in(self, local: str) -> None:
+        self._local = local
+        self._store = Store(local)
+        self._connection = Connection(local)
         self._ready = False
 
     def _ensure(self) -> None:
@@ -119,7 +142,7 @@ class LocalScheduler(SchedulerBase):
                     copies[key] = f"{self._copies}/{os.urandom(8).hex()}"
                     try:
                         os.makedirs(self._copies, mode=0o700, exist_ok=True)
-                        copy_workspace(role.workspace, copies[key])
+                        copy_workspace(role.workspace, copies[key], leave_out=self._local)
                     except BaseException as exc:
                         for folder in copies.values():
                             layout.remove_tree(folder)
@@ -201,12 +224,12 @@ class LocalScheduler(SchedulerBase):
         return self._store.record(app_id) is not None or self._store.is_gone(app_id)
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch: one descriptor for any number of apps."""
+        """Return a new watch: one descriptor for any number of apps; None if there is no room for one."""
         self._ensure()
         try:
             return AppWatch(self._local, logs)
         except OSError:
-            return None if logs else LookingWatch(self._local)
+            return None
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's apps, of all sessions, newest first."""
@@ -243,17 +266,12 @@ class LocalScheduler(SchedulerBase):
     def _await_end(self, app_id: str) -> None:
         grace = ((self._store.record(app_id) or {}).get("cfg") or {}).get("grace_period") or 0.0
         deadline = time.monotonic() + _DELETE_S + float(grace)
-        watch = self.watch()
-        assert watch is not None
-        try:
-            watch.update([app_id])
-            while not self._store.has_ended(app_id):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise SchedulerUnavailable(f"app {app_id} does not end: some process of it cannot be killed")
-                watch.wait(left)
-        finally:
-            watch.close()
+        pause = _LOOK_S
+        while not self._store.has_ended(app_id):
+            if time.monotonic() >= deadline:
+                raise SchedulerUnavailable(f"app {app_id} does not end: some process of it cannot be killed")
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_LOOK_S)
 
     def prune(
         self,
@@ -334,17 +352,10 @@ class LocalScheduler(SchedulerBase):
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        place = Cursor.of(cursor)
         folder, limited = self._replica(app_id, role_name, k)
         ended = self._store.has_ended(app_id)
-        reader = LogReader(folder, STREAM_NUMBERS[Stream(stream)], limited)
-        try:
-            if cursor is None:
-                place = reader.begin(since, last)
-            limits = None if until is None else reader.until(until)
-            return reader.read(place, max(1, max_bytes), ended, limits)
-        finally:
-            reader.close()
+        wanted = {"since": since, "until": until}
+        return read_log(folder, stream, cursor, max_bytes, ended, limited=limited, last=last, **wanted)
 
     # -- rest
 
@@ -357,11 +368,11 @@ class LocalScheduler(SchedulerBase):
         self._connection.close()
 
 
-def create_local(session_name: str) -> LocalScheduler:
-    """Make the scheduler ``local``: an image that is an existing folder is the working directory."""
-    return LocalScheduler(session_name, "local")
+def create_local(session_name: str, name: str = "local") -> LocalScheduler:
+    """Make a scheduler of kind ``local``: an image that is an existing folder is the working directory."""
+    return LocalScheduler(session_name, name)
 
 
-def create_local_cwd(session_name: str) -> LocalScheduler:
-    """Make the scheduler ``local_cwd``: replicas run in the current directory."""
-    return LocalScheduler(session_name, "local_cwd")
+def create_local_cwd(session_name: str, name: str = "local_cwd") -> LocalScheduler:
+    """Make a scheduler of kind ``local_cwd``: replicas run in the current directory."""
+    return LocalScheduler(session_name, name, always_cwd=True)

@@ -12,9 +12,8 @@ from typing import Any, Final
 from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import AppDescription, ListAppResponse
-from transload.schedulers.local.states import to_state, to_status
 from transload.schedulers.local.supervisor import finalise, layout
-from transload.specs import AppDef, AppState, CfgVal, make_app_handle
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, make_app_handle
 
 _SAFE_ID = re.compile(r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z")
 _PROBE_S: Final = 0.5
@@ -39,7 +38,7 @@ class Description(AppDescription):
         AppDescription.__init__(
             self,
             app_id,
-            to_status(state),
+            AppStatus.from_dict(state),
             session=record.get("session"),
             cfg=dict(cfg),
             digest=record.get("digest"),
@@ -53,7 +52,7 @@ class Description(AppDescription):
     def app(self) -> AppDef | None:
         """The app as submitted, secret-looking values masked."""
         if self._built is None and self._app_json is not None:
-            self._built = AppDef.from_json(json.dumps(self._app_json))
+            self._built = AppDef.from_dict(self._app_json)
         return self._built
 
     @app.setter
@@ -195,7 +194,16 @@ class Store:
             if state is not None and record is not None:
                 name, session = str((record.get("app") or {}).get("name", "")), record.get("session")
                 handle = make_app_handle(scheduler, session, app_id) if session else ""
-                rows.append(ListAppResponse(app_id, to_state(state.get("state")), handle, name, record.get("created")))
+                shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
+                rows.append(
+                    ListAppResponse(
+                        app_id,
+                        shown,
+                        handle,
+                        name,
+                        record.get("created"),
+                    )
+                )
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def is_gone(self, app_id: str) -> bool:
@@ -209,7 +217,7 @@ class Store:
         if record is None:
             return
         try:
-            with layout.Locked(f"{folder}/lock"):
+            with layout.locked(f"{folder}/lock"):
                 # a damaged record does not say whose id it was: better remember one too many
                 if record.get("id_given", True):
                     kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}

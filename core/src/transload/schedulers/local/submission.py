@@ -12,7 +12,7 @@ from transload.schedulers.api import Submission
 from transload.schedulers.local import entrypoint, environment
 from transload.schedulers.local.convert import LocalRequest, RoleRequest
 from transload.schedulers.local.supervisor import kernel, layout
-from transload.specs import SpecError, masked_env
+from transload.specs import SpecError
 
 ENV_GPUS: Final = "TRANSLOAD_LOCAL_GPUS"
 """How many GPUs this machine has (``4``), or which (``0,2``); default: the device files of NVIDIA's driver."""
@@ -79,15 +79,12 @@ def _role(role: RoleRequest, base: Mapping[str, str], values: Mapping[str, str])
 
 
 def _record(request: LocalRequest, app_id: str, submission: Submission, folder: str) -> dict[str, Any]:
-    shown: Any = json.loads(submission.app.to_json())
-    for role in shown["roles"]:
-        role["env"] = masked_env(role["env"])
     logs = f"{request.log_dir}/{app_id}" if request.log_dir else f"{folder}/logs"
     return {
         "schema": layout.SCHEMA,
         "app_id": app_id,
         "session": submission.session,
-        "app": shown,
+        "app": json.loads(submission.app.masked().to_json()),
         "cfg": dict(submission.cfg),
         "digest": submission.digest,
         "tracker_base": submission.tracker_base,

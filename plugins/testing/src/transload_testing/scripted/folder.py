@@ -74,7 +74,7 @@ class Folder:
         """Return the ids of all apps there."""
         try:
             return sorted(unquote(name) for name in os.listdir(self.root / "apps"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, app_id: str) -> None:

@@ -31,7 +31,6 @@ from transload.specs import (
     ReplicaStatus,
     RetryPolicy,
     RoleStatus,
-    masked_env,
     runopts,
 )
 from transload_testing.scripted.folder import Folder, default_folder
@@ -83,6 +82,23 @@ class ScriptedScheduler(SchedulerBase):
             reachable_from=reach,
         )
 
+    def connection_opts(self) -> runopts:
+        """Return the setting that says where its scripts are."""
+        opts = runopts()
+        opts.add("scripted_dir", str, "the folder of its apps")
+        opts.add("token", str, "not used; for tests of what becomes of secrets")
+        return opts
+
+    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+        """Play in the folder that these settings name."""
+        self.connection = dict(connection)
+        if folder := connection.get("scripted_dir"):
+            self.folder = Folder(str(folder))
+
+    def location(self) -> str:
+        """Return the folder of its apps."""
+        return str(self.folder.root)
+
     def run_opts(self) -> runopts:
         """Return the options."""
         opts = runopts()
@@ -105,7 +121,7 @@ class ScriptedScheduler(SchedulerBase):
     def format_request(self, request: ScriptedRequest) -> str:
         """Return the request as text."""
         return json.dumps(
-            {"app": json.loads(_masked(request.app).to_json()), "script": request.script.to_dict()}, indent=2
+            {"app": json.loads(request.app.masked().to_json()), "script": request.script.to_dict()}, indent=2
         )
 
     def submit(self, request: ScriptedRequest, app_id: str, submission: Submission) -> bool:
@@ -113,7 +129,7 @@ class ScriptedScheduler(SchedulerBase):
         script = request.script
         self._play_mishaps(script, app_id, submission.app.name)
         record = {
-            "app": _masked(submission.app).to_json(),
+            "app": submission.app.masked().to_json(),
             "script": script.to_dict(),
             "digest": submission.digest,
             "session": submission.session,
@@ -122,7 +138,7 @@ class ScriptedScheduler(SchedulerBase):
             "created": time.time(),
             "id_given": submission.id_given,
             "inherit_env": submission.inherit_env,
-            "converted": _masked(request.app).to_json(),
+            "converted": request.app.masked().to_json(),
         }
         if submission.id_given and not script.forget:
             self.folder.remember(app_id)
@@ -338,14 +354,6 @@ def _end(replica: ReplicaStatus, state: AppState, *, failing: bool, exit_code: i
         replica.exit_code = exit_code
     else:
         replica.state, replica.exit_code = AppState.CANCELLED, -int(signal.SIGTERM)
-
-
-def _masked(app: AppDef) -> AppDef:
-    """Return the app with secret-looking values masked."""
-    app = AppDef.from_json(app.to_json())
-    for role in app.roles:
-        role.env = masked_env(role.env)
-    return app
 
 
 def create_scheduler(

@@ -35,7 +35,7 @@ def _store(home: str, held: dict[str, list[str]], waiting: list[str]) -> None:
 
 def acquire(home: str, app_id: str, wanted: int, machine: list[str]) -> list[str] | None:
     """Give an app ``wanted`` of the machine's GPUs; None: too few are free, the app stands in the queue now."""
-    with layout.Locked(f"{home}/gpus.lock"):
+    with layout.locked(f"{home}/gpus.lock"):
         held, waiting = _load(home, app_id)
         taken = {gpu for app, ids in held.items() if app != app_id for gpu in ids}
         free = [gpu for gpu in machine if gpu not in taken]
@@ -58,7 +58,7 @@ def release(home: str, app_id: str) -> None:
     """Take an app out of the table and the queue, and wake the one that waits first."""
     if not os.path.exists(f"{home}/gpus.json"):
         return
-    with layout.Locked(f"{home}/gpus.lock"):
+    with layout.locked(f"{home}/gpus.lock"):
         held, waiting = _load(home, app_id)
         held.pop(app_id, None)
         waiting = [app for app in waiting if app != app_id]

@@ -161,20 +161,22 @@ class Keeper:
 
     def _launch(self, replicas: list[Replica]) -> None:
         """Start replicas; if one cannot be, the app ends."""
-        batch = launch.Batch()
+        reader, writer = os.pipe()
         self.childless = False
         failed: dict[int, str] = {}
         for index, replica in enumerate(replicas):
             self.app.starting(replica)
             layout.unlink(self._error_file(replica))  # the one before's
             try:
-                pid = batch.start(index, self._plan(replica))
+                pid = launch.start(self._plan(replica), index, writer)
             except OSError as exc:
                 failed[index] = f"cannot fork: {exc.strerror}"
                 break
             self.by_pid[pid], self.processes[replica] = replica, (pid, tree.start_time(pid))
             self.app.started(replica, layout.now(), replica.host)
-        failed.update(batch.errors())
+        os.close(writer)
+        failed.update(launch.reports(reader))
+        os.close(reader)
         for index in sorted(failed):
             replica = replicas[index]
             self.app.ended(replica, None, layout.now())  # not by its process: that is our own child before its exec

@@ -18,33 +18,9 @@ _FALLOC_KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
 # File systems where flock, FIFOs and notifications do not reach other machines, as the kernel names them.
 _NETWORK = frozenset(
     [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "ceph",
-        "afs",
-        "coda",
-        "9p",
-        "ocfs2",
-        "gfs2",
-        "orangefs",
-        "pvfs2",
-        "panfs",
-        "wekafs",
-        "glusterfs",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.ceph-fuse",
-        "fuse.beegfs",
-        "fuse.juicefs",
-        "fuse.s3fs",
-        "fuse.rclone",
-        "fuse.gcsfuse",
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "coda", "9p", "ocfs2"),
+        *("gfs2", "orangefs", "pvfs2", "panfs", "wekafs", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "fuse.juicefs"),
+        *("fuse.ceph-fuse", "fuse.beegfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse"),
     ]
 )
 

@@ -17,58 +17,49 @@ _CHANGED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal
 """What the spawner, its keepers or Python itself handle or ignore: all else is as the system has it."""
 
 
-class Batch:
-    """Replicas that are started together: all of them, or none."""
-
-    def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
-        self._keeper = os.getpid()
-
-    def start(self, index: int, plan: dict[str, Any]) -> int:
-        """Fork one replica and let it exec; return its pid. ``index`` comes back in `errors`."""
-        pid = os.fork()
-        if pid == 0:
-            try:
-                self._become(plan)
-            except BaseException as exc:  # a forked child must not return into the keeper's code
-                self._report(index, exc)
-            finally:
-                os._exit(127)
-        return pid
-
-    def errors(self) -> dict[int, str]:
-        """Wait until each child has exec'ed or failed; return what went wrong, by index."""
-        os.close(self._writer)
-        data = b""
-        while part := os.read(self._reader, 65536):
-            data += part
-        os.close(self._reader)
-        return dict(map(json.loads, data.splitlines()))
-
-    def _report(self, index: int, exc: BaseException) -> None:
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
-        line = json.dumps([index, str(reason)[:400]]) + "\n"
-        os.write(self._writer, line.encode())  # shorter than PIPE_BUF: lines do not mix
-
-    def _become(self, plan: dict[str, Any]) -> None:
-        os.setsid()
-        kernel.die_with_parent(signal.SIGKILL)
-        if os.getppid() != self._keeper:  # it died before the line above
+def start(plan: dict[str, Any], index: int, report: int) -> int:
+    """Fork one replica and let it exec; return its pid. What goes wrong is told through the pipe ``report``."""
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become(plan, keeper)
+        except BaseException as exc:  # a forked child must not return into the keeper's code
+            reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
+            line = json.dumps([index, str(reason)[:400]]) + "\n"
+            os.write(report, line.encode())  # shorter than PIPE_BUF: lines do not mix
+        finally:
             os._exit(127)
-        signal.set_wakeup_fd(-1)
-        for number in _CHANGED:
-            signal.signal(number, signal.SIG_DFL)
-        os.umask(plan["umask"])
-        _open_streams(plan["logs"])
-        _limits(plan)
-        try:
-            os.chdir(plan["cwd"])
-        except OSError as exc:
-            raise OSError(exc.errno, f"cannot enter the folder {plan['cwd']}: {exc.strerror}") from None
-        try:
-            os.execve(plan["exe"], plan["argv"], plan["env"])  # noqa: S606 - no shell is wanted
-        except OSError as exc:
-            raise OSError(exc.errno, f"cannot execute {plan['exe']}: {exc.strerror}") from None
+    return pid
+
+
+def reports(reader: int) -> dict[int, str]:
+    """Wait until each child has exec'ed or failed; return what went wrong, by index."""
+    data = b""
+    while part := os.read(reader, 65536):
+        data += part
+    return dict(map(json.loads, data.splitlines()))
+
+
+def _become(plan: dict[str, Any], keeper: int) -> None:
+    os.setsid()
+    kernel.die_with_parent(signal.SIGKILL)
+    if os.getppid() != keeper:  # it died before the line above
+        os._exit(127)
+    signal.set_wakeup_fd(-1)
+    for number in _CHANGED:
+        signal.signal(number, signal.SIG_DFL)
+    os.umask(plan["umask"])
+    _open_streams(plan["logs"])
+    _limits(plan)
+    try:
+        os.chdir(plan["cwd"])
+    except OSError as exc:
+        raise OSError(exc.errno, f"cannot enter the folder {plan['cwd']}: {exc.strerror}") from None
+    try:
+        os.execve(plan["exe"], plan["argv"], plan["env"])  # noqa: S606 - no shell is wanted
+    except OSError as exc:
+        raise OSError(exc.errno, f"cannot execute {plan['exe']}: {exc.strerror}") from None
 
 
 def _open_streams(folder: str) -> None:

@@ -24,6 +24,11 @@ import fcntl
 import json
 import os
 import time
+from contextlib import contextmanager
+
+TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -192,19 +197,15 @@ def keeper_lives(folder: str) -> bool:
     return False
 
 
-class Locked:
-    """A lock file held for the length of a ``with`` block; waits for it."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-
-    def __enter__(self) -> None:
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-
-    def __exit__(self, *exc: object) -> None:
-        os.close(self._fd)
+@contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Hold a lock file for the length of a ``with`` block; wait for it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def remove_tree(path: str) -> None:

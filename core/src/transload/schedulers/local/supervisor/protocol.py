@@ -35,29 +35,22 @@ def unpack_submit(payload: bytes) -> tuple[str, memoryview]:
     return bytes(view[2 : 2 + length]).decode(), view[2 + length :]
 
 
-class Inbox:
-    """Puts frames together from what a socket gives, bit by bit."""
+def split(data: bytearray) -> list[tuple[int, bytes]]:
+    """Take the complete frames out of what a socket has given so far; return them.
 
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Add received bytes; return the frames that are complete.
-
-        Raises:
-            ValueError: for a frame that no client of ours would send.
-        """
-        self._data += data
-        frames = []
-        while len(self._data) >= HEADER.size:
-            length, kind = HEADER.unpack_from(self._data)
-            if length > MAX_FRAME:
-                raise ValueError(f"a message of {length} bytes")
-            if len(self._data) < HEADER.size + length:
-                break
-            frames.append((kind, bytes(self._data[HEADER.size : HEADER.size + length])))
-            del self._data[: HEADER.size + length]
-        return frames
+    Raises:
+        ValueError: for a frame that no client of ours would send.
+    """
+    frames = []
+    while len(data) >= HEADER.size:
+        length, kind = HEADER.unpack_from(data)
+        if length > MAX_FRAME:
+            raise ValueError(f"a message of {length} bytes")
+        if len(data) < HEADER.size + length:
+            break
+        frames.append((kind, bytes(data[HEADER.size : HEADER.size + length])))
+        del data[: HEADER.size + length]
+    return frames
 
 
 def receive(sock: socket.socket) -> tuple[int, bytes]:

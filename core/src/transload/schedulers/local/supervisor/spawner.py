@@ -24,23 +24,15 @@ _DEAF_S = 0.1  # out of descriptors: connections wait in the kernel so long
 _STRAYS_S = (0.02, 1.0)  # between looks at killed processes that do not report their end by SIGCHLD
 
 
-class _Client:
-    """A connection: what it has sent so far, and what it is still to get."""
+class _Peer:
+    """Who is at the other end of a socket: a client, or the keeper of an app with the client that awaits its answer."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, app_id: str = "", client: _Peer | None = None) -> None:
         self.sock = sock
-        self.inbox = protocol.Inbox()
-        self.out = bytearray()
-
-
-class _Child:
-    """A keeper: its app, the end of the pair that it holds the other end of, and who waits for its answer."""
-
-    def __init__(self, app_id: str, link: socket.socket, client: _Client) -> None:
+        self.received = bytearray()
+        self.unsent = bytearray()
         self.app_id = app_id
-        self.link = link
-        self.client: _Client | None = client
-        self.inbox = protocol.Inbox()
+        self.client = client
         self.ending = False
 
 
@@ -50,9 +42,9 @@ class Spawner:
     def __init__(self, home: str, listener: socket.socket) -> None:
         self.home = home
         self.listener = listener
-        self.clients: dict[int, _Client] = {}
-        self.keepers: dict[int, _Child] = {}
-        self.links: dict[int, _Child] = {}
+        self.clients: dict[int, _Peer] = {}
+        self.keepers: dict[int, _Peer] = {}
+        self.links: dict[int, _Peer] = {}
         self.poll = select.poll()
         self.leaving: list[socket.socket] = []
         self.deaf = False
@@ -135,11 +127,11 @@ class Spawner:
             if protocol.peer_uid(sock) not in (os.getuid(), 0):
                 sock.close()
                 continue
-            self.clients[sock.fileno()] = _Client(sock)
+            self.clients[sock.fileno()] = _Peer(sock)
             self.poll.register(sock.fileno(), select.POLLIN)
             self.seen_client = taken = True
 
-    def _talk(self, client: _Client, events: int) -> None:
+    def _talk(self, client: _Peer, events: int) -> None:
         try:
             if events & select.POLLOUT:
                 self._flush(client)
@@ -147,14 +139,15 @@ class Spawner:
                 data = client.sock.recv(1 << 16)
                 if not data:
                     raise EOFError
-                for kind, payload in client.inbox.feed(data):
+                client.received += data
+                for kind, payload in protocol.split(client.received):
                     self._handle(client, kind, payload)
         except BlockingIOError:
             pass
         except (OSError, EOFError, ValueError):
             self._forget(client)
 
-    def _forget(self, client: _Client) -> None:
+    def _forget(self, client: _Peer) -> None:
         fd = client.sock.fileno()
         if self.clients.pop(fd, None) is None:
             return
@@ -164,24 +157,24 @@ class Spawner:
                 child.client = None
         client.sock.close()
 
-    def _flush(self, client: _Client) -> None:
+    def _flush(self, client: _Peer) -> None:
         try:
-            while client.out:
-                del client.out[: client.sock.send(client.out)]
+            while client.unsent:
+                del client.unsent[: client.sock.send(client.unsent)]
         except BlockingIOError:
             pass
-        self.poll.modify(client.sock.fileno(), select.POLLIN | (select.POLLOUT if client.out else 0))
+        self.poll.modify(client.sock.fileno(), select.POLLIN | (select.POLLOUT if client.unsent else 0))
 
-    def _reply(self, client: _Client | None, data: bytes) -> None:
+    def _reply(self, client: _Peer | None, data: bytes) -> None:
         if client is None or client.sock.fileno() not in self.clients:
             return
-        client.out += data
+        client.unsent += data
         try:
             self._flush(client)
         except OSError:
             self._forget(client)
 
-    def _handle(self, client: _Client, kind: int, payload: bytes) -> None:
+    def _handle(self, client: _Peer, kind: int, payload: bytes) -> None:
         if kind == protocol.SUBMIT:
             self._submit(client, payload)
         elif kind == protocol.BYE:
@@ -197,7 +190,7 @@ class Spawner:
 
     # ------------------------------------------------------------------------------------------------------ keepers
 
-    def _submit(self, client: _Client, payload: bytes) -> None:
+    def _submit(self, client: _Peer, payload: bytes) -> None:
         app_id, body = protocol.unpack_submit(payload)
         try:
             ours, theirs = socket.socketpair()
@@ -210,7 +203,7 @@ class Spawner:
             self._become_keeper(app_id, body, theirs)
         theirs.close()
         ours.setblocking(False)
-        child = _Child(app_id, ours, client)
+        child = _Peer(ours, app_id, client)
         self.keepers[pid] = self.links[ours.fileno()] = child
         self.poll.register(ours.fileno(), select.POLLIN)
 
@@ -228,10 +221,10 @@ class Spawner:
         finally:
             os._exit(code)
 
-    def _answer(self, child: _Child) -> None:
+    def _answer(self, child: _Peer) -> None:
         """Pass a keeper's answer on to the client that waits for it."""
         try:
-            data = child.link.recv(1 << 16)
+            data = child.sock.recv(1 << 16)
         except BlockingIOError:
             return
         except OSError:
@@ -239,18 +232,19 @@ class Spawner:
         if not data:
             self._unlink(child)
             return
-        for kind, payload in child.inbox.feed(data):
+        child.received += data
+        for kind, payload in protocol.split(child.received):
             if kind == protocol.ENDING:
                 child.ending = True
                 continue
             self._reply(child.client, protocol.frame(kind, payload))
             child.client = None
 
-    def _unlink(self, child: _Child) -> None:
-        fd = child.link.fileno()
+    def _unlink(self, child: _Peer) -> None:
+        fd = child.sock.fileno()
         if fd >= 0 and self.links.pop(fd, None) is not None:
             self.poll.unregister(fd)
-            child.link.close()
+            child.sock.close()
 
     def _reap(self) -> None:
         while True:
@@ -264,7 +258,7 @@ class Spawner:
             child = self.keepers.pop(pid, None)
             if child is None:
                 continue
-            if child.link.fileno() >= 0:
+            if child.sock.fileno() >= 0:
                 self._answer(child)
             if child.client is not None:
                 error = {"error": "again"}

@@ -183,7 +183,7 @@ def test_a_backend_that_does_not_answer(backend: StubBackend, client: Any, monke
 
     monkeypatch.setattr(backend, "answer", silent)
     monkeypatch.setattr(backend._server, "handle_error", lambda *request: None)  # nobody is there to take the answer
-    monkeypatch.setattr("transload_kfp.runs.ANSWER", 0.2)
+    monkeypatch.setattr("transload_kfp.backend.ANSWER", 0.2)
     try:
         with pytest.raises(StateUnknown, match="cannot be reached"):
             wait_for_run(client, "r", patience=0.1)

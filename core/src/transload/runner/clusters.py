@@ -1,0 +1,85 @@
+"""A cluster: a scheduler with a name, and what says which one it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from transload.errors import ConfigError
+from transload.specs import CfgVal, SpecError, looks_secret
+from transload.specs._check import shorten
+from transload.specs._secrets import check_source
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A scheduler with a name of its own. Hosts keep one with each handle, so that any process finds the same cluster.
+
+    Args:
+        name: as it stands in handles.
+        kind: the installed scheduler that it is one of; default: the one of its name.
+        connection: the settings that say which cluster it is, as the kind declares them; no secrets.
+        secrets: setting → where its value is found again: ``env:NAME``, ``file:PATH``, or a kind of source that the
+            host resolves (``secret_sources`` of a runner).
+
+    Raises:
+        ConfigError: if it is not valid.
+    """
+
+    name: str
+    kind: str = ""
+    connection: Mapping[str, CfgVal] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str):
+            raise ConfigError(f"cluster {self.name!r}: kind={shorten(self.kind)}: must be a str")
+        object.__setattr__(self, "kind", self.kind or self.name)
+        if not isinstance(self.name, str) or (self.kind != self.name and not _NAME.fullmatch(self.name)):
+            rule = "a letter a-z, then up to 62 of a-z, 0-9, _ and -"
+            raise ConfigError(f"{self.name!r}: the name of a cluster must be {rule}")
+        for table in ("connection", "secrets"):
+            if not isinstance(getattr(self, table), Mapping):
+                raise ConfigError(f"cluster {self.name!r}: {table}={shorten(getattr(self, table))}: must be a mapping")
+        for key, value in self.connection.items():
+            if looks_secret(key):
+                raise ConfigError(f"cluster {self.name!r}: {key}: is a secret: name where it is found in secrets")
+            # some of these end in a command line or a URL
+            if isinstance(value, str) and (value.startswith("-") or _CONTROL.search(value)):
+                rule = "must not begin with '-' or hold control characters"
+                raise ConfigError(f"cluster {self.name!r}: {key}={shorten(value)}: {rule}")
+        for key, source in self.secrets.items():
+            try:
+                check_source(source, f"cluster {self.name!r}: secrets[{key!r}]")
+            except SpecError as exc:
+                raise ConfigError(str(exc)) from exc
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cluster as JSON values; of secrets only where they are found."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "connection": dict(self.connection),
+            "secrets": dict(self.secrets),
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict` as text, the same for equal clusters."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Cluster:
+        """Read what `to_dict` returned; unknown fields are ignored.
+
+        Raises:
+            ConfigError: if it is not such a mapping.
+        """
+        if not isinstance(data, Mapping) or "name" not in data:
+            raise ConfigError(f"cluster: {shorten(data)}: must be an object with name, kind, connection, secrets")
+        return Cluster(data["name"], data.get("kind") or "", data.get("connection") or {}, data.get("secrets") or {})

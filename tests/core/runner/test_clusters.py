@@ -1,0 +1,190 @@
+"""Clusters by name: of the settings, of a host; what is kept of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from transload.errors import ConfigError
+from transload.pipelines import Execution, Identity, Launch, MemoryStore, host_runner
+from transload.runner import Cluster, Runner, get_runner
+from transload.schedulers.local.home import state_home
+from transload.specs import AppState, UnknownSchedulerException
+from transload_testing import scripted_app
+
+
+def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
+    """`[schedulers.NAME] kind = …`: its connection, its run options and no others; handles carry its name."""
+    Path("transload.toml").write_text(
+        '[schedulers.first]\nkind = "scripted"\nscripted_dir = "one"\napi_key = "k"\n'
+        '[schedulers.second]\nkind = "scripted"\nscripted_dir = "two"\n'
+        '[schedulers.scripted]\nscripted_dir = "plain"\nscript = "not inherited"\n'
+    )
+    app = scripted_app("a")
+    with get_runner("test", scripted_dir="of the program") as runner:
+        assert {"first", "second"} <= set(runner.scheduler_backends())
+        assert runner.cluster("first") == Cluster("first", "scripted", {"scripted_dir": "one"})
+        handles = [runner.run(app, name, app_id="same") for name in ("first", "second")]
+        assert handles == ["first://test/same", "second://test/same"]
+        assert runner.configured_options("first") == {"api_key": "k"}
+        assert runner.configured_options("second") == {}
+        for name, folder in (("first", "one"), ("second", "two"), ("scripted", "plain")):
+            assert str(runner.scheduler(name).folder.root) == folder  # type: ignore[attr-defined]
+        assert [row.app_handle for row in runner.list("second")] == ["second://test/same"]
+        with pytest.raises(
+            UnknownSchedulerException, match=r"'third' is not installed or configured.*\[schedulers\.NAME\]"
+        ):
+            runner.status("third://test/same")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[schedulers.x]\nkind = "slurmm"', "'slurmm' is not installed"),
+        ('[schedulers.x]\nkind = "local_docker"', "has no other name"),
+        ('[schedulers.x]\nkind = "scripted"\nscripted_dir = 3', r"transload\.toml: .*scripted_dir=3: must be"),
+        ('[schedulers.x]\nkind = "scripted"\nscript_dir = "y"', "script_dir: unknown option"),
+        ('[schedulers.local]\nkind = "scripted"', "is the name of an installed scheduler"),
+        ('[schedulers.X]\nkind = "scripted"', "the name of a cluster must be"),
+        ('[schedulers.a-b]\nkind = "scripted"\n[schedulers.a_b]\nkind = "scripted"', "its variables would be those"),
+        ("[schedulers.x]\nkind = 3", "kind=3: must be a str"),
+    ],
+)
+def test_wrong_clusters_are_refused(plain_folder: str, text: str, message: str) -> None:
+    """A cluster that cannot be had is told by its table, before anything is started."""
+    Path("transload.toml").write_text(text)
+    name = "local" if "schedulers.local" in text else "x"
+    with Runner("test") as runner, pytest.raises(ConfigError, match=message):
+        runner.run(scripted_app("a"), name)
+
+
+def test_what_is_kept_of_a_cluster_goes_through_json() -> None:
+    """Name, kind, connection, and where secrets are found: as JSON values and back; a later version's fields pass."""
+    cluster = Cluster("prod", "kubernetes", {"context": "prod-eu"}, {"kubeconfig": "env:PROD_CONFIG"})
+    data = json.loads(cluster.to_json())
+    assert data == cluster.to_dict()
+    assert Cluster.from_dict({**data, "colour": "red"}) == cluster
+    assert Cluster("docker").kind == "docker"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (("Prod", "slurm"), "'Prod': the name of a cluster must be"),
+        (("p", "slurm", {"ssh": "-oProxyCommand=touch /tmp/x"}), "ssh='-oProxy.*must not begin with '-'"),
+        (("p", "slurm", {"ssh": "a\nb"}), "control characters"),
+        (("p", "scripted", {"token": "s3cr3t"}), "token: is a secret: name where it is found"),
+        (("p", "scripted", {}, {"token": "s3cr3t"}), "must be a reference such as env:NAME"),
+        (("p", "scripted", "x"), "connection='x': must be a mapping"),
+        (("p", 3), "kind=3: must be a str"),
+    ],
+)
+def test_a_cluster_that_is_not_valid_is_refused(values: tuple[object, ...], message: str) -> None:
+    """One line names the cluster, the setting and the rule; a secret is not shown."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        Cluster(*values)  # type: ignore[arg-type]
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_host_names_clusters_that_no_file_names(plain_folder: str) -> None:
+    """A runner takes clusters; equal ones are one scheduler, and those of one name and another place are two."""
+    one, other = (Cluster("prod", "scripted", {"scripted_dir": folder}) for folder in ("one", "other"))
+    with get_runner("test", clusters=[one]) as runner:
+        assert "prod" in runner.scheduler_backends()
+        assert runner.run(scripted_app("a"), "prod", app_id="same") == "prod://test/same"
+        assert runner.with_clusters(one) is runner
+        elsewhere = runner.with_clusters(other)
+        assert runner.status("prod://test/same") is not None
+        assert elsewhere.status("prod://test/same") is None
+        assert elsewhere.scheduler("local") is runner.scheduler("local")
+        assert elsewhere.with_clusters(one).scheduler("prod") is runner.scheduler("prod")
+        with pytest.raises(ConfigError, match="unknown connection setting 'folder': must be one of: scripted_dir"):
+            runner.with_clusters(Cluster("wrong", "scripted", {"folder": "x"})).scheduler("wrong")
+        with pytest.raises(ConfigError, match="differ only in"):
+            runner.with_clusters(Cluster("a-b", "scripted"), Cluster("a_b", "scripted"))
+        with pytest.raises(ConfigError, match="'local' is the name of an installed scheduler"):
+            runner.with_clusters(Cluster("local", "docker")).scheduler("local")
+
+
+def test_a_table_goes_before_what_a_host_says_with_one_warning(
+    plain_folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The settings of this machine decide; who is overruled is told once."""
+    Path("transload.toml").write_text('[schedulers.prod1]\nkind = "scripted"\nscripted_dir = "of the table"\n')
+    with caplog.at_level(logging.WARNING, "transload.runner"):
+        for _ in range(2):
+            with get_runner("test", clusters=[Cluster("prod1", "scripted", {"scripted_dir": "of the host"})]) as runner:
+                assert runner.scheduler("prod1").location() == "of the table"
+    (record,) = caplog.records
+    assert "[schedulers.prod1]" in record.getMessage()
+
+
+def test_variables_name_a_cluster_too(plain_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection setting has a variable, as a run option has; it is no run option."""
+    Path("transload.toml").write_text('[schedulers.prod]\nkind = "scripted"\nscripted_dir = "of the table"\n')
+    monkeypatch.setenv("TRANSLOAD_CFG_PROD_SCRIPTED_DIR", "of the variable")
+    with get_runner("test") as runner:
+        assert runner.scheduler("prod").location() == "of the variable"
+        assert runner.configured_options("prod") == {}
+
+
+def test_secrets_of_a_cluster_are_resolved_where_it_is_used(plain_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table or the host says where a secret is; its value reaches the scheduler, and nothing that is kept."""
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t")
+    text = '[schedulers.prod]\nkind = "scripted"\n[schedulers.prod.secrets]\ntoken = "env:MY_TOKEN"\n'
+    Path("transload.toml").write_text(text)
+    of_host = Cluster("mine", "scripted", {}, {"token": "vault:the/path"})
+    with Runner("test", clusters=[of_host], secret_sources={"vault": lambda what: f"value of {what}"}) as runner:
+        assert runner.scheduler("prod").connection["token"] == "s3cr3t"  # type: ignore[attr-defined]
+        assert runner.scheduler("mine").connection["token"] == "value of the/path"  # type: ignore[attr-defined]
+        assert "s3cr3t" not in runner.cluster("prod").to_json()
+    monkeypatch.delenv("MY_TOKEN")
+    with Runner("test") as runner, pytest.raises(ConfigError, match=r"cluster 'prod'.*MY_TOKEN is not set"):
+        runner.scheduler("prod")
+
+
+def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path: Path) -> None:
+    """Each name of the local scheduler has a state folder of its own; one app id on two of them is two apps."""
+    folder = tmp_path / "state"
+    clusters = [Cluster("mine", "local"), Cluster("theirs", "local", {"state_folder": str(folder)})]
+    with get_runner("test", clusters=clusters) as runner:
+        assert runner.scheduler("mine").location() == f"{state_home()}/local-mine"
+        handles = [
+            runner.run_component("utils.echo", {"msg": name}, name, app_id="same")
+            for name in ("local", "mine", "theirs")
+        ]
+        for handle, name in zip(handles, ("local", "mine", "theirs"), strict=True):
+            status = runner.wait(handle, timeout=60)
+            assert status is not None and status.state is AppState.SUCCEEDED
+            assert list(runner.log_lines(handle, "echo")) == [f"{name}\n"]
+            assert len(runner.list(name)) == 1
+        assert runner.scheduler("theirs").location() == f"{folder}/local"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_host_finds_its_app_on_the_cluster_that_it_stored(plain_folder: str, moved: bool) -> None:
+    """Record and state hold the cluster: the app is found where nobody has named it, or names another by now."""
+    stored, state = MemoryStore(), {}
+    launch = Launch(app=scripted_app("a"), scheduler="prod")
+    identity = Identity("test", "n", ("k",))
+
+    def execution(runner: Runner) -> Execution:
+        return Execution(runner, launch, identity, store=stored)
+
+    first = Cluster("prod", "scripted", {"scripted_dir": "one"}, {"token": "env:HOME"})
+    began = execution(host_runner("test", clusters=[first]))
+    began.start()
+    state = json.loads(json.dumps(began.state()))
+    assert Cluster.from_dict(stored.record["cluster"]) == first  # type: ignore[index]
+
+    now = [Cluster("prod", "scripted", {"scripted_dir": "two"})] if moved else []
+    again = execution(host_runner("test", clusters=now))
+    assert again.start().action in ("attach", "collect") and again.follow().state is AppState.SUCCEEDED
+    elsewhere = Execution(host_runner("test", clusters=now), None, identity)
+    elsewhere.restore(state)
+    assert elsewhere.follow().state is AppState.SUCCEEDED
+    if moved:
+        assert host_runner("test", clusters=now).status(str(began.handle)) is None
