@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
+from transload.errors import AppExists, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
 from transload.following import log_lines
 from transload.runner import Runner
 from transload.schedulers import Change
@@ -373,27 +373,6 @@ def test_secrets_with_the_replicas_number_arrive(fake: Any, scheduler: Any, shel
         expected = f"hunter2-{number}/{number}-$(HOME)$$ {number} hunter2$$ TRANSLOAD_RANK0_HOST\n"
         assert list(log_lines(scheduler, "trouble", "main", number)) == [expected]
     assert "hunter2" not in str([item for item in fake.snapshot() if item["kind"] != "Secret"])
-
-
-def test_impersonation_is_honoured(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``as`` of a user in the configuration goes along with each request; what cannot go along is refused."""
-    import json
-
-    made = json.loads(fake.kubeconfig.read_text())
-    seen: list[str | None] = []
-    monkeypatch.setattr(fake.cluster, "heard", lambda headers: seen.append(headers.get("Impersonate-User")))
-    for user in ({"as": "anna"}, {"as": "anna", "as-groups": ["a", "b"]}):
-        made["users"][0]["user"] = user
-        path = tmp_path / "config"
-        path.write_text(json.dumps(made))
-        cluster = Cluster(kubeconfig=str(path))
-        if "as-groups" in user:
-            with pytest.raises(ConfigError, match="several as-groups"):
-                cluster.version()
-        else:
-            cluster.version()
-            assert seen == ["anna"]
-        cluster.close()
 
 
 def test_a_cancel_leaves_what_has_ended(scheduler: Any, shell: Any, eventually: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import threading
@@ -67,28 +68,37 @@ class Cluster:
 
         made = client.Configuration()
         made.retries = Retry(total=1, connect=0)  # a kept connection may be stale; patience is the caller's
-        # the client reads the variable only once, when it is imported
-        path = self._kubeconfig or os.environ.get("KUBECONFIG") or None
         try:
-            config.load_kube_config(path, self._context, made)  # type: ignore[no-untyped-call,unused-ignore]
+            config.load_kube_config(self._file(), self._context, made)  # type: ignore[no-untyped-call,unused-ignore]
         except config.ConfigException as exc:
             try:
                 config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
         except Exception as exc:  # what the client makes of a file that is no configuration: errors of any kind
-            where = path or config.KUBE_CONFIG_DEFAULT_LOCATION
-            text = " ".join(str(exc).split())
-            raise ConfigError(f"the Kubernetes configuration {where} cannot be read: {text}") from exc
+            text = type(exc).__name__ if self._is_text else " ".join(str(exc).split())  # a text may hold secrets
+            raise ConfigError(f"{self.location}: cannot be read: {text}") from exc
         return made
+
+    def _file(self) -> Any:
+        """Return the configuration as the client takes it: a path (of several files, too), or a given text."""
+        from kubernetes import config
+
+        if self._is_text:
+            return io.StringIO(self._kubeconfig)
+        # the client reads the variable only once, when it is imported
+        return self._kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
+
+    @property
+    def _is_text(self) -> bool:
+        return "\n" in (self._kubeconfig or "") or (self._kubeconfig or "").startswith("{")
 
     def _impersonation(self) -> dict[str, str]:
         """Return the headers for ``as`` of a user in the configuration, which the official client passes over."""
         from kubernetes.config import ConfigException, kube_config
 
-        path = self._kubeconfig or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
         try:
-            found = kube_config.KubeConfigMerger(path).config.value  # type: ignore[no-untyped-call,unused-ignore]
+            found = kube_config.KubeConfigMerger(self._file()).config.value  # type: ignore[no-untyped-call,unused-ignore]
         except (ConfigException, OSError, AttributeError):
             return {}  # there is no such file inside of a cluster
         current = self._context or found.get("current-context")
@@ -98,7 +108,9 @@ class Cluster:
         )
         groups = user.get("as-groups") or []
         if len(groups) > 1 or user.get("as-user-extra"):
-            raise ConfigError(f"{path}: user {name}: several as-groups, and as-user-extra, cannot be sent from here")
+            raise ConfigError(
+                f"{self.location}: user {name}: several as-groups, and as-user-extra, cannot be sent from here"
+            )
         values = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": "".join(groups)}
         return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
 
@@ -106,6 +118,7 @@ class Cluster:
     def location(self) -> str:
         """The context and the file that say which cluster this is; nothing is reached."""
         path = self._kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config, or inside of a cluster"
+        path = "a configuration that was given as text" if self._is_text else path
         return f"{f'context {self._context}' if self._context else 'the current context'} of {path}"
 
     @property

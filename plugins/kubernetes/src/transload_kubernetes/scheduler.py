@@ -62,7 +62,11 @@ class KubernetesScheduler(SchedulerBase):
         """Return the settings that say which cluster this is."""
         opts = runopts()
         opts.add("context", str, "context of the client's configuration; default: its current one")
-        opts.add("kubeconfig", str, "file of the client's configuration; default: KUBECONFIG, else ~/.kube/config")
+        opts.add(
+            "kubeconfig",
+            str,
+            "file of the client's configuration, or its text; default: KUBECONFIG, else ~/.kube/config",
+        )
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:

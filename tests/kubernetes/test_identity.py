@@ -1,0 +1,122 @@
+"""As whom a cluster is asked, and which: impersonation, credential plugins, in-cluster identity, several clusters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import ConfigError
+from transload.runner import Runner, load_settings
+from transload.specs import AppState
+from transload_kubernetes.cluster import Cluster
+
+
+@pytest.fixture
+def seen(fake: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The headers of all requests."""
+    found: list[Any] = []
+    monkeypatch.setattr(fake.cluster, "heard", found.append)
+    return found
+
+
+def configuration(fake: Any, **user: Any) -> dict[str, Any]:
+    """Return the configuration of the fake cluster, with a user."""
+    made: dict[str, Any] = json.loads(fake.kubeconfig.read_text())
+    made["users"][0]["user"] = user
+    return made
+
+
+def test_impersonation(fake: Any, tmp_path: Path, seen: list[Any]) -> None:
+    """``as`` of a user in the configuration goes along with each request; what cannot go along is refused."""
+    path = tmp_path / "config"
+    path.write_text(json.dumps(configuration(fake, **{"as": "anna", "as-groups": ["a"]})))
+    cluster = Cluster(kubeconfig=str(path))
+    cluster.version()
+    assert [(each["Impersonate-User"], each["Impersonate-Group"]) for each in seen] == [("anna", "a")]
+    cluster.close()
+    path.write_text(json.dumps(configuration(fake, **{"as": "anna", "as-groups": ["a", "b"]})))
+    with pytest.raises(ConfigError, match="several as-groups"):
+        Cluster(kubeconfig=str(path)).version()
+
+
+def test_a_credential_plugin(fake: Any, tmp_path: Path, seen: list[Any]) -> None:
+    """A token of a plugin is used until it is over, then the plugin is asked again."""
+    program = tmp_path / "plugin"
+    program.write_text(f"""#!/bin/sh
+echo x >> {tmp_path}/asked
+n=$(wc -l < {tmp_path}/asked)
+[ $n = 1 ] && until=2000-01-01T00:00:00Z || until=2100-01-01T00:00:00Z
+echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+  "status": {{"token": "'token-$n'", "expirationTimestamp": "'$until'"}}}}'
+""")
+    program.chmod(0o755)
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
+    cluster = Cluster(kubeconfig=json.dumps(configuration(fake, exec=plugin)))
+    for _ in range(3):
+        cluster.version()
+    cluster.close()
+    tokens = [each["Authorization"] for each in seen]
+    assert tokens == ["Bearer token-2"] * 3, "the first was over before it was used"
+
+
+def test_inside_of_a_cluster(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a configuration the service account of the pod is taken; where there is none either, one line says so."""
+    from kubernetes import config
+    from kubernetes.config import incluster_config
+
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="no Kubernetes cluster is configured"):
+        Cluster().version()
+    (tmp_path / "token").write_text("of-the-pod")
+    (tmp_path / "ca.crt").write_text("-")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(fake.port))
+    cluster = Cluster()
+    assert cluster.url == f"https://127.0.0.1:{fake.port}"
+    (found,) = cluster.client().configuration.auth_settings().values()  # the fake speaks no TLS: nothing is sent
+    assert found["value"].lower() == "bearer of-the-pod"
+    cluster.close()
+
+
+def test_a_text_that_is_no_configuration() -> None:
+    """It is named, and not shown: it may hold secrets."""
+    with pytest.raises(ConfigError, match="a configuration that was given as text") as caught:
+        Cluster(kubeconfig="{hunter2").version()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_several_clusters_at_once(
+    fake: Any, tmp_path: Path, transload_home: Path, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each name is a cluster of its own: an app is on one of them, and its handle leads there."""
+    from fake_server import FakeServer  # type: ignore[import-not-found]
+
+    (tmp_path / "other").mkdir()
+    other = FakeServer(tmp_path / "other")
+    settings = tmp_path / "settings.toml"
+    lines = [
+        f'[schedulers.{name}]\nkind = "kubernetes"\nkubeconfig = "{server.kubeconfig}"\n'
+        for name, server in (("east", fake), ("west", other))
+    ]
+    settings.write_text("\n".join(lines))
+    monkeypatch.setenv("TRANSLOAD_CONFIG", str(settings))
+    monkeypatch.delenv("KUBECONFIG")
+    try:
+        with Runner("tests", settings=load_settings()) as runner:
+            handles = [runner.run(shell("true"), name, app_id=f"on-{name}") for name in ("east", "west")]
+            assert handles == ["east://tests/default:on-east", "west://tests/default:on-west"]
+            for handle, server in zip(handles, (fake, other), strict=True):
+                status = runner.wait(handle, timeout=20)
+                assert status is not None and status.state is AppState.SUCCEEDED
+                assert [each["metadata"]["name"] for each in server.cluster.items("jobs")] == [
+                    f"{handle.rpartition(':')[2]}-main"
+                ]
+            assert [row.app_id for row in runner.list("west")] == ["default:on-west"]
+    finally:
+        other.close()
