@@ -1,0 +1,76 @@
+"""As whom a real cluster is asked: inside of a pod, and for somebody else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from transload.errors import SchedulerUnavailable
+from transload.following import log_lines
+from transload.schedulers.api import Submission
+from transload.specs import AppDef, AppState, BindMount, Role
+from transload_kubernetes.diagnose import OBSERVE, SUBMIT
+
+IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
+CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
+INSIDE = """
+import sys
+from transload.runner import get_runner
+from transload.specs import AppDef, Role
+namespace, image = sys.argv[1:]
+app = AppDef("inner", [Role("main", image, entrypoint="echo", args=["from within"])])
+with get_runner() as runner:
+    handle = runner.run(app, "kubernetes", {"namespace": namespace, "image_pull_policy": "IfNotPresent"})
+    print(runner.wait(handle, timeout=60).state.name, *runner.log_lines(handle, "main", 0))
+"""
+
+
+@pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="the cluster's node has not this machine's Python")
+def test_inside_of_a_pod(cluster: Any, namespace: str, scheduler: Any, eventually: Any, tmp_path: Path) -> None:
+    """A pod's service account, bound to the documented Roles, is enough to run an app from within."""
+    cluster.user(namespace, tmp_path, OBSERVE, SUBMIT, {})
+    folders = {sys.prefix, sys.base_prefix, *(path for path in sys.path if path.endswith("/src"))}
+    role = Role("main", IMAGE, entrypoint=sys.executable, args=["-c", INSIDE, namespace, IMAGE])
+    role.mounts = [BindMount(folder, folder, read_only=True) for folder in sorted(folders)]
+    server = cluster.ask("GET", "/api/v1/namespaces/default/endpoints/kubernetes")["subsets"][0]
+    role.env = {
+        "HOME": "/tmp",
+        "LD_LIBRARY_PATH": sysconfig.get_config_var("LIBDIR"),
+        # where no proxy of Services runs, as on the smallest clusters, their addresses lead nowhere
+        "KUBERNETES_SERVICE_HOST": server["addresses"][0]["ip"],
+        "KUBERNETES_SERVICE_PORT": str(server["ports"][0]["port"]),
+    }
+    cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, "service_account": "user-3"})
+    app = AppDef("outer", [role])
+    app_id = f"{namespace}:outer"
+    scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "tests", cfg, id_given=True))
+    found = eventually(lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 100)
+    lines = list(log_lines(scheduler, app_id, "main", 0))
+    assert (found.state, lines) == (AppState.SUCCEEDED, ["SUCCEEDED from within\n", "\n"]), "".join(lines)
+
+
+def test_for_somebody_else(cluster: Any, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who acts for a reader can do what that one can, though one could do everything oneself."""
+    from transload_kubernetes.scheduler import create_scheduler
+
+    cluster.user(namespace, tmp_path, OBSERVE)
+    configuration = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    configuration["users"][0]["user"]["as"] = f"system:serviceaccount:{namespace}:user-1"
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "as"))
+    (tmp_path / "as").write_text(yaml.safe_dump(configuration))
+    reader = create_scheduler("reader")
+    assert reader.list() == []
+    checks = {name: (ok, text) for name, ok, text in reader.diagnose()}
+    assert checks["user"][1].endswith(f"{namespace}:user-1") and checks["observe"][0] and not checks["submit"][0]
+    cfg = reader.run_opts().resolve({**CFG, "namespace": namespace})
+    app = AppDef("a", [Role("main", IMAGE, entrypoint="true")])
+    with pytest.raises(Exception, match="cannot create") as caught:
+        reader.submit(reader.convert(app, cfg), f"{namespace}:a", Submission(app, app.digest(), "tests", cfg))
+    assert not isinstance(caught.value, SchedulerUnavailable)
+    reader.close()
