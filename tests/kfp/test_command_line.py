@@ -15,7 +15,8 @@ import yaml
 from kfp import dsl
 
 from transload.errors import ConfigError, UnsupportedFeature
-from transload.pipelines import describe_adapters, get_adapter
+from transload.pipelines import get_adapter
+from transload.pipelines._adapter import describe_adapters
 
 TRAIN = f"{Path(__file__).with_name('apps.py')}:train"
 

@@ -172,6 +172,16 @@ class Runner:
         opts.add("tracker_base", str, "where the app reports results: a folder or fsspec URL; may hold ${app_id}")
         return opts
 
+    def qualified_id(self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None) -> str:
+        """Return the whole id that `run` submits an app of that id under: some add a namespace or a cluster to it.
+
+        Raises:
+            ConfigError: for an unknown scheduler or a wrong option.
+        """
+        name = scheduler or self.settings.scheduler
+        backend = self.scheduler(name)
+        return backend.qualified_id(app_id, self._options(name, backend, cfg)[0])
+
     # -- submitting
 
     def dryrun(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError, TransloadError
-from transload.pipelines import AttachPolicy, Execution, ExecutionOptions, host_runner
+from transload.pipelines import Execution, ExecutionOptions, host_runner
 from transload_kfp.run import EXIT_DETACHED, HOST, LaunchFailed, exit_code, killed_by_sigterm, say
 from transload_kfp.states import EXIT_CANCELLED
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
@@ -54,8 +54,7 @@ class Steps:
         data = json.loads(base64.b64decode(text))
         self.ledger = SearchLedger(Search.from_dict(data["search"]), base)
         # a pod that is started again is no new trial
-        policy = AttachPolicy(next_after=frozenset())
-        self._options = replace(ExecutionOptions(**data["options"]), attach=policy)
+        self._options = replace(ExecutionOptions(**data["options"]), next_after=frozenset())
         self._runner = host_runner(HOST, inherit_env=data["inherit_env"])
 
     def suggest(self, number: int) -> list[str]:
