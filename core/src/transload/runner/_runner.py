@@ -28,6 +28,7 @@ from transload.specs._check import shorten
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from transload.components import Overrides
     from transload.runner._results import AppResults
     from transload.runner.clusters import Cluster
     from transload.runner.config import Defaults, Settings
@@ -257,6 +258,7 @@ class Runner:
         *,
         app_id: str | None = None,
         tracker_base: str | None = None,
+        overrides: Overrides | None = None,
     ) -> AppDryRunInfo[Any]:
         """Return the request that `run_component` would submit.
 
@@ -269,6 +271,7 @@ class Runner:
             parent_run_id: see `dryrun`.
             app_id: see `dryrun`.
             tracker_base: see `dryrun`; also given to the component if it declares an argument of that name.
+            overrides: what is set in the app over what the component says.
 
         Raises:
             SpecError: if there is no such component, or its arguments are wrong.
@@ -276,7 +279,7 @@ class Runner:
         from transload.runner._submit import build_from_component
 
         return build_from_component(
-            self, component, component_args, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base
+            self, component, component_args, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base, overrides
         )
 
     def run_component(
