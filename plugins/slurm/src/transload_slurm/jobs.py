@@ -17,7 +17,7 @@ from transload_slurm.background import in_background
 from transload_slurm.states import combined
 
 _TIMEOUT_S: Final = 60.0
-_FRESH_S: Final = 0.2
+FRESH_S: Final = 0.2
 _LOOK_S: Final = 0.1
 _COST: Final = 5.0  # an answer is good for this many times the seconds that it took
 _REMEMBER_S: Final = 30.0
@@ -151,15 +151,18 @@ class Jobs:
 
     One query is under way at a time, in a thread of its own; whoever asks meanwhile waits for it, or for the next one,
     which is for all who wait.
+
+    Args:
+        fresh: seconds for which an answer is good at least.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: float = FRESH_S) -> None:
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._known: dict[str, tuple[float, Job | None]] = {}
         self._missed: dict[str, float] = {}
         self._dropped: set[str] = set()
-        self._good_for = _FRESH_S
+        self._fresh = self._good_for = fresh
         self._without: dict[bool, float] = {}
         self._problem: tuple[float, str] | None = None
         self._query: tuple[int, Future[None]] | None = None
@@ -236,7 +239,7 @@ class Jobs:
                 found.update(self._recorded(missing, completed=completed))
         done = time.monotonic()
         with self._lock:
-            self._good_for = max(_FRESH_S, _COST * (done - now))
+            self._good_for = max(self._fresh, _COST * (done - now))
             for job_id in ids:
                 if job_id not in self._dropped:
                     self._known[job_id] = (done, found.get(job_id))
