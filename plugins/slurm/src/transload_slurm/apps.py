@@ -17,7 +17,7 @@ from transload.specs import AppDef, AppState, AppStatus
 from transload_slurm import commands, submission
 from transload_slurm import diagnose as _diagnose
 from transload_slurm.convert import COMMENT, SlurmRequest
-from transload_slurm.jobs import FRESH_S, Job, Jobs, seconds_until
+from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.logview import LogView
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import Store, last_line, read_json, write_file
@@ -39,14 +39,14 @@ class Apps:
 
     Args:
         root: the folder of the apps, which the nodes share.
-        fresh: seconds for which an answer of Slurm's is good.
+        per_minute: about how many questions Slurm may be asked in a minute; None: as many as there are.
         lay: makes the copy of a workspace in a folder; default: of one on this machine.
     """
 
-    def __init__(self, root: str, fresh: float = FRESH_S, lay: submission.Lay = submission.copy) -> None:
+    def __init__(self, root: str, per_minute: int | None = None, lay: submission.Lay = submission.copy) -> None:
         self.store = Store(root)
         self._lay = lay
-        self.jobs = Jobs(fresh)
+        self.jobs = Jobs(per_minute)
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
 

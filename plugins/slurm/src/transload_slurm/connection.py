@@ -139,7 +139,6 @@ class Link:
             self.hello = self._handshake()
         except BaseException:
             self._process.kill()
-            self._process.wait()
             self._free()
             raise
         finally:
@@ -273,7 +272,7 @@ class Link:
         """End it: the helper hears the end of its input."""
         if self._pid != os.getpid():
             return
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         if self.lost.is_set():
@@ -282,15 +281,19 @@ class Link:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
         self._lose("it was closed")
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(_END_S)
-        self._process.stdout.close()
         self._free()
 
     def _free(self) -> None:
+        process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
+        if process is not None:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            process.wait()
         if self._slot >= 0:
             os.close(self._slot)
             self._slot = -1

@@ -19,7 +19,7 @@ from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
 from transload_slurm.watch import SlurmWatch
 
-_FRESH_S: Final = 5.0  # twelve queries to Slurm in a minute, whatever is asked
+_PER_MINUTE: Final = 12  # a login node has many users
 _END_S: Final = 60.0
 _AT_ONCE: Final = ("ping", "watch")  # in the order in which they were asked
 _OLD_S: Final = 30 * 86400.0
@@ -36,7 +36,7 @@ class Helper:
     def __init__(self, channel: wire.Channel, root: str) -> None:
         self._channel = channel
         self._blobs = Blobs(root)
-        self._apps = Apps(root, _FRESH_S, self._blobs.lay)
+        self._apps = Apps(root, _PER_MINUTE, self._blobs.lay)
         self._watches: dict[int, SlurmWatch] = {}
         self._busy = 0
         self._lock = threading.Lock()

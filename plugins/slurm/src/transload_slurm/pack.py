@@ -13,71 +13,8 @@ from typing import Final
 
 from transload_slurm import __version__
 
-MODULES: Final = (
-    "transload",
-    "transload._forks",
-    "transload._lazy",
-    "transload.attempts",
-    "transload.errors",
-    "transload.schedulers",
-    "transload.schedulers.api",
-    "transload.schedulers.local",
-    "transload.schedulers.local.environment",
-    "transload.schedulers.local.logs",
-    "transload.schedulers.local.states",
-    "transload.schedulers.local.store",
-    "transload.schedulers.local.supervisor",
-    "transload.schedulers.local.supervisor.finalise",
-    "transload.schedulers.local.supervisor.gpus",
-    "transload.schedulers.local.supervisor.kernel",
-    "transload.schedulers.local.supervisor.layout",
-    "transload.schedulers.local.supervisor.logindex",
-    "transload.schedulers.local.supervisor.tree",
-    "transload.specs",
-    "transload.specs._app",
-    "transload.specs._check",
-    "transload.specs._handle",
-    "transload.specs._json",
-    "transload.specs._macros",
-    "transload.specs._resource",
-    "transload.specs._runopts",
-    "transload.specs._secrets",
-    "transload.specs._status",
-    "transload.specs._text",
-    "transload.specs._workspace",
-    *(
-        f"transload_slurm{name}"
-        for name in (
-            "",
-            ".apps",
-            ".background",
-            ".blobs",
-            ".commands",
-            ".convert",
-            ".diagnose",
-            ".elements",
-            ".helper",
-            ".job",
-            ".job.__main__",
-            ".job.agent",
-            ".job.rank0",
-            ".job.starts",
-            ".job.steps",
-            ".job.supervise",
-            ".jobs",
-            ".logview",
-            ".options",
-            ".states",
-            ".store",
-            ".submission",
-            ".verdict",
-            ".watch",
-            ".wire",
-        )
-    ),
-)
-"""What the helper consists of: this package, and what it uses of the core. All of it loads on Python 3.8."""
-
+_ROOT: Final = "transload_slurm.helper"
+_WHOLE: Final = ("transload.specs", "transload_slurm.job")  # packages whose parts are imported when they are used
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)
 _NEWER: Final = ("slots", "strict", "kw_only")
 _MAIN: Final = "from transload_slurm.helper import main\n\nmain()\n"
@@ -85,22 +22,65 @@ _MAIN: Final = "from transload_slurm.helper import main\n\nmain()\n"
 
 @cache
 def packed() -> tuple[str, bytes]:
-    """Return the name of the helper's file, which tells version and content, and the file."""
+    """Return the name of the helper's file, which tells version and content, and the file.
+
+    It holds the module `transload_slurm.helper` and what that imports of this package and the core.
+    """
     made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(zipfile.ZipInfo("__main__.py", _WHEN), _MAIN, zipfile.ZIP_DEFLATED)
-        for module in MODULES:
-            spec = importlib.util.find_spec(module)
-            assert spec is not None and spec.origin is not None, module
-            path = module.replace(".", "/") + ("/__init__.py" if spec.submodule_search_locations else ".py")
-            package, _, inner = path.partition("/")
-            source = pkgutil.get_data(package, inner)
-            assert source is not None, module
-            # what runs in the jobs goes there as it is
-            text = source if module.startswith(("transload_slurm.job.", "transload.attempts")) else _for_old(source)
+    with zipfile.ZipFile(made, "w") as archive:
+
+        def add(path: str, text: str | bytes) -> None:
             archive.writestr(zipfile.ZipInfo(path, _WHEN), text, zipfile.ZIP_DEFLATED)
+
+        add("__main__.py", _MAIN)
+        for module, (path, source) in sorted(_modules().items()):
+            # what runs in the jobs goes there as it is
+            as_it_is = module.startswith(("transload_slurm.job.", "transload.attempts"))
+            add(path, source if as_it_is else _for_old(source))
     data = made.getvalue()
     return f"helper-{__version__}-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data
+
+
+def _modules() -> dict[str, tuple[str, bytes]]:
+    """Return the modules that the helper consists of: name → path in the archive, source."""
+    found: dict[str, tuple[str, bytes]] = {}
+    wanted = [_ROOT, *(f"{package}.{name}" for package in _WHOLE for name in _parts_of(package))]
+    while wanted:
+        module = wanted.pop()
+        package, _, inner = module.partition(".")
+        spec = importlib.util.find_spec(module) if module not in found else None
+        if package not in ("transload", "transload_slurm") or spec is None:
+            continue  # the standard library's, known, or a name in a module
+        folder = spec.submodule_search_locations is not None
+        path = inner.replace(".", "/") + (("/" if inner else "") + "__init__.py" if folder else ".py")
+        source = pkgutil.get_data(package, path)
+        assert source is not None, module
+        found[module] = (f"{package}/{path}", source)
+        wanted += [module.rpartition(".")[0]] if inner else []
+        wanted += _imported(ast.parse(source), module if folder else module.rpartition(".")[0])
+    return found
+
+
+def _parts_of(package: str) -> list[str]:
+    spec = importlib.util.find_spec(package)
+    folders = None if spec is None else spec.submodule_search_locations
+    return [] if folders is None else [each.name for each in pkgutil.iter_modules(folders)]
+
+
+def _imported(tree: ast.Module, package: str) -> list[str]:
+    """Return what a module imports when it is loaded; of ``from a import b`` both ``a`` and ``a.b``."""
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+                base = f"{above}.{base}" if base else above
+            if base.partition(".")[0] in ("transload", "transload_slurm"):
+                found += [base, *(f"{base}.{alias.name}" for alias in node.names if alias.name in _parts_of(base))]
+    return found
 
 
 class _Older(ast.NodeTransformer):
