@@ -92,7 +92,7 @@ class Bench:
         scheduler: Any = self.runner.scheduler("slurm")
         watch = scheduler.watch()
         watch.update([handle.rpartition("/")[2] for handle in handles])
-        scheduler._jobs.queries = 0
+        scheduler.apps.jobs.queries = 0
         before = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         end = time.monotonic() + WATCH_S
         while (left := end - time.monotonic()) > 0:
@@ -105,7 +105,7 @@ class Bench:
         minutes = WATCH_S / 60
         return {
             "jobs": WATCHED,
-            "queries_per_minute": scheduler._jobs.queries / minutes,
+            "queries_per_minute": scheduler.apps.jobs.queries / minutes,
             "cpu_s_per_minute": cpu / minutes,
         }
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from transload.pipelines import JsonFileStore
 from transload_testing import ChildDriver
 from transload_testing.adapter_driver import ChildJob, HostJob
+from transload_testing.stores import JsonFileStore
 
 FORKS = multiprocessing.get_context("forkserver")
 PRELOAD = ["transload_airflow.operators", "transload_airflow.triggers", "transload.pipelines._execution"]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
-from transload.pipelines import MemoryStore
 from transload_airflow.generation import Marks, current_generation
+from transload_testing.stores import MemoryStore
 
 MARKS = st.builds(Marks, st.integers(0, 5), st.integers(0, 5), st.integers(0, 3))
 

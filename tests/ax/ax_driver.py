@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from transload.errors import TransloadError
-from transload.pipelines import AppLost, JsonFileStore, host_runner
+from transload.pipelines import AppLost, host_runner
 from transload_ax.run import TrialApps
 from transload_ax.trials import ENDED, HANDLE, Trials, TrialView
 from transload_ax.units import TrialLaunch, execution_options
 from transload_testing.adapter_driver import ChildJob
+from transload_testing.stores import JsonFileStore
 
 
 class _Lines(logging.Handler):

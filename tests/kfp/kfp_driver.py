@@ -10,7 +10,7 @@ from transload_testing.adapter_driver import ChildJob
 def run(child: ChildJob) -> None:
     """Run one launcher as its task would, and report how it ended."""
     from transload_kfp.launch_spec import LaunchSpec
-    from transload_kfp.run import Place, execution_of, exit_code
+    from transload_kfp.run import ending_of, execution_of
     from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
 
     job = child.job
@@ -19,17 +19,17 @@ def run(child: ChildJob) -> None:
     try:
         spec = LaunchSpec(launch, dict(job.options))
         # a person who runs it again makes a new run
-        place = Place(job_id=job.namespace, job_name=job.generation, task_name=job.name)
+        context = {"job_id": job.namespace, "job_name": job.generation, "task_name": job.name}
         execution = execution_of(
+            context,
             LaunchSpec.decode(spec.encode()),
             {},
-            place,
             sink=lambda role, k, stream, line: child.log(f"{role}/{k} {line}"),
         )
         child.on_kill(execution.kill)
         results = execution.run()
     except TransloadError as exc:
-        state = ends.get(exit_code(exc), AppState.FAILED)
+        state = ends.get(ending_of(exc).code, AppState.FAILED)
         again = LaunchSpec(launch, dict(job.options)).execution_options().rule.host_may_retry(exc)
         child.finish(STATES[state], error=exc, retryable=again)
     else:

@@ -15,7 +15,8 @@ import yaml
 from kfp import dsl
 
 from transload.errors import ConfigError, UnsupportedFeature
-from transload.pipelines import describe_adapters, get_adapter
+from transload.pipelines import get_adapter
+from transload.pipelines._adapter import describe_adapters
 
 TRAIN = f"{Path(__file__).with_name('apps.py')}:train"
 
@@ -330,6 +331,9 @@ def test_inline_lets_other_files_be(tmp_path: Path) -> None:
     ("text", "outputs", "code", "said"),
     [
         ("exit 7", [], 7, "exit code 7"),
+        ("""echo '{"message": "no data"}' > "$TRANSLOAD_ERROR_FILE"; exit 1""", [], 1, "exit code 1: no data"),
+        ("""echo '{"message": {"message": "odd"}}' > "$TORCHELASTIC_ERROR_FILE"; exit 1""", [], 1, "code 1: odd"),
+        ("""echo '[]' > "$TRANSLOAD_ERROR_FILE"; exit 1""", [], 1, "exit code 1\n"),
         ("kill -9 $$", [], 137, "exit code 137"),
         ("exit 0", [["a", None, "Float"]], 70, "reported: nothing"),
         (say('{"b": 1}'), [["a", None, "Float"]], 70, "reported: all: b"),

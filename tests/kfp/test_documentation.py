@@ -19,7 +19,7 @@ def test_tables() -> None:
 
 def test_exit_codes() -> None:
     """The exit codes in the page are the launcher's."""
-    from transload_kfp.run import EXIT_DETACHED, EXIT_FAILED, EXIT_NO_RESULT, EXIT_WRONG
+    from transload_kfp.states import ENDINGS, EXIT_NO_RESULT
 
-    for code in (EXIT_CANCELLED, EXIT_UNKNOWN, EXIT_DETACHED, EXIT_FAILED, EXIT_NO_RESULT, EXIT_WRONG):
+    for code in (EXIT_CANCELLED, EXIT_UNKNOWN, EXIT_NO_RESULT, *ENDINGS.values()):
         assert f"| {code}" in PAGE or f"({code}:" in PAGE or f"; {code} " in PAGE or f" {code} says" in PAGE

@@ -23,15 +23,8 @@ from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.fields import set_field
 from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.run import (
-    LaunchFailed,
-    Outcome,
-    Place,
-    execution_of,
-    launch_in_component,
-    main,
-    run_launch,
-)
+from transload_kfp.run import TaskFailed, execution_of, identity_of
+from transload_kfp.task import MadeArtifact, launch_in_component, main, run_task
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -203,7 +196,7 @@ import os, signal, sys
 from transload_kfp import sigterm
 sigterm.note_from_now_on()
 os.kill(os.getpid(), signal.SIGTERM)
-from transload_kfp.run import main
+from transload_kfp.task import main
 raise SystemExit(main(sys.argv[1:]))
 """
 """What the container form does, with a SIGTERM just before the launcher is imported."""
@@ -341,10 +334,10 @@ def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
         (tmp_path / "starts").unlink(missing_ok=True)
         made = launcher_from_app(app, scheduler="local", **options)
         spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-        place = Place("1", str(count), "t")
+        context = {"job_id": "1", "job_name": str(count), "task_name": "t"}
         for _ in range(2):
-            with pytest.raises(LaunchFailed) as caught:
-                run_launch(spec, {}, place)
+            with pytest.raises(TaskFailed) as caught:
+                run_task(spec, {}, context, {})
             assert caught.value.code == 1
         assert starts(tmp_path) == count
 
@@ -359,8 +352,8 @@ def test_a_result_of_another_type(
     app = AppDef("odd", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
     made = launcher_from_app(app, scheduler="local", results={"n": int})
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    with pytest.raises(LaunchFailed) as caught:
-        run_launch(spec, {}, Place("1", "n", "t"))
+    with pytest.raises(TaskFailed) as caught:
+        run_task(spec, {}, {"job_id": "1", "job_name": "n", "task_name": "t"}, {})
     assert caught.value.code == 70
     assert "the app ended well, but result 'n' is" in capfd.readouterr().err
 
@@ -391,7 +384,7 @@ def test_a_result_of_any_size(tmp_path: Path, transload_home: Path) -> None:
 def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str]) -> None:
     """What the launcher cannot read is one line, and exit code 2."""
     assert main([word, "{}", "folder"]) == 2
-    with pytest.raises(LaunchFailed):
+    with pytest.raises(TaskFailed):
         launch_in_component(word, {}, {}, {})
     said = capfd.readouterr().err
     assert said.count("[transload] launcher: not a spec") == said.count("\n") == 2
@@ -407,7 +400,7 @@ def test_a_try_after_the_first(
         monkeypatch.setenv("KFP_RETRY_INDEX", index)
     made = launcher_from_app(launched.failing, scheduler="local")
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    assert execution_of(spec, {}, Place()).options.answer_lost is answered
+    assert execution_of({}, spec, {}).options.answer_lost is answered
 
 
 # -- identity
@@ -415,14 +408,11 @@ def test_a_try_after_the_first(
 
 def test_identity() -> None:
     """The app's id follows from run, task, call, arguments and the user's key; the same for every try."""
-    place = {"job_id": "1", "job_name": "n", "task_name": "train", "path": "p/0", "key": ""}
-    base = Place(**place).identity("app", {"lr": 0.1})
-    assert base == Place(**place).identity("app", {"lr": 0.1})
-    others = [
-        Place(**{**place, name: "other"}).identity("app", {"lr": 0.1}).app_id(0)
-        for name in ("job_id", "job_name", "task_name", "path", "key")
-    ]
-    others.append(Place(**place).identity("app", {"lr": 0.2}).app_id(0))
+    context = {"job_id": "1", "job_name": "n", "task_name": "train", "path": "p/0", "key": ""}
+    base = identity_of(context, "app", {"lr": 0.1})
+    assert base == identity_of(context, "app", {"lr": 0.1})
+    others = [identity_of({**context, name: "other"}, "app", {"lr": 0.1}).app_id(0) for name in context]
+    others.append(identity_of(context, "app", {"lr": 0.2}).app_id(0))
     assert len({base.app_id(0), *others}) == 7
     assert base.app_id(0).startswith("kfp-train-")
 
@@ -584,7 +574,7 @@ def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[
     made = launcher_from_app(launched.waiting, args={"folder": str(tmp_path)}, scheduler="local", dry_run=True)
     assert set(made.component_spec.outputs) == {"results", "metrics"}
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    run_launch(spec, {}, Place())
+    assert run_task(spec, {}, {}, {"results": MadeArtifact(str(tmp_path / "results"))}) == {}
     assert "role main" in capfd.readouterr().out
     with Runner("test") as runner:
         assert runner.list("local") == []
@@ -607,15 +597,34 @@ def test_dry_run_is_of_the_same_runner(monkeypatch: pytest.MonkeyPatch, in_proce
 
 def test_the_launcher_needs_no_kfp() -> None:
     """The container form imports no KFP at run time: its image need not have it."""
-    code = "import sys, transload_kfp.run, transload_kfp.search_steps; print('kfp' in sys.modules)"
+    code = "import sys, transload_kfp.task, transload_kfp.search_steps; print('kfp' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
 
 
-def test_results_lead_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a plugin knows as the page about an app, such as its report, is in the results artifact's metadata."""
+@pytest.mark.parametrize("page", ["https://reports/a.html", None])
+def test_results_lead_to_the_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_process: None, page: str | None
+) -> None:
+    """The handle, and what a plugin knows as the page about the app, are in the results artifact's metadata."""
     from transload.plugins import get_plugins
 
-    monkeypatch.setattr(get_plugins(), "app_link", lambda handle: f"/reports/{handle[-1]}.html")
-    assert Outcome("local://s/a").notes == {"transload_handle": "local://s/a", "transload_link": "/reports/a.html"}
-    assert Outcome().notes == {}
+    monkeypatch.setattr(get_plugins(), "app_link", lambda handle: page)
+    made = {name: MadeArtifact(str(tmp_path / name)) for name in ("results", "metrics")}
+    app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
+    spec = LaunchSpec({"app": app.to_json(), "scheduler": "local"})
+    values = run_task(spec, {}, {"job_id": str(page)}, made)
+    links = {} if page is None else {"transload_link": page}
+    assert made["results"].metadata == {"transload_handle": values["handle"], **links}
+
+
+def test_the_last_word_of_a_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_process: None) -> None:
+    """Why a task failed is left where a cluster looks for a pod's last word, and shows it as the task's error."""
+    (tmp_path / "log").touch()
+    monkeypatch.setattr("transload_kfp.inline.TERMINATION_LOG", str(tmp_path / "log"))
+    spec = LaunchSpec({"component": "launched:failing", "args": {"code": 5}, "scheduler": "local"})
+    with pytest.raises(TaskFailed):
+        run_task(spec, {}, {"job_id": "last"}, {})
+    said = (tmp_path / "log").read_text()
+    assert "main/0 exit code 5" in said and "last words" in said
+    assert len(said.encode()) <= 4096

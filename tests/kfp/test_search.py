@@ -23,7 +23,7 @@ from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import AppState
 from transload_kfp import EXIT_CANCELLED, search_component, search_pipeline
 from transload_kfp.search_steps import Steps, encode_search
-from transload_search import Objective, Parameter, Search, SearchLedger
+from transload_search import EarlyStopping, Objective, Parameter, Search, SearchLedger
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -109,6 +109,30 @@ def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
     assert (best[0].index, best[1]) == (found["index"], found["value"])
 
 
+@pytest.mark.parametrize("form", [search_pipeline, search_component])
+def test_a_trial_is_stopped_early(run_kfp: Path, tmp_path: Path, form: Any) -> None:
+    """A trial whose steps are worse than those of the others is ended; its task and the search end well."""
+    wanted = replace(
+        search(tmp_path, trials=5, parallelism=4, bad=4),
+        component=search_jobs.stepping,
+        early_stopping=EarlyStopping(),
+    )
+    base = tmp_path / "base"
+    made = form(wanted, str(base), own=False, image=IMAGE)
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made()
+
+    pipeline()
+    rows = SearchLedger(wanted, str(base)).summary()["trials"]
+    assert [row["state"] for row in rows] == [*["SUCCEEDED"] * 4, "STOPPED"]
+    assert (rows[4]["value"], rows[4]["reason"]) == (102.0, "it was stopped early, at step 2")
+    with Runner("kfp") as runner:
+        states = [row.state.name for row in runner.list("local")]
+    assert sorted(states) == ["CANCELLED", *["SUCCEEDED"] * 4]
+
+
 def test_steps_run_again(tmp_path: Path, transload_home: Path) -> None:
     """A trial whose task is run again, after its end or its pod's, is not started a second time."""
     text = encode_search(search(tmp_path, trials=2), {})
@@ -140,7 +164,7 @@ def test_sigterm_ends_the_trials(step: str, tmp_path: Path, transload_home: Path
         constants={"folder": str(tmp_path)},
     )
     text, base = encode_search(wanted, {}), str(tmp_path / "base")
-    code = f"from transload_kfp.search_steps import *\nending({step}, Steps({text!r}, {base!r}))"
+    code = f"from transload_kfp.search_steps import *\nending(lambda: ({step})(Steps({text!r}, {base!r})))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
     eventually(lambda: (tmp_path / "starts").exists(), 60)
@@ -165,6 +189,33 @@ def test_compiled(tmp_path: Path) -> None:
     assert tasks["suggest-trials-2"]["dependentTasks"] == ["observe-trials"]
     assert tasks["suggest-trials"]["retryPolicy"]["maxRetryCount"] == 2
     assert spec["root"]["inputDefinitions"]["parameters"]["tracker_base"]["defaultValue"] == "s3://bucket/searches"
+
+
+@pytest.mark.parametrize("form", [search_pipeline, search_component])
+def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
+    """The tasks of a search have what those of a component have: secrets for an S3 ledger, placement, resources."""
+    made = form(
+        search(tmp_path),
+        "s3://bucket/searches",
+        image=IMAGE,
+        secrets={"AWS_SECRET_ACCESS_KEY": ("s3", "key")},
+        node_selector={"pool": "small"},
+        cpu=0.5,
+        patience=60,
+    )
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made()
+
+    spec, platform = compiled(pipeline, tmp_path / "p.yaml")
+    executors = spec["deploymentSpec"]["executors"]
+    assert len(executors) == (6 if form is search_pipeline else 1)
+    pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    for name, executor in executors.items():
+        assert executor["container"]["resources"]["resourceCpuRequest"] == "500m"
+        assert pods[name]["nodeSelector"]["labels"] == {"pool": "small"}
+        assert pods[name]["secretAsEnv"][0]["keyToEnv"] == [{"envVar": "AWS_SECRET_ACCESS_KEY", "secretKey": "key"}]
 
 
 def test_through_the_uniform_door(tmp_path: Path) -> None:

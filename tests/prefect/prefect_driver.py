@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from transload.errors import TransloadError
-from transload.pipelines import ExecutionOptions, Identity, JsonFileStore, Launch
+from transload.pipelines import ExecutionOptions, Identity, Launch
 from transload_prefect.run import Ending, Surroundings, make_execution, run_unit
 from transload_testing.adapter_driver import ChildJob
+from transload_testing.stores import JsonFileStore
 
 
 def run(child: ChildJob) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +16,7 @@ import pytest
 
 from transload.runner import Runner
 from transload.specs import AppDef, Role
+from transload_slurm import SlurmScheduler, create_slurm
 
 
 def _load(name: str) -> ModuleType:
@@ -28,6 +31,7 @@ def _load(name: str) -> ModuleType:
 
 
 cluster_module = _load("cluster")
+login_module = _load("login")
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +70,53 @@ def cluster(cluster_of_three: object, monkeypatch: pytest.MonkeyPatch) -> Iterat
     yield made
     if "slurmctld" not in made.processes:
         made.start_controller()
+
+
+@pytest.fixture(scope="session")
+def login_of_three(cluster_of_three: object) -> Iterator[object]:
+    """The login node itself; tests take ``login``."""
+    assert isinstance(cluster_of_three, cluster_module.Cluster)
+    base = Path(tempfile.mkdtemp(prefix="tlsh-", dir="/tmp"))
+    made = login_module.Login(base, cluster_of_three.env)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(base)
+
+
+@pytest.fixture
+def login(
+    login_of_three: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, transload_home: Path
+) -> Iterator[object]:
+    """A login node, which this process reaches as ``login``, by ssh alone: it has none of Slurm's tools."""
+    made = login_of_three
+    assert isinstance(made, login_module.Login)
+    monkeypatch.setenv("PATH", f"{made.client}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(made.client / "run"))
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    folder = tmp_path / "cwd"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    yield made
+    made.hang_up()
+    made.let_in()
+
+
+@pytest.fixture
+def far(login: object) -> Iterator[Runner]:
+    """A runner on the cluster behind the login node; its apps are all ended when the test is over."""
+
+    def make(session: str, name: str = "slurm") -> SlurmScheduler:
+        scheduler = create_slurm(session, name)
+        scheduler.connect({"ssh": "login"})
+        return scheduler
+
+    with Runner("tests", {"slurm": make}) as made:
+        yield made
+        for row in made.list("slurm"):
+            made.delete(row.app_handle)
 
 
 @pytest.fixture

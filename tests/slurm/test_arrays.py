@@ -38,7 +38,7 @@ def waiting_element(
         handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
         eventually(lambda: list(runner.log_lines(handle, "main", 0)), 30)
         scheduler: Any = runner.scheduler("slurm")
-        return handle, scheduler._store.job_id(parse_app_handle(handle).app_id), go
+        return handle, scheduler.apps.store.job_id(parse_app_handle(handle).app_id), go
 
     return start
 

@@ -133,7 +133,7 @@ def test_requeue_beyond_the_retries_is_final(
     app, cfg, replicas = of_kind(kind, shell_app, "echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
     handle = runner.run(app, "slurm", cfg)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
 
     def said(word: str) -> bool:
         return bool(runner.status(handle)) and all(word in runner.log_lines(handle, *who) for who in replicas)
@@ -158,7 +158,7 @@ def test_requeue_within_the_retries(
     app, cfg, replicas = of_kind(kind, shell_app, command, max_retries=1)
     handle = runner.run(app, "slurm", cfg)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
     eventually(lambda: all("0\n" in runner.log_lines(handle, *who) for who in replicas), 60)
     subprocess.run(["scontrol", "requeue", job], env=cluster.env, check=True)
     status = ended(runner, handle)
@@ -176,7 +176,7 @@ def test_clock_of_the_client_is_behind(
     handle = runner.run(
         shell_app("echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200", max_retries=2), "slurm"
     )
-    job = _scheduler(runner)._store.job_id(parse_app_handle(handle).app_id)
+    job = _scheduler(runner).apps.store.job_id(parse_app_handle(handle).app_id)
     eventually(lambda: lines(runner, handle) == ["0\n"], 60)
     subprocess.run(["scontrol", "requeue", str(job)], env=cluster.env, check=True)
     eventually(lambda: (s := runner.status(handle)) and s.is_terminal(), 40)
@@ -298,7 +298,7 @@ def test_job_that_the_controller_has_forgotten(
     good = runner.run(shell_app("true"), "slurm")
     bad = runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm")
     eventually(lambda: lines(runner, bad), 30)
-    store = _scheduler(runner)._store
+    store = _scheduler(runner).apps.store
     jobs = {handle: store.job_id(parse_app_handle(handle).app_id) for handle in (good, bad)}
     cluster.reconfigure(MinJobAge="2")
     try:
@@ -394,12 +394,12 @@ def test_watching_many_is_one_query(runner: Runner, shell_app: ShellApp, eventua
     watch = scheduler.watch()
     assert watch is not None
     watch.update([parse_app_handle(handle).app_id for handle in handles])
-    scheduler._jobs.queries = 0
+    scheduler.apps.jobs.queries = 0
     deadline = time.monotonic() + 6
     while time.monotonic() < deadline:
         watch.wait(deadline - time.monotonic())
     watch.close()
-    assert 1 <= scheduler._jobs.queries <= 8
+    assert 1 <= scheduler.apps.jobs.queries <= 8
     assert {str(found.state) for found in runner.status_many(handles).values() if found} == {"PENDING"}
 
 
@@ -419,7 +419,7 @@ def test_job_that_only_the_accounting_knows(
         second.name = "second"
         pair = AppDef("pair", [first, second])
         handles["pair"] = runner.run(pair, "slurm")
-        store = _scheduler(runner)._store
+        store = _scheduler(runner).apps.store
         jobs = {name: store.job_id(parse_app_handle(handle).app_id) for name, handle in handles.items()}
         eventually(lambda: lines(runner, handles["cancelled"]), 60)
         accounting_cluster.tool("scancel", jobs["cancelled"])
@@ -446,7 +446,7 @@ def test_database_is_away_and_comes_back(
     with Runner("tests") as runner:
         handle = runner.run(shell_app("exit 3"), "slurm")
         assert ended(runner, handle).state is AppState.FAILED
-        job = _scheduler(runner)._store.job_id(parse_app_handle(handle).app_id)
+        job = _scheduler(runner).apps.store.job_id(parse_app_handle(handle).app_id)
         known = ("sacct", "-n", "-X", "-o", "State", "-j", job or "")
         eventually(lambda: accounting_cluster.tool(*known).strip() == "FAILED", 60)
         eventually(lambda: not accounting_cluster.tool("squeue", "-h", "-t", "all", "-o", "%F").split(), 150)
@@ -475,7 +475,7 @@ def test_account_and_qos(
     with Runner("tests") as runner:
         handle = runner.run(shell_app("true"), "slurm", {"account": "physics", "qos": "high"})
         assert ended(runner, handle).state is AppState.SUCCEEDED
-        job = _scheduler(runner)._store.job_id(parse_app_handle(handle).app_id)
+        job = _scheduler(runner).apps.store.job_id(parse_app_handle(handle).app_id)
         told = ("sacct", "-n", "-P", "-X", "-o", "Account,QOS", "-j", job or "")
         eventually(lambda: accounting_cluster.tool(*told).strip() == "physics|high", 60)
         for cfg, complaint in (

@@ -68,7 +68,7 @@ def test_full_disk_is_waited_for(
     go.touch()
     eventually(lambda: done.exists() and done.read_text() == "x\nx\n", 30)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
     # the wrapper has tried to write, and goes on trying
     eventually(lambda: "No space" in _trace(job), 30)
     filler.unlink()
@@ -128,7 +128,7 @@ def test_component_is_cancelled(runner: Runner, cluster: Any, shell_app: ShellAp
     handle = runner.run(AppDef("pair", roles), "slurm")
     eventually(lambda: all(list(runner.log_lines(handle, role.name, 0)) for role in roles), 60)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
     subprocess.run(["scancel", f"{job}+1"], env=cluster.env, check=True)
     status = runner.wait(handle, timeout=60)
     assert status is not None
@@ -179,7 +179,7 @@ def test_renamed_job_is_still_the_app(
     handle = runner.run(shell_app("echo up; sleep 300"), "slurm")
     eventually(lambda: list(runner.log_lines(handle, "main")), 30)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler._store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
     subprocess.run(["scontrol", "update", f"jobid={job}", "JobName=mine"], env=cluster.env, check=True)
     eventually(lambda: cluster.tool("squeue", "-h", "-o", "%j", "-j", job).strip() == "mine", 30)
     with Runner("tests") as other:

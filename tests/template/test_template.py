@@ -53,7 +53,8 @@ def test_through_the_uniform_door(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     import transload_tinyflow.plugin
     from transload import plugins
     from transload.errors import ConfigError, SpecError
-    from transload.pipelines import describe_adapters, get_adapter
+    from transload.pipelines import get_adapter
+    from transload.pipelines._adapter import describe_adapters
     from transload.plugins import Plugins
 
     tinyflow_entry = ("tinyflow", "transload_tinyflow.plugin", "transload-tinyflow", "0.1.0")

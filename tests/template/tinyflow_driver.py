@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from transload.pipelines import JsonFileStore
 from transload_testing.adapter_driver import ChildJob
+from transload_testing.stores import JsonFileStore
 
 
 def run(child: ChildJob) -> None:

@@ -6,19 +6,11 @@ import asyncio
 import json
 
 from transload.errors import TransloadError
-from transload.pipelines import (
-    AppCancelled,
-    Execution,
-    ExecutionOptions,
-    Identity,
-    JsonFileStore,
-    Launch,
-    execution_from_state,
-    host_runner,
-)
+from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch, host_runner
 from transload.runner import AppResults, Runner
 from transload.specs import AppState
 from transload_testing.adapter_driver import ChildJob
+from transload_testing.stores import JsonFileStore
 
 
 def _execution(child: ChildJob) -> Execution:
@@ -61,7 +53,7 @@ def deferred(child: ChildJob) -> None:
         execution.start()
         state = json.loads(json.dumps(execution.state()))
         with Runner("form") as elsewhere:
-            waiter = execution_from_state(
+            waiter = Execution.from_state(
                 state,
                 elsewhere,
                 sink=lambda role, replica, stream, line: child.log(line),

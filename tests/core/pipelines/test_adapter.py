@@ -11,7 +11,8 @@ import pytest
 from transload import plugins
 from transload.errors import ConfigError, PluginError
 from transload.hookspecs import Register
-from transload.pipelines import AdapterCapabilities, StateMap, adapters, describe_adapters, get_adapter
+from transload.pipelines import AdapterCapabilities, StateMap, get_adapter
+from transload.pipelines._adapter import adapters, describe_adapters
 from transload.plugins import Plugins, hookimpl
 from transload.specs import AppState
 

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +23,23 @@ from transload.errors import (
     TransloadTimeout,
 )
 from transload.pipelines import (
-    Action,
     AppCancelled,
     AppLost,
-    AttachPolicy,
     Detached,
     Ending,
     Execution,
     ExecutionOptions,
     Identity,
     Launch,
-    MemoryStore,
     dry_run,
-    execution_from_state,
     host_runner,
-    qualified_app_id,
 )
+from transload.pipelines._attach import Action
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Role
 from transload_testing.scripted import ScriptedControl, scripted_app
 from transload_testing.scripted.scheduler import ScriptedScheduler, create_scheduler
+from transload_testing.stores import MemoryStore
 
 WHO = Identity("host", "here", ("flow", "step"))
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
@@ -207,10 +205,10 @@ def test_deferred(control: ScriptedControl, runner: Runner) -> None:
     state = json.loads(json.dumps(first.state()))
     control.open("go")
     with Runner("host") as elsewhere:
-        there = execution_from_state(state, elsewhere, sink=sink)
+        there = Execution.from_state(state, elsewhere, sink=sink)
         outcome = json.loads(json.dumps(asyncio.run(there.outcome_async())))
     assert outcome["kind"] == "ended"
-    back = execution_from_state(state, runner)
+    back = Execution.from_state(state, runner)
     assert back.settle(outcome).value("x") == 1
     assert lines == ["one\n", "two\n"]
     with pytest.raises(ConfigError, match="not start"):
@@ -235,7 +233,7 @@ def test_deferred_failures(
     first = execution(runner, script, patience=0.2, startup_timeout=0.3, store=store)
     first.start()
     state = first.state()
-    outcome = asyncio.run(execution_from_state(state, runner).outcome_async())
+    outcome = asyncio.run(Execution.from_state(state, runner).outcome_async())
     assert outcome["kind"] == kind
     with pytest.raises(error) as raised:
         first.settle(json.loads(json.dumps(outcome)))
@@ -252,7 +250,7 @@ def test_a_waiter_that_is_elsewhere_says_so(control: ScriptedControl, monkeypatc
         first = execution(runner, HELD, log=said.append)
         first.start()
         state = {**first.state(), "place": "another/machine"}
-        outcome = asyncio.run(execution_from_state(state, runner).outcome_async())
+        outcome = asyncio.run(Execution.from_state(state, runner).outcome_async())
         assert outcome["kind"] == "elsewhere"
         control.open("go")
         assert first.settle(outcome).value("x") == 1
@@ -410,12 +408,11 @@ def test_limits_cancel(
 
 def test_final_states_of_hosts_whose_restart_is_no_retry(control: ScriptedControl, runner: Runner) -> None:
     """With a narrower policy, what was cancelled or failed stays so when the host looks again."""
-    policy = AttachPolicy(frozenset())
     for script, error in (({"steps": ["FAILED"]}, AppFailed), ({"steps": ["RUNNING", "CANCELLED"]}, AppCancelled)):
         who = Identity("host", "here", (error.__name__,))
         for _ in range(2):
             with pytest.raises(error):
-                execution(runner, script, who, attach=policy).run()
+                execution(runner, script, who, next_after=frozenset()).run()
     assert len(control.started()) == 2
 
 
@@ -574,8 +571,8 @@ def test_an_id_is_completed_by_the_options_in_force(
 
     monkeypatch.setattr(scheduler, "qualified_id", qualified, raising=False)
     monkeypatch.setenv("TRANSLOAD_CFG_SCRIPTED_API_KEY", "prod")
-    assert qualified_app_id(runner, "scripted", "a", {}) == "prod:a"
-    assert qualified_app_id(runner, "scripted", "a", {"api_key": "dev"}) == "dev:a"
+    assert runner.qualified_id("a", "scripted") == "prod:a"
+    assert runner.qualified_id("a", "scripted", {"api_key": "dev"}) == "dev:a"
     one = execution(runner, {})
     one.run()
     assert one.handle is not None
@@ -692,7 +689,7 @@ def test_endings(error: BaseException, ending: Ending) -> None:
 def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Runner) -> None:
     """Nonsense and newer schemas are refused; collecting too early too."""
     with pytest.raises(SpecError):
-        execution_from_state({}, runner)
+        Execution.from_state({}, runner)
     one = execution(runner, HELD)
     with pytest.raises(ConfigError, match="start"):
         one.follow()
@@ -700,7 +697,7 @@ def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Ru
     with pytest.raises(ConfigError, match="has not ended"):
         one.collect()
     with pytest.raises(SpecError, match="newer"):
-        execution_from_state({**one.state(), "schema": 99}, runner)
+        Execution.from_state({**one.state(), "schema": 99}, runner)
     outcome = {"kind": "error", "message": "boom", "state": one.state()}
     with pytest.raises(TransloadError, match="boom"):
         one.settle(outcome)
@@ -711,3 +708,18 @@ def test_shared_runner_of_a_host(control: ScriptedControl) -> None:
     assert host_runner("h") is host_runner("h")
     assert host_runner("h") is not host_runner("h", inherit_env=True)
     assert host_runner("h").name() == "h"
+
+
+@pytest.mark.parametrize(
+    ("reach", "anywhere", "here"), [("process", False, False), ("host", False, True), ("network", True, True)]
+)
+def test_where_an_app_can_be_waited_for(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch, reach: Any, anywhere: bool, here: bool
+) -> None:
+    """By reach: never elsewhere, on the same machine, anywhere."""
+    scheduler = runner.scheduler("scripted")
+    monkeypatch.setattr(scheduler, "capabilities", replace(scheduler.capabilities, reachable_from=reach))
+    one = execution(runner, HELD)
+    one.attach("scripted://host/a")
+    assert one.may_wait_elsewhere() is anywhere
+    assert one.may_wait_elsewhere(same_machine=True) is here

@@ -5,22 +5,30 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
-from transload.pipelines import Identity, app_id_for
+from transload.pipelines import Identity
 
 TEXT = st.text(max_size=60)
+
+
+def id_of(host: str, namespace: str, key: Sequence[str], generation: str | int, attempt: int) -> str:
+    """Return the id of an attempt of this identity."""
+    return Identity(host, namespace, tuple(key), str(generation)).app_id(attempt)
+
+
 PARTS = st.tuples(TEXT.filter(bool), TEXT, st.lists(TEXT, min_size=1, max_size=4), TEXT, st.integers(0, 1000))
 
 
 @given(PARTS)
 def test_any_identity_gives_a_valid_id(parts: tuple[str, str, list[str], str, int]) -> None:
     """Lower-case letters, digits and dashes, at most 40, starting with a letter, ending in a digest."""
-    assert re.fullmatch(r"[a-z][a-z0-9-]{0,22}-[a-z2-7]{16}", app_id_for(*parts))
+    assert re.fullmatch(r"[a-z][a-z0-9-]{0,22}-[a-z2-7]{16}", id_of(*parts))
 
 
 @given(PARTS, PARTS)
@@ -28,40 +36,37 @@ def test_any_difference_gives_another_id(
     one: tuple[str, str, list[str], str, int], other: tuple[str, str, list[str], str, int]
 ) -> None:
     """Equal arguments give equal ids, and only those."""
-    assert (app_id_for(*one) == app_id_for(*other)) == (one == other)
+    assert (id_of(*one) == id_of(*other)) == (one == other)
 
 
 def test_parts_do_not_run_together() -> None:
     """Moving a letter over a border between parts gives another id."""
     ids = {
-        app_id_for("h", "ab", ["c", "d"], 0, 0),
-        app_id_for("h", "a", ["bc", "d"], 0, 0),
-        app_id_for("h", "ab", ["cd"], 0, 0),
-        app_id_for("h", "ab", "c", "d", 0),
-        app_id_for("h", "ab", ["c", "d"], 0, 1),
-        app_id_for("h", "ab", ["c", "d"], 1, 0),
+        id_of("h", "ab", ["c", "d"], 0, 0),
+        id_of("h", "a", ["bc", "d"], 0, 0),
+        id_of("h", "ab", ["cd"], 0, 0),
+        id_of("h", "ab", ["c"], "d", 0),
+        id_of("h", "ab", ["c", "d"], 0, 1),
+        id_of("h", "ab", ["c", "d"], 1, 0),
     }
     assert len(ids) == 6
 
 
 def test_the_same_in_every_process() -> None:
     """No hash seed, locale or platform has a say; this very id may not change between versions."""
-    code = "from transload.pipelines import app_id_for; print(app_id_for('airflow', 'ns', ['dag', 'tränieren'], 0, 2))"
+    code = "from transload.pipelines import Identity; print(Identity('airflow', 'ns', ('dag', 'tränieren')).app_id(2))"
     ids = {
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    assert ids == {app_id_for("airflow", "ns", ["dag", "tränieren"], 0, 2)} == {"airflow-tr-nieren-qqzn63pk4oig7vfc"}
+    assert ids == {id_of("airflow", "ns", ["dag", "tränieren"], 0, 2)} == {"airflow-tr-nieren-qqzn63pk4oig7vfc"}
 
 
 def test_readable_part_is_the_last_one() -> None:
     """People see host and name of the unit of work."""
-    assert app_id_for("prefect", "ns", ["flow", "train model"], 0, 0).startswith("prefect-train-model-")
-    assert Identity("prefect", "ns", ("flow", "train model")).app_id(0) == app_id_for(
-        "prefect", "ns", ["flow", "train model"], "0", 0
-    )
+    assert id_of("prefect", "ns", ["flow", "train model"], 0, 0).startswith("prefect-train-model-")
 
 
 @pytest.mark.parametrize(
@@ -70,4 +75,4 @@ def test_readable_part_is_the_last_one() -> None:
 def test_wrong_arguments_are_refused(host: str, identity: str, attempt: int) -> None:
     """An empty host or identity, or an attempt that is no count, is refused."""
     with pytest.raises(SpecError):
-        app_id_for(host, "ns", identity, 0, attempt)
+        id_of(host, "ns", identity, 0, attempt)

@@ -35,6 +35,19 @@ def test_apps_in_every_form(source: object) -> None:
     assert Launch(app=source).build() == APP  # type: ignore[arg-type]
 
 
+def test_a_command_stands_beside_app_and_component() -> None:
+    """A command is an app, also after a trip through JSON; of app, component and command exactly one is given."""
+    launch = Launch(command=["python", "train.py", "--lr", 0.1])  # type: ignore[list-item]
+    app = Launch.from_dict(json.loads(json.dumps(launch.to_dict()))).build()
+    assert (launch.name, app.name, app.roles[0].args) == ("train", "train", ["train.py", "--lr", "0.1"])
+    more = {"app": APP, "component": "utils.echo"}
+    for wrong in ({}, more, {**more, "command": ["true"]}, {"app": APP, "command": ["true"]}):
+        with pytest.raises(SpecError, match="exactly one of app, component and command"):
+            Launch(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="only a component takes arguments"):
+        Launch(command=["true"], args=["x"])
+
+
 def test_texts_become_launch_parameters() -> None:
     """What an upstream job returned as text sets replicas and resources."""
     app = Launch(component=train, args={"lr": "1e-3", "replicas": "4", "gpus": "2"}).build()

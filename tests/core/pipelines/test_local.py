@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from transload.errors import AppFailed
-from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch, MemoryStore
+from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch
 from transload.runner import Runner
 from transload.specs import AppDef, Role
 from transload_testing.scripted import ScriptedControl
+from transload_testing.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("transload_home")
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SpecError
-from transload.pipelines import LogForwarder, LogRate, failed_replica, failure_message
+from transload.pipelines._failure import failure_message
+from transload.pipelines._logs import LogForwarder, LogRate
 from transload.runner import Runner
 from transload.schedulers.api import AppDescription, Capabilities, LogPage, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
@@ -209,13 +210,13 @@ def test_failure_names_the_first_culprit() -> None:
     ended = ReplicaStatus(0, AppState.FAILED, "main", "h", exit_code=-15, end_time=1.0)
     late = ReplicaStatus(1, AppState.FAILED, "main", "h", exit_code=1, end_time=3.0)
     first = ReplicaStatus(2, AppState.FAILED, "main", "h", exit_code=2, end_time=2.0, restarts=3)
-    assert failed_replica(status(ended, late, first)) is first
+    assert status(ended, late, first).first_failure() is first
     text = failure_message(
         status(ended, late, first), lambda role, k: [f"{role} {k}\n"] * 30, handle="h://x/y", lines=2
     )
     assert text.splitlines()[0] == "h://x/y FAILED: main/2 exit code 2 on h after 3 restarts: retries used up"
     assert text.splitlines()[1:] == ["last lines of main/2:", "    main 2", "    main 2"]
-    assert failed_replica(AppStatus(AppState.FAILED)) is None
+    assert AppStatus(AppState.FAILED).first_failure() is None
     assert failure_message(AppStatus(AppState.FAILED)) == "the app FAILED"
 
 
@@ -234,7 +235,7 @@ def test_a_failure_names_one_replica_once(said: str, code: int | None, text: str
     other = ReplicaStatus(0, AppState.FAILED, "main", "", exit_code=1, end_time=1.0)
     named = ReplicaStatus(1, AppState.FAILED, "main", "", exit_code=code, end_time=2.0)
     failed = AppStatus(AppState.FAILED, msg=said, roles=[RoleStatus("main", [other, named])])
-    assert failed_replica(failed) is named
+    assert failed.first_failure() is named
     assert failure_message(failed, handle="h://x/y") == f"h://x/y FAILED: {text}"
 
 

@@ -10,20 +10,10 @@ from hypothesis import strategies as st
 
 from transload.errors import AppExists, AppFailed, ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
 from transload.following import Patience
-from transload.pipelines import (
-    Action,
-    AppCancelled,
-    AppLost,
-    AttachPolicy,
-    AttachRecord,
-    Deadlines,
-    Detached,
-    ExecutionOptions,
-    RetryRule,
-    is_here,
-    may_wait_elsewhere,
-    where,
-)
+from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
+from transload.pipelines._attach import Action, AttachRecord, decide
+from transload.pipelines._deadlines import Deadlines
+from transload.pipelines._retry import RetryRule
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
 
 
@@ -157,13 +147,13 @@ def test_unknown_rule_is_refused() -> None:
 
 
 STATUS = st.one_of(st.none(), st.builds(AppStatus, st.sampled_from(list(AppState)), cancel_requested=st.booleans()))
-POLICY = st.builds(AttachPolicy, st.frozensets(st.sampled_from([AppState.FAILED, AppState.CANCELLED])))
+NEXT_AFTER = st.frozensets(st.sampled_from([AppState.FAILED, AppState.CANCELLED]))
 
 
-@given(POLICY, STATUS, st.booleans(), st.booleans())
-def test_attach_policy(policy: AttachPolicy, status: AppStatus | None, existed: bool, stored: bool) -> None:
+@given(NEXT_AFTER, STATUS, st.booleans(), st.booleans())
+def test_attach_policy(next_after: frozenset[AppState], status: AppStatus | None, existed: bool, stored: bool) -> None:
     """Only what provably never existed is submitted; UNKNOWN waits; success is collected; running is attached to."""
-    action = policy.decide(status, existed=existed, handle_stored=stored)
+    action = decide(status, next_after, existed=existed, handle_stored=stored)
     assert (action is Action.SUBMIT) == (status is None and not existed and not stored)
     if status is None:
         assert action in (Action.SUBMIT, Action.GONE, Action.LOST)
@@ -173,9 +163,9 @@ def test_attach_policy(policy: AttachPolicy, status: AppStatus | None, existed: 
     elif status.state is AppState.SUCCEEDED:
         assert action is Action.COLLECT
     elif is_terminal(status.state):
-        assert action is (Action.NEXT if status.state in policy.next_after else Action.COLLECT)
+        assert action is (Action.NEXT if status.state in next_after else Action.COLLECT)
     else:
-        waits = status.cancel_requested and AppState.CANCELLED in policy.next_after
+        waits = status.cancel_requested and AppState.CANCELLED in next_after
         assert action is (Action.WAIT_END if waits else Action.ATTACH)
 
 
@@ -211,20 +201,10 @@ def test_options_are_checked_and_travel() -> None:
     ):
         with pytest.raises(ConfigError, match=name):
             ExecutionOptions(**{name: value})  # type: ignore[arg-type]
-    options = ExecutionOptions(patience=5, retries_by="host", attach=AttachPolicy(frozenset({AppState.FAILED})))
+    options = ExecutionOptions(patience=5, retries_by="host", next_after=frozenset({AppState.FAILED}))
     again = ExecutionOptions.from_dict({**options.to_dict(), "of_a_later_version": 1})
     assert again == options
     endless = ExecutionOptions(patience=float("inf"), startup_timeout=float("inf"))
     text = json.dumps(endless.to_dict(), allow_nan=False)
     again = ExecutionOptions.from_dict(json.loads(text))
     assert (again.patience, again.startup_timeout) == (float("inf"), None)
-
-
-def test_where_an_app_can_be_waited_for() -> None:
-    """By reach: never elsewhere, on the same machine, anywhere."""
-    assert is_here(where())
-    assert not is_here("another/machine")
-    assert not may_wait_elsewhere("process", same_machine=True)
-    assert may_wait_elsewhere("host", same_machine=True)
-    assert not may_wait_elsewhere("host")
-    assert may_wait_elsewhere("network")

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from transload.errors import ConfigError
-from transload.pipelines import Execution, Identity, Launch, MemoryStore, host_runner
+from transload.pipelines import Execution, Identity, Launch, host_runner
 from transload.runner import Cluster, Runner, get_runner
 from transload.schedulers.local.home import state_home
 from transload.specs import AppState, UnknownSchedulerException
 from transload_testing import scripted_app
+from transload_testing.stores import MemoryStore
 
 
 def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:

@@ -10,7 +10,7 @@ from transload import __version__
 
 _SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Run apps": {
-        "run": "Run a component as an app, and stay with it.",
+        "run": "Run a command or a component as an app, and stay with it.",
         "wait": "Wait until an app has ended.",
         "cancel": "Ask apps to end.",
         "delete": "Forget ended apps: by handle, age or size.",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transload.components._arguments import spelling
     from transload.components._call import arguments_of, build, materialize, materialize_appdef
     from transload.components._check import Finding, check
+    from transload.components._command import Overrides, command_app
     from transload.components._decode import decode_text, decode_value
     from transload.components._errors import (
         ComponentArgumentError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         ComponentNotFound,
         ComponentNotFoundException,
         ComponentValidationException,
+        NoComponent,
     )
     from transload.components._finder import as_component, broken_components, get_component, get_components
     from transload.components._help import component_help
@@ -36,12 +38,15 @@ __all__ = [
     "ComponentNotFoundException",
     "ComponentValidationException",
     "Finding",
+    "NoComponent",
+    "Overrides",
     "Parameter",
     "arguments_of",
     "as_component",
     "broken_components",
     "build",
     "check",
+    "command_app",
     "component_help",
     "decode_text",
     "decode_value",
@@ -57,6 +62,7 @@ _HOMES: Final = {
     "_arguments": ("spelling",),
     "_call": ("arguments_of", "build", "materialize", "materialize_appdef"),
     "_check": ("Finding", "check"),
+    "_command": ("Overrides", "command_app"),
     "_decode": ("decode_text", "decode_value"),
     "_errors": (
         "ComponentArgumentError",
@@ -65,6 +71,7 @@ _HOMES: Final = {
         "ComponentNotFound",
         "ComponentNotFoundException",
         "ComponentValidationException",
+        "NoComponent",
     ),
     "_finder": ("as_component", "broken_components", "get_component", "get_components"),
     "_help": ("component_help",),

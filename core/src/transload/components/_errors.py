@@ -9,6 +9,10 @@ class ComponentNotFound(SpecError):
     """No component of that name, file or function exists."""
 
 
+class NoComponent(ComponentNotFound):
+    """A file was given, and it holds no component."""
+
+
 class ComponentInvalid(SpecError):
     """What was found is no component, or its file cannot be read; the message names file and line."""
 

@@ -6,15 +6,18 @@ import os
 import sys
 from collections.abc import Callable
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Final
 
 from transload.components._builtins import BUILTIN_COMPONENTS
-from transload.components._errors import ComponentInvalid, ComponentNotFound
+from transload.components._errors import ComponentInvalid, ComponentNotFound, NoComponent
 from transload.components._place import FILE_MODULE, Place
 from transload.components._signature import Component, function_behind, read_component, returns_app, where_is
 from transload.errors import PluginError
 from transload.specs import AppDef
 from transload.specs._check import nearest
+
+_NO_APPS: Final = {"None", "bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"}
+"""What a function of a script returns; no component does."""
 
 
 def get_component(name: str) -> Component:
@@ -105,6 +108,8 @@ def is_file_reference(target: str) -> bool:
 
 def _from_file(target: str, function: str, name: str) -> Component:
     path = os.path.abspath(os.path.expanduser(target))
+    if not function:
+        _refuse_script(path, target)
     module, place = load_file(path, target)
     with place:
         fn = getattr(module, function, None) if function else only_component(module, target)
@@ -112,6 +117,31 @@ def _from_file(target: str, function: str, name: str) -> Component:
             hint = nearest(function, sorted(public_functions(module)))
             raise ComponentNotFound(f"{target}: has no function {function!r}: {hint}")
         return _checked(fn, name, place)
+
+
+def _refuse_script(path: str, shown: str) -> None:
+    """Refuse a file in which no function can be a component, before it is executed: it may be a training.
+
+    Raises:
+        NoComponent: if none is annotated to return what could be an AppDef.
+    """
+    import ast
+
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return  # told in the usual way
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    texts = [ast.unparse(node.returns) for node in functions if node.returns is not None]
+    kinds = {text.strip("\"'").partition("[")[0] for text in texts}
+    if not kinds - _NO_APPS:
+        raise NoComponent(_none_in(shown, [node.name for node in functions]))
+
+
+def _none_in(shown: str, functions: list[str]) -> str:
+    names = ", ".join(functions) or "none"
+    return f"{shown}: holds no component, that is a public function annotated '-> AppDef' (its functions: {names})"
 
 
 def load_file(path: str, shown: str) -> tuple[ModuleType, Place]:
@@ -196,10 +226,7 @@ def only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
     if found:
         names = ", ".join(f"{shown}:{name}" for name in found)
         raise ComponentNotFound(f"{shown}: holds {len(found)} components, give one: {names}")
-    others = ", ".join(public_functions(module)) or "none"
-    raise ComponentNotFound(
-        f"{shown}: holds no component, that is a public function annotated '-> AppDef' (its functions: {others})"
-    )
+    raise NoComponent(_none_in(shown, list(public_functions(module))))
 
 
 # -------------------------------------------------------------------------------------------------------------- modules

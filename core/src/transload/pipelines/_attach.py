@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from transload.errors import SpecError
 from transload.runner.clusters import Cluster
@@ -36,34 +36,36 @@ class Action(str, Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class AttachPolicy:
-    """The rule for one attempt of a host's unit of work.
+def decide(
+    status: AppStatus | None, next_after: frozenset[AppState], *, existed: bool = False, handle_stored: bool = False
+) -> Action:
+    """Return what to do about an attempt.
 
     Args:
-        next_after: ended states that are answered by a new attempt when the host runs the unit again. A host whose
-            restart is no retry (a pod that is started again) takes out what must stay final there.
+        status: of the attempt; None only if it is provably absent.
+        next_after: see `ExecutionOptions`.
+        existed: an absent attempt was submitted once (``SchedulerBase.existed``).
+        handle_stored: the host has stored the handle of this very attempt.
     """
+    if status is None:
+        return Action.LOST if handle_stored else Action.GONE if existed else Action.SUBMIT
+    if status.state is AppState.UNKNOWN:
+        return Action.WAIT_KNOWN
+    if is_terminal(status.state):
+        return Action.NEXT if status.state in next_after else Action.COLLECT
+    if status.cancel_requested and AppState.CANCELLED in next_after:
+        return Action.WAIT_END
+    return Action.ATTACH
 
-    next_after: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
 
-    def decide(self, status: AppStatus | None, *, existed: bool = False, handle_stored: bool = False) -> Action:
-        """Return what to do.
+class Store(Protocol):
+    """A place of the host's own for one small JSON object, for one unit of work. A host that has none gives None."""
 
-        Args:
-            status: of the attempt; None only if it is provably absent.
-            existed: an absent attempt was submitted once (``SchedulerBase.existed``).
-            handle_stored: the host has stored the handle of this very attempt.
-        """
-        if status is None:
-            return Action.LOST if handle_stored else Action.GONE if existed else Action.SUBMIT
-        if status.state is AppState.UNKNOWN:
-            return Action.WAIT_KNOWN
-        if is_terminal(status.state):
-            return Action.NEXT if status.state in self.next_after else Action.COLLECT
-        if status.cancel_requested and AppState.CANCELLED in self.next_after:
-            return Action.WAIT_END
-        return Action.ATTACH
+    def get(self) -> dict[str, Any] | None:
+        """Return what was last put, or None."""
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Keep ``record``: when this returns, it survives the death of the process."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ class AttachRecord:
     """What a host stores about its unit of work. Written before the submit (without handle), and after it (with).
 
     Args:
-        generation: see `app_id_for`.
+        generation: see `Identity`.
         attempt: the latest attempt.
         app_id: its intended id.
         scheduler: where it is submitted.

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
 from transload.following.patience import Patience, Pause
-from transload.pipelines._attach import Action, AttachRecord
+from transload.pipelines._attach import Action, AttachRecord, decide
 from transload.pipelines._errors import AppLost, Detached
-from transload.pipelines._identity import qualified_app_id
 from transload.runner._ids import unique_app_id
 from transload.runner._inject import tracker_base_of
 from transload.specs import AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
+    from transload.pipelines._attach import Store
     from transload.pipelines._identity import Identity
     from transload.pipelines._launch import Launch
     from transload.pipelines._options import ExecutionOptions
-    from transload.pipelines._stores import Store
     from transload.runner import Runner
     from transload.specs import AppDef, AppDryRunInfo
 
@@ -151,7 +150,7 @@ class Attacher:
         pause = Pause(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             status, existed = self._probe(app_id, scheduler)
-            action = self._options.attach.decide(status, existed=existed, handle_stored=has_handle)
+            action = decide(status, self._options.next_after, existed=existed, handle_stored=has_handle)
             if self._killed() and action not in (Action.NEXT, Action.GONE):  # those have a later attempt, perhaps
                 self.intended = handle
                 self._undo()
@@ -261,7 +260,7 @@ class Attacher:
     # -- parts
 
     def _app_id(self, attempt: int) -> str:
-        return qualified_app_id(self._given, self._scheduler_name, self._identity.app_id(attempt), self._launch.cfg)
+        return self._identity.app_id(attempt, self._given, self._scheduler_name, self._launch.cfg)
 
     def _place(self, attempt: int) -> tuple[str, str]:
         """Return scheduler and id of an attempt: where it was stored to be, whatever the settings say by now."""

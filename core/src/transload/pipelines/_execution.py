@@ -28,15 +28,15 @@ from transload.pipelines._identity import Identity
 from transload.pipelines._log_pump import LogPump
 from transload.pipelines._logs import LogSink
 from transload.pipelines._options import ExecutionOptions
-from transload.pipelines._reach import is_here, where
+from transload.pipelines._reach import where
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from transload.pipelines._attach import Store
     from transload.pipelines._launch import Launch
-    from transload.pipelines._stores import Store
     from transload.runner import AppResults, Runner
 
 SCHEMA: Final = 1
@@ -50,12 +50,12 @@ class Execution:
 
     ``run`` is all that a blocking host needs, ``run_async`` all that an asynchronous one needs. A host that hands the
     waiting to another process calls `start`, gives `state` to the other, which calls `outcome_async` on
-    `execution_from_state`, and the first (or a third) gives that to `settle`. A host that asks now and then calls
+    `from_state`, and the first (or a third) gives that to `settle`. A host that asks now and then calls
     `start` and `poll`. A host that knows the handle of its app calls `attach` in place of `start`.
 
     Args:
         runner: submits and asks; see `host_runner`.
-        launch: what to run; None only for an execution that is given its app (`attach`, `execution_from_state`).
+        launch: what to run; None only for an execution that is given its app (`attach`, `from_state`).
         identity: whose app it is.
         options: the host's settings.
         store: the host's store for re-attaching; None: it has none.
@@ -425,7 +425,7 @@ class Execution:
     # -- across processes
 
     def state(self) -> dict[str, Any]:
-        """Return JSON values from which `execution_from_state` goes on in another process. No secrets are in them."""
+        """Return JSON values from which `from_state` goes on in another process. No secrets are in them."""
         identity = self.identity
         return {
             "schema": SCHEMA,
@@ -440,6 +440,38 @@ class Execution:
             "unknown_for": self._patience.elapsed,
             "place": self._place,
         }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any], runner: Runner, **traces: Any) -> Execution:
+        """Return an execution that goes on where `state` was taken; it can follow, collect and kill, not start.
+
+        Args:
+            state: from `state`, after any trip through JSON.
+            runner: of the same session name.
+            traces: ``store``, ``log_store``, ``sink``, ``log``, ``on_change`` of `Execution`.
+
+        Raises:
+            SpecError: if it is not such a state, or of a newer version.
+        """
+        try:
+            host, namespace, key, generation = state["identity"]
+            options = ExecutionOptions.from_dict(state["options"])
+            identity = Identity(host, namespace, tuple(key), generation)
+        except (KeyError, TypeError, ValueError) as exc:
+            raise SpecError(f"state of an execution: not one of ours: {exc!r}") from exc
+        execution = Execution(runner, None, identity, options, **traces)
+        execution.restore(state)
+        return execution
+
+    def may_wait_elsewhere(self, same_machine: bool = False) -> bool:
+        """Tell whether a process other than the submitting one may wait for the app.
+
+        Args:
+            same_machine: that process is known to run on this machine.
+        """
+        scheduler = self.runner.scheduler(_scheduler_of(self._need_handle()))
+        reach = scheduler.capabilities.reachable_from
+        return reach == "network" or (reach == "host" and same_machine)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go where another execution was when its `state` was taken.
@@ -475,9 +507,7 @@ class Execution:
         handle = self._need_handle()
         kind, message = "ended", ""
         try:
-            scheduler = self.runner.scheduler(_scheduler_of(handle))
-            reach = scheduler.capabilities.reachable_from
-            if reach == "process" or (reach == "host" and not is_here(self._place)):
+            if not self.may_wait_elsewhere(self._place == where()):
                 kind, message = "elsewhere", f"{handle} can only be watched from where it was submitted"
             else:
                 await self.follow_async()
@@ -530,42 +560,6 @@ class Execution:
         if self.handle is None:
             raise ConfigError("this execution has no app yet: call start() first")
         return self.handle
-
-
-def execution_from_state(
-    state: Mapping[str, Any],
-    runner: Runner,
-    *,
-    store: Store | None = None,
-    log_store: Store | None = None,
-    sink: LogSink | None = None,
-    log: Callable[[str], None] | None = None,
-    on_change: Callable[[AppStatus], None] | None = None,
-) -> Execution:
-    """Return an execution that goes on where `Execution.state` was taken; it can follow, collect and kill, not start.
-
-    Args:
-        state: from `Execution.state`, after any trip through JSON.
-        runner: of the same session name.
-        store: see `Execution`.
-        log_store: see `Execution`.
-        sink: see `Execution`.
-        log: see `Execution`.
-        on_change: see `Execution`.
-
-    Raises:
-        SpecError: if it is not such a state, or of a newer version.
-    """
-    try:
-        host, namespace, key, generation = state["identity"]
-        options = ExecutionOptions.from_dict(state["options"])
-        identity = Identity(host, namespace, tuple(key), generation)
-    except (KeyError, TypeError, ValueError) as exc:
-        raise SpecError(f"state of an execution: not one of ours: {exc!r}") from exc
-    traces: dict[str, Any] = {"store": store, "log_store": log_store, "sink": sink, "log": log, "on_change": on_change}
-    execution = Execution(runner, None, identity, options, **traces)
-    execution.restore(state)
-    return execution
 
 
 def dry_run(

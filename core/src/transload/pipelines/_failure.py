@@ -6,24 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text
+from transload.specs import AppStatus, ReplicaStatus, exit_text
 
 LogTail = Callable[[str, int], Sequence[str]]
 """``tail(role, replica)`` → its last lines."""
 
 _LONGEST_LINE: Final = 2000
-
-
-def failed_replica(status: AppStatus) -> ReplicaStatus | None:
-    """Return the replica that failed first, as far as its scheduler can tell; None if none did."""
-    replicas = [replica for role in status.roles for replica in role.replicas]
-    named = next((each for each in replicas if _named(status.msg, each)), None)
-    if named is not None:
-        return named
-    bad = [each for each in replicas if each.state is AppState.FAILED or (each.exit_code not in (None, 0))]
-    # a gang's others are ended by a signal after the first failure: an exit code of its own comes first
-    bad.sort(key=lambda each: ((each.exit_code or -1) < 0, each.end_time or float("inf")))
-    return bad[0] if bad else None
 
 
 def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: str = "", lines: int = 20) -> str:
@@ -35,7 +23,7 @@ def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: s
         handle: the app, for the first line.
         lines: how many lines at most.
     """
-    replica = failed_replica(status)
+    replica = status.first_failure()
     text = f"{handle or 'the app'} {status.state.name}"
     if replica is not None:
         text += f": {replica.role}/{replica.id} {exit_text(replica.exit_code)}"
@@ -53,15 +41,9 @@ def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: s
     return text
 
 
-def _named(msg: str, replica: ReplicaStatus) -> str:
-    """Return what a scheduler's message calls a replica that it begins with; ``""`` if it begins otherwise."""
-    names = (f"role {replica.role!r}, replica {replica.id} ", f"{replica.role}/{replica.id} ")
-    return next((name for name in names if msg.startswith(name)), "")
-
-
 def _beyond(msg: str, replica: ReplicaStatus) -> str:
     """Return what a scheduler's message says beyond which replica failed, and how."""
-    name = _named(msg, replica)
+    name = replica.named_by(msg)
     if not name:
         return msg
     code = re.escape(exit_text(replica.exit_code))

@@ -20,28 +20,17 @@ _DIGEST_LENGTH: Final = 16
 _OTHER = re.compile(r"[^a-z0-9]+")
 
 
-def app_id_for(host: str, namespace: str, identity: str | Sequence[str], generation: str | int, attempt: int) -> str:
-    """Return the app id of one attempt at a host's unit of work.
+def _id_of(host: str, namespace: str, key: Sequence[str], generation: str, attempt: int) -> str:
+    """Return the id of an attempt: lower-case letters, digits and ``-``, at most 40 characters, starting with a letter.
 
-    Lower-case letters, digits and ``-``, at most 40 characters, starting with a letter, a digest of all arguments at
-    the end: equal arguments give equal ids on every machine, and any difference gives another id.
-
-    Args:
-        host: name of the host, for example ``airflow``.
-        namespace: what tells this installation or run from others (a deployment, a flow run, a uuid).
-        identity: what the host calls the unit of work; its last part is made readable in the id.
-        generation: changes when somebody runs it again on purpose.
-        attempt: 0 for the first attempt of the generation, then counted up.
-
-    Raises:
-        SpecError: for an empty host or identity, or a negative attempt.
+    A digest of all arguments is at its end: equal ones give equal ids on every machine, and any difference another id.
     """
     import hashlib
     import json
 
-    parts = [identity] if isinstance(identity, str) else list(identity)
+    parts = list(key)
     if not host or not parts or not all(isinstance(part, str) for part in [host, namespace, *parts]):
-        raise SpecError(f"identity={(host, namespace, identity)!r}: host and identity must be texts, not empty")
+        raise SpecError(f"identity={(host, namespace, key)!r}: host and key must be texts, not empty")
     if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
         raise SpecError(f"attempt={attempt!r}: must be an int, 0 or more")
     canonical = json.dumps([host, namespace, parts, str(generation), attempt], ensure_ascii=True)
@@ -56,34 +45,15 @@ def app_id_for(host: str, namespace: str, identity: str | Sequence[str], generat
     return f"{readable[: MAX_LENGTH - _DIGEST_LENGTH - 1].rstrip('-')}-{text}"
 
 
-def qualified_app_id(runner: Runner, scheduler: str, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
-    """Return an app id completed by a scheduler whose ids carry more than a name (a namespace, a cluster).
-
-    It is the id that the runner will submit it under: made of the run options in force, settings included.
-
-    Args:
-        runner: that submits it.
-        scheduler: name of the scheduler.
-        app_id: for instance of `app_id_for`.
-        cfg: the host's run options.
-
-    Raises:
-        ConfigError: for an unknown scheduler or a wrong option.
-    """
-    backend = runner.scheduler(scheduler)
-    options, _ = runner._options(scheduler, backend, cfg)
-    return backend.qualified_id(app_id, options)
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A host's unit of work, across crashes, restarts and retries.
 
     Args:
-        host: name of the host.
-        namespace: see `app_id_for`.
-        key: see ``identity`` of `app_id_for`.
-        generation: see `app_id_for`.
+        host: name of the host, for example ``airflow``.
+        namespace: what tells this installation or run from others (a deployment, a flow run, a uuid).
+        key: what the host calls the unit of work; its last part is made readable in the id.
+        generation: changes when somebody runs it again on purpose.
     """
 
     host: str
@@ -91,10 +61,24 @@ class Identity:
     key: tuple[str, ...]
     generation: str = "0"
 
-    def app_id(self, attempt: int) -> str:
-        """Return the app id of an attempt.
+    def app_id(
+        self,
+        attempt: int,
+        runner: Runner | None = None,
+        scheduler: str | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
+    ) -> str:
+        """Return the app id of an attempt; given a runner, the whole id that the app is submitted under.
+
+        Args:
+            attempt: 0 for the first of the generation, then counted up.
+            runner: that submits it; see `Runner.qualified_id`.
+            scheduler: where it is submitted; None: the runner's default.
+            cfg: the host's run options.
 
         Raises:
-            SpecError: see `app_id_for`.
+            SpecError: for an empty host or key, or a negative attempt.
+            ConfigError: for an unknown scheduler or a wrong option.
         """
-        return app_id_for(self.host, self.namespace, self.key, self.generation, attempt)
+        made = _id_of(self.host, self.namespace, self.key, self.generation, attempt)
+        return made if runner is None else runner.qualified_id(made, scheduler, cfg)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from transload.components import command_app
 from transload.errors import SpecError
 from transload.specs import AppDef, CfgVal
 
@@ -19,14 +20,15 @@ SCHEMA: Final = 1
 class Launch:
     """An app to be built at execution time, and where it goes.
 
-    Exactly one of ``app`` and ``component`` is given. Since the app is built when the host runs it, an upstream's
-    output can set anything in it: image, replicas, resources.
+    Exactly one of ``app``, ``component`` and ``command`` is given. Since the app is built when the host runs it, an
+    upstream's output can set anything in it: image, replicas, resources.
 
     Args:
         app: an AppDef, its JSON (text or values), or a callable that returns one and takes nothing.
         component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or function.
         args: arguments of the component: name → value, or as on the command line. A text given for an argument of
             another type is decoded as on the command line.
+        command: a program and its arguments, to be run as they are.
         scheduler: where to run it; None: the configured one, else ``local``.
         cfg: run options of the scheduler.
         workspace: local folder that travels with the app.
@@ -34,12 +36,13 @@ class Launch:
         tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's own.
 
     Raises:
-        SpecError: if not exactly one of app and component is given, arguments without a component, or one text for all.
+        SpecError: if not exactly one of the three is given, or arguments without a component.
     """
 
     app: AppDef | str | Mapping[str, Any] | Callable[[], AppDef] | None = None
     component: str | Callable[..., AppDef] | None = None
     args: Mapping[str, Any] | Sequence[str] = field(default_factory=dict)
+    command: Sequence[str] | None = None
     scheduler: str | None = None
     cfg: Mapping[str, CfgVal] = field(default_factory=dict)
     workspace: str | None = None
@@ -47,9 +50,9 @@ class Launch:
     tracker_base: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.app is None) == (self.component is None):
-            raise SpecError("launch: exactly one of app and component must be given")
-        if self.app is not None and self.args:
+        if [self.app, self.component, self.command].count(None) != 2:
+            raise SpecError("launch: exactly one of app, component and command must be given")
+        if self.component is None and self.args:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
 
     @staticmethod
@@ -81,6 +84,8 @@ class Launch:
         """A name for people: of the app or the component."""
         if isinstance(self.app, AppDef):
             return self.app.name
+        if self.command is not None:
+            return command_app(self.command).name
         thing = self.component if self.component is not None else self.app
         if isinstance(thing, str):
             return "app" if thing.lstrip().startswith("{") else thing
@@ -140,6 +145,8 @@ class Launch:
         return app
 
     def _app(self) -> Any:
+        if self.command is not None:
+            return command_app(self.command)
         if isinstance(self.app, AppDef):
             return self.app
         if isinstance(self.app, str):
@@ -189,6 +196,7 @@ class Launch:
             "schema": SCHEMA,
             "app": dict(app) if isinstance(app, Mapping) else app,
             "component": component,
+            "command": None if self.command is None else list(self.command),
             "args": dict(self.args) if isinstance(self.args, Mapping) else list(self.args),
             "scheduler": self.scheduler,
             "cfg": dict(self.cfg),

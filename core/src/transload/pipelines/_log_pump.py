@@ -12,8 +12,8 @@ from transload.specs import parse_app_handle
 
 if TYPE_CHECKING:
     from transload.following.workers import LogSubscription
+    from transload.pipelines._attach import Store
     from transload.pipelines._options import ExecutionOptions
-    from transload.pipelines._stores import Store
     from transload.runner import Runner
     from transload.schedulers.api import SchedulerBase
 

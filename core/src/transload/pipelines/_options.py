@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from transload.errors import ConfigError
 from transload.following.patience import DEFAULT_PATIENCE
-from transload.pipelines._attach import AttachPolicy
 from transload.pipelines._retry import RetryRule
 from transload.specs import AppState
 
@@ -33,7 +32,8 @@ class ExecutionOptions:
         tail_lines: how many last log lines go into the message of a failure.
         durable: False: no store, no attaching; every run submits an app of a fresh id.
         answer_lost: the host knows that the loss of an earlier attempt was reported already (hosts without a store).
-        attach: the rule for attempts.
+        next_after: ended states that are answered by a new attempt when the host runs the unit again. A host whose
+            restart is no retry (a pod that is started again) takes out what must stay final there.
 
     Raises:
         ConfigError: for a value that is not allowed.
@@ -51,7 +51,7 @@ class ExecutionOptions:
     tail_lines: int = 20
     durable: bool = True
     answer_lost: bool = False
-    attach: AttachPolicy = field(default_factory=AttachPolicy)
+    next_after: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
 
     def __post_init__(self) -> None:
         self.retries_by = RetryRule.of(self.retries_by)
@@ -84,7 +84,7 @@ class ExecutionOptions:
         # JSON has no infinity
         values = {name: None if value == float("inf") else value for name, value in values.items()}
         values["retries_by"] = self.rule.value
-        values["attach"] = sorted(state.name for state in self.attach.next_after)
+        values["next_after"] = sorted(state.name for state in self.next_after)
         return values
 
     @staticmethod
@@ -99,7 +99,7 @@ class ExecutionOptions:
         for name in ("patience", "poll_interval", "logging_interval"):
             if name in known and known[name] is None:
                 known[name] = float("inf")
-        known["attach"] = AttachPolicy(frozenset(AppState[name] for name in values.get("attach", ())))
+        known["next_after"] = frozenset(AppState[name] for name in values.get("next_after", ()))
         return ExecutionOptions(**known)
 
 

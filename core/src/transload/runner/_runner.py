@@ -28,6 +28,7 @@ from transload.specs._check import shorten
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from transload.components import Overrides
     from transload.runner._results import AppResults
     from transload.runner.clusters import Cluster
     from transload.runner.config import Defaults, Settings
@@ -172,6 +173,16 @@ class Runner:
         opts.add("tracker_base", str, "where the app reports results: a folder or fsspec URL; may hold ${app_id}")
         return opts
 
+    def qualified_id(self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None) -> str:
+        """Return the whole id that `run` submits an app of that id under: some add a namespace or a cluster to it.
+
+        Raises:
+            ConfigError: for an unknown scheduler or a wrong option.
+        """
+        name = scheduler or self.settings.scheduler
+        backend = self.scheduler(name)
+        return backend.qualified_id(app_id, self._options(name, backend, cfg)[0])
+
     # -- submitting
 
     def dryrun(
@@ -247,6 +258,7 @@ class Runner:
         *,
         app_id: str | None = None,
         tracker_base: str | None = None,
+        overrides: Overrides | None = None,
     ) -> AppDryRunInfo[Any]:
         """Return the request that `run_component` would submit.
 
@@ -259,6 +271,7 @@ class Runner:
             parent_run_id: see `dryrun`.
             app_id: see `dryrun`.
             tracker_base: see `dryrun`; also given to the component if it declares an argument of that name.
+            overrides: what is set in the app over what the component says.
 
         Raises:
             SpecError: if there is no such component, or its arguments are wrong.
@@ -266,7 +279,7 @@ class Runner:
         from transload.runner._submit import build_from_component
 
         return build_from_component(
-            self, component, component_args, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base
+            self, component, component_args, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base, overrides
         )
 
     def run_component(

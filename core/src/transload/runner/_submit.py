@@ -35,6 +35,7 @@ from transload.specs import (
 from transload.specs._check import shorten
 
 if TYPE_CHECKING:
+    from transload.components import Overrides
     from transload.runner._runner import Runner
 
 
@@ -137,6 +138,7 @@ def build_from_component(
     parent_run_id: str | None,
     app_id: str | None,
     tracker_base: str | None,
+    overrides: Overrides | None = None,
 ) -> AppDryRunInfo[Any]:
     """Return the request for the app of a component; arguments and errors as in `Runner.dryrun_component`."""
     from transload.components import as_component
@@ -158,6 +160,7 @@ def build_from_component(
         tracker_base = str(values["tracker_base"]) if values["tracker_base"] else tracker_base
         component_args = values
     app = app_of_component(found, component_args, defaults)
+    app = app if overrides is None else overrides.apply(app)
     info = runner.dryrun(app, name, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base)
     info._submission = replace(info._submission, id_given=given)
     return info

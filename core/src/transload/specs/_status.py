@@ -111,6 +111,11 @@ class ReplicaStatus:
     restarts: int = 0
     earlier: list[ReplicaAttempt] = field(default_factory=list)
 
+    def named_by(self, msg: str) -> str:
+        """Return what a scheduler's message calls this replica, if it begins with it, else ``""``."""
+        names = (f"role {self.role!r}, replica {self.id} ", f"{self.role}/{self.id} ")
+        return next((name for name in names if msg.startswith(name)), "")
+
 
 @dataclass
 class RoleStatus:
@@ -162,10 +167,21 @@ class AppStatus:
         if self.state is not AppState.SUCCEEDED:
             raise AppFailed(self)
 
+    def first_failure(self) -> ReplicaStatus | None:
+        """Return the replica that failed first, as far as its scheduler can tell; None if none did."""
+        replicas = [replica for role in self.roles for replica in role.replicas]
+        named = next((each for each in replicas if each.named_by(self.msg)), None)
+        if named is not None:
+            return named
+        bad = [each for each in replicas if each.state is AppState.FAILED or (each.exit_code not in (None, 0))]
+        # a gang's others are ended by a signal after the first failure: an exit code of its own comes first
+        bad.sort(key=lambda each: ((each.exit_code or -1) < 0, each.end_time or float("inf")))
+        return bad[0] if bad else None
+
     def summary(self) -> str:
         """Return one line: the state, the first replica that failed with its exit code, the message."""
         text = str(self.state)
-        bad = next((r for role in self.roles for r in role.replicas if r.exit_code or r.state is AppState.FAILED), None)
+        bad = self.first_failure()
         if bad is not None:
             text += f", {bad.role}/{bad.id} {exit_text(bad.exit_code)}"
         return f"{text}: {self.msg}" if self.msg else text

@@ -28,7 +28,8 @@ from transload_airflow.settings import default_deferrable, triggerer_on_same_mac
 from transload_airflow.values import AsIs, arguments, as_values, called, decoded, exit_codes, plain, run_options
 
 if TYPE_CHECKING:
-    from transload.pipelines import Attached, Execution, ExecutionOptions, Launch
+    from transload.pipelines import Execution, ExecutionOptions, Launch
+    from transload.pipelines._attacher import Attached
     from transload.runner import AppResults
     from transload_airflow.stores import LogStore
 
@@ -76,7 +77,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         cancelled: ``fail`` (no retry) or ``skip``: what a task is whose app somebody cancelled.
         retries_by: ``nested`` (each retry of the task is a new attempt, within which the scheduler spends
             ``max_retries``), ``host`` (only the task retries) or ``scheduler`` (only the scheduler does).
-        max_log_rate: see ``transload.pipelines.LogRate``; None: all lines are handed on.
+        max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second; None: all lines are handed on.
         tail_lines: how many last log lines go into the message of a failure.
         inherit_env: give the job the whole environment of the worker; default: only an allow-list of it.
         template_app: False: ``{{`` in the app's own texts is left alone.
@@ -334,14 +335,13 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         return running and execution.follow_for(self.defer_after - queued)
 
     def _may_defer(self, execution: Execution, same_machine: bool) -> bool:
-        from transload.pipelines import may_wait_elsewhere
         from transload.specs import parse_app_handle
 
+        if execution.may_wait_elsewhere(same_machine):
+            return True
         assert execution.handle is not None
         scheduler = execution.runner.scheduler(parse_app_handle(execution.handle).scheduler_backend)
         reach = scheduler.capabilities.reachable_from
-        if may_wait_elsewhere(reach, same_machine):
-            return True
         self.log.warning(
             f"apps of scheduler {scheduler.name!r} are reachable from this {reach} only: this task waits in place, and "
             "holds its slot ([transload] triggerer_on_same_machine says where triggerers run)"

@@ -153,9 +153,7 @@ def failure(
 
 def exit_code(status: AppStatus) -> int | None:
     """Return the exit code of the replica that failed first, or None."""
-    from transload.pipelines import failed_replica
-
-    replica = failed_replica(status)
+    replica = status.first_failure()
     return None if replica is None else replica.exit_code
 
 

@@ -72,13 +72,13 @@ class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
         return CursorFile(self.state["handle"], self.state["identity"]) if self.forward_logs else None
 
     async def _wait(self) -> tuple[dict[str, Any], CursorFile | None]:
-        from transload.pipelines import execution_from_state
+        from transload.pipelines import Execution
 
         store = self._positions()
         state = dict(self.state)
         if store is not None and store.get() is not None:
             state["cursor"] = None  # an earlier triggerer came further than the task that deferred
-        execution = execution_from_state(
+        execution = Execution.from_state(
             state,
             runner_for_tasks(),
             sink=log_line if self.forward_logs else None,

@@ -7,20 +7,24 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppFailed, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.errors import (
+    AppFailed,
+    AppNotFound,
+    SchedulerUnavailable,
+    StateUnknown,
+    TransloadError,
+    TransloadTimeout,
+)
 from transload.following import Observation, Patience, Subscription, get_follower
 from transload.pipelines import (
-    Deadlines,
     Execution,
     ExecutionOptions,
     Identity,
-    execution_from_state,
     host_runner,
-    qualified_app_id,
 )
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
@@ -43,18 +47,16 @@ class _Live:
     """An app that has not been seen to end."""
 
     execution: Execution
-    limits: Deadlines
     store: Store | None = None
     subscription: Subscription | None = None
     owed: bool = False  # its end was asked for, and the scheduler could not be reached
-    problem: str = field(default="")
 
 
 class TrialApps:
     """The apps of an experiment's trials, as one process sees them.
 
     Args:
-        namespace: tells this experiment from others of its name; see `transload.pipelines.app_id_for`.
+        namespace: tells this experiment from others of its name; see `transload.pipelines.Identity`.
         options: how apps are run.
         inherit_env: give jobs the whole environment of this process.
     """
@@ -133,13 +135,8 @@ class TrialApps:
         if unit in self._live:
             return
         identity = self.identity(unit, 0)
-        state = {
-            "handle": handle,
-            "attempt": None,
-            "identity": [identity.host, identity.namespace, list(identity.key), identity.generation],
-            "options": self.options.to_dict(),
-        }
-        execution = execution_from_state(state, self.runner, sink=log_sink(unit), log_store=log_store)
+        execution = Execution(self.runner, None, identity, self.options, log_store=log_store, sink=log_sink(unit))
+        execution.attach(handle)
         self.runner.status_many([handle])  # raises for what cannot be asked about
         self._add(unit, execution, self._known.get(unit, ("", ""))[0], store)
 
@@ -166,9 +163,7 @@ class TrialApps:
 
     def _add(self, unit: Unit, execution: Execution, mark: str, store: Store | None) -> str:
         assert execution.handle is not None
-        options = self.options
-        limits = Deadlines(options.schedule_timeout, options.startup_timeout, options.deadline)
-        self._live[unit] = live = _Live(execution, limits, store)
+        self._live[unit] = live = _Live(execution, store)
         self._known[unit] = (mark, execution.handle)
         self.moved = True
         if self._watching:
@@ -202,7 +197,7 @@ class TrialApps:
         raise AssertionError("generations do not end")
 
     def _app_id(self, unit: Unit, generation: int, attempt: int, scheduler: str, cfg: Mapping[str, Any]) -> str:
-        return qualified_app_id(self.runner, scheduler, self.identity(unit, generation).app_id(attempt), cfg)
+        return self.identity(unit, generation).app_id(attempt, self.runner, scheduler, cfg)
 
     def _ask(self, scheduler: str, app_id: str) -> tuple[AppDef | None, AppStatus | None]:
         patience, pause = Patience(self.options.patience), _FIRST_PAUSE
@@ -278,22 +273,17 @@ class TrialApps:
         if is_terminal(status.state):
             self._drop(unit)
             return self._ended(live, status)
-        live.limits.observe(status)
-        passed = live.limits.passed()
-        if passed is not None and not live.problem:
-            live.problem = f"{handle} was cancelled: {passed}"
-            self._cancel(live)
         return Seen(handle, None if status.state is AppState.UNKNOWN else status.state)
 
     def _ended(self, live: _Live, status: AppStatus) -> Seen:
         handle = live.execution.handle or ""
         if status.state is AppState.SUCCEEDED:
             return Seen(handle, AppState.SUCCEEDED)
-        if live.problem:
-            return Seen(handle, AppState.FAILED, live.problem)
         reason = f"{handle} {status.state.name}: {status.msg}"
         try:
             live.execution.collect(status)
+        except TransloadTimeout as exc:
+            return Seen(handle, AppState.FAILED, str(exc))
         except AppFailed as exc:
             reason = str(exc)
         return Seen(handle, status.state, reason)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError
-from transload.pipelines import AttachPolicy, ExecutionOptions, Launch
+from transload.pipelines import ExecutionOptions, Launch
 from transload.specs import nearest
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def execution_options(options: Mapping[str, Any]) -> ExecutionOptions:
     Raises:
         ConfigError: for an unknown name or a value that is not allowed.
     """
-    allowed = [name for name in ExecutionOptions.__dataclass_fields__ if name not in ("durable", "attach")]
+    allowed = [name for name in ExecutionOptions.__dataclass_fields__ if name not in ("durable", "next_after")]
     for name in options:
         if name not in allowed:
             raise ConfigError(f"option {name!r} does not exist: {nearest(name, allowed)}")
-    return ExecutionOptions(**options, attach=AttachPolicy(next_after=frozenset()))
+    return ExecutionOptions(**options, next_after=frozenset())

@@ -10,7 +10,7 @@ from transload_kfp import sigterm
 def start() -> int:
     """Run the launcher; a SIGTERM counts before the rest is imported."""
     sigterm.note_from_now_on()
-    from transload_kfp.run import main
+    from transload_kfp.task import main
 
     return main(sys.argv[1:])
 

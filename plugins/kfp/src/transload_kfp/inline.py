@@ -14,16 +14,39 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 SCHEMA = 1
 EXIT_NO_RESULT = 70
+TERMINATION_LOG = "/dev/termination-log"
 
 
 def say(text: str) -> None:
     """Write to the task's log."""
     sys.stderr.write(f"[transload] {text}\n")
     sys.stderr.flush()
+
+
+def last_word(text: str) -> None:
+    """Write to the task's log, and where a cluster looks for a pod's last word, which it shows as the task's error."""
+    say(text)
+    try:
+        if os.path.isfile(TERMINATION_LOG):
+            with open(TERMINATION_LOG, "wb") as file:
+                file.write(text.encode("utf-8")[:4096])
+    except OSError:
+        pass  # it has been said
+
+
+def cause(path: str) -> str:
+    """Return the error that the program has left in its error file; nothing if it has left none."""
+    try:
+        with open(path, "rb") as file:
+            message = json.loads(file.read().decode("utf-8"))["message"]
+        return f": {message['message'] if isinstance(message, dict) else message}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def text_of(pieces: list[Any], values: list[str]) -> str:
@@ -219,14 +242,17 @@ def main(words: list[str]) -> int:
     empty(files)
     environment = dict(os.environ, TRANSLOAD_TRACKER_BASE=results, TRANSLOAD_OUTPUT_DIR=files)
     environment.update((name, text_of(pieces, values)) for name, pieces in spec["env"].items())
-    code = run([text_of(pieces, values) for pieces in spec["argv"]], environment)
+    with tempfile.TemporaryDirectory() as folder:
+        broken = os.path.join(folder, "error.json")
+        environment.update(TRANSLOAD_ERROR_FILE=broken, TORCHELASTIC_ERROR_FILE=broken)
+        code, why = run([text_of(pieces, values) for pieces in spec["argv"]], environment), cause(broken)
     if code:
-        say(f"the app failed: exit code {code}")
+        last_word(f"the app failed: exit code {code}{why}")
         return code
     try:
         collect(spec, request, results, files, words[4:end])
     except (LookupError, ValueError, TypeError, OSError) as error:
-        say(f"the app ended well, but {error.args[0] if isinstance(error, LookupError) else error}")
+        last_word(f"the app ended well, but {error.args[0] if isinstance(error, LookupError) else error}")
         return EXIT_NO_RESULT
     return 0
 

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import AttachPolicy, ExecutionOptions, Launch, RetryRule
+from transload.pipelines import ExecutionOptions, Launch
 from transload.specs import AppState, nearest
 from transload_kfp.fields import set_field
 from transload_kfp.ports import InputPort, OutputPort
@@ -119,8 +119,8 @@ class LaunchSpec:
         """
         made = ExecutionOptions(**self.options)
         # a restarted pod is no person's wish: what somebody cancelled stays so
-        after = frozenset() if made.rule is RetryRule.SCHEDULER else frozenset({AppState.FAILED})
-        return replace(made, attach=AttachPolicy(next_after=after))
+        after = frozenset() if made.retries_by == "scheduler" else frozenset({AppState.FAILED})
+        return replace(made, next_after=after)
 
     def launch_with(self, arguments: Mapping[str, Any]) -> Launch:
         """Return the launch with the inputs' values in it.
@@ -158,7 +158,7 @@ class LaunchSpec:
         return {port.name: _typed(port, results.value(port.result, port.key)) for port in values}
 
 
-_OPTIONS: Final = frozenset(each.name for each in fields(ExecutionOptions)) - {"attach"}
+_OPTIONS: Final = frozenset(each.name for each in fields(ExecutionOptions)) - {"next_after"}
 
 
 def split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

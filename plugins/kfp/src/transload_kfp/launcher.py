@@ -166,7 +166,7 @@ def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None,
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong option.
     """
-    from transload_kfp.run import Place, execution_of
+    from transload_kfp.run import execution_of
 
     for name in ("name", "form", "image", "packages", "dry_run"):
         options.pop(name, None)  # of the component, not of what it submits
@@ -182,7 +182,7 @@ def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None,
     if missing:
         shown = f"the app is built when the pipeline runs: {', '.join(missing)} must be given"
     else:
-        shown = execution_of(spec, values, Place()).dry_run()
+        shown = execution_of({}, spec, values).dry_run()
     # without values, which may be secret
     lines = [f"input {port.name}: {port.type}{' (required)' * (port.name in missing)}" for port in spec.inputs]
     lines += [f"output {port.name}: {port.type}" for port in spec.outputs]
@@ -326,13 +326,13 @@ def _source(spec: LaunchSpec, function: str) -> str:
     outputs = [] if spec.dry_run else [(HANDLE, "str"), *((port.name, _PYTHON[port.type]) for port in values)]
     fields = ", ".join(f'("{name}", {kind})' for name, kind in outputs)
     given = ", ".join(f'"{port.name}": {port.name}{".path" * port.is_artifact}' for port in spec.inputs)
-    place = ", ".join(f'"{name.removeprefix("transload_")}": {name}' for name in (*IDENTITY, KEY))
+    context = ", ".join(f'"{name.removeprefix("transload_")}": {name}' for name in (*IDENTITY, KEY))
     made = ", ".join(f'"{name}": {name}' for name in spec.made_artifacts)
     body = [
         # names of its own begin with "_", which no input's does
-        "    from transload_kfp.run import launch_in_component as _launch",
-        f'    _place = {{{place}, "parent": {PARENT}}}',
-        f'    _found = _launch("{spec.encode()}", {{{given}}}, _place, {{{made}}})',
+        "    from transload_kfp.task import launch_in_component as _launch",
+        f'    _context = {{{context}, "parent": {PARENT}}}',
+        f'    _found = _launch("{spec.encode()}", {{{given}}}, _context, {{{made}}})',
     ]
     if outputs:
         names = ", ".join(name for name, _ in outputs)

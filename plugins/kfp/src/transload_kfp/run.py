@@ -1,7 +1,6 @@
-"""The launcher at run time: submits an app through a scheduler and waits, inside a task of Kubeflow Pipelines.
+"""Running an app inside a task of Kubeflow Pipelines: the policy is core's, here it only meets the host.
 
-Imports no KFP: the container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT FOLDER``, which calls `main`; the
-Python form calls `launch_in_component` from a few generated lines.
+Imports no KFP: the image of a launcher need not have it.
 """
 
 from __future__ import annotations
@@ -10,296 +9,138 @@ import hashlib
 import json
 import os
 import signal
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import ConfigError, PluginError, SpecError, StateUnknown, TransloadError
-from transload.pipelines import AppCancelled, Detached, Execution, Identity, host_runner
-from transload.runtime.tracking import FsspecResultTracker, TrackingError
+from transload.errors import TransloadError
+from transload.pipelines import Detached, Ending, Execution, Identity, host_runner
+from transload.runtime.tracking import TrackingError
 from transload_kfp import sigterm
-from transload_kfp.inline import empty, metrics_of, write
-from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
-from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN
+from transload_kfp.inline import last_word, say
+from transload_kfp.states import ENDINGS, EXIT_NO_RESULT
 
 if TYPE_CHECKING:
     from transload.pipelines import LogSink
     from transload.runner import AppResults
     from transload.schedulers.api import Stream
+    from transload_kfp.launch_spec import LaunchSpec
 
 HOST: Final = "kfp"
-EXIT_FAILED: Final = 1
-EXIT_WRONG: Final = 2
-EXIT_NO_RESULT: Final = 70
-EXIT_DETACHED: Final = 128 + int(signal.SIGTERM)
+"""Session name of all handles."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """What Kubeflow Pipelines says of the task.
-
-    Args:
-        job_id: of the run.
-        job_name: of the run.
-        task_name: of the task.
-        path: what tells the task from others of its pipeline, made when compiling.
-        key: what tells it from others of its loop, given by the user.
-        parent: handle of the app that this one derives from.
-    """
-
-    job_id: str = ""
-    job_name: str = ""
-    task_name: str = ""
-    path: str = ""
-    key: str = ""
-    parent: str = ""
-
-    def identity(self, title: str, arguments: Mapping[str, Any]) -> Identity:
-        """Return whose app it is: equal for every try of the task, different for everything else."""
-        canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
-        digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
-        key = (self.path, self.key, digest, self.task_name or title)
-        return Identity(HOST, f"{self.job_id}/{self.job_name}", key)
+# -- whose app it is
 
 
-@dataclass
-class Outcome:
-    """What a launcher reports.
+def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, Any]) -> Identity:
+    """Return whose app it is: equal for every try of a task, another one in another run.
 
     Args:
-        handle: the app.
-        values: output → value, declared results only.
-        results: all that the app reported; None for a dry-run.
+        context: what Kubeflow Pipelines says of the task: ``job_id``, ``job_name``, ``task_name``; ``path``, which
+            tells it from others of its pipeline; ``key``, the user's, which tells it from others of its loop.
+        title: the app's name, where the task has none.
+        arguments: input → value.
     """
-
-    handle: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    results: AppResults | None = None
-
-    @property
-    def metrics(self) -> dict[str, float | str]:
-        """The numbers among the results; NaN and infinities as text, for JSON has none."""
-        return metrics_of(self.results.results if self.results is not None else {})
-
-    @property
-    def notes(self) -> dict[str, str]:
-        """What the results artifact says of the app: its handle, and the page about it where there is one."""
-        from transload.plugins import get_plugins
-
-        if not self.handle:
-            return {}
-        link = get_plugins().app_link(self.handle)
-        return {"transload_handle": self.handle, **({"transload_link": link} if link else {})}
+    canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
+    digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    key = (context.get("path", ""), context.get("key", ""), digest, context.get("task_name") or title)
+    return Identity(HOST, f"{context.get('job_id', '')}/{context.get('job_name', '')}", key)
 
 
-class LaunchFailed(SystemExit):
-    """Ends the process; what happened has been said."""
+# -- its execution
 
 
 def execution_of(
-    spec: LaunchSpec, arguments: Mapping[str, Any], place: Place, sink: LogSink | None = None
+    context: Mapping[str, str], spec: LaunchSpec, arguments: Mapping[str, Any], sink: LogSink | None = None
 ) -> Execution:
-    """Return the execution of the launcher's app.
+    """Return the execution of a task's app.
 
     Args:
+        context: see `identity_of`; ``parent`` is the handle of the app that this one derives from.
         spec: what the component carries.
         arguments: input → value.
-        place: what KFP says of the task.
         sink: gets the log lines; default: standard output.
 
     Raises:
         SpecError: for a wrong argument.
     """
     launch = spec.launch_with(arguments)
-    if place.parent:
-        launch = replace(launch, parent_run_id=place.parent)
+    if context.get("parent"):
+        launch = replace(launch, parent_run_id=context["parent"])
     # a try after the first: KFP has seen the failure of the one before
     options = replace(spec.execution_options(), answer_lost=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"))
+    runner = host_runner(HOST, inherit_env=spec.inherit_env)
     return Execution(
-        host_runner(HOST, inherit_env=spec.inherit_env),
-        launch,
-        place.identity(launch.name, arguments),
-        options,
-        sink=sink or _print_line,
-        log=say,
+        runner, launch, identity_of(context, launch.name, arguments), options, sink=sink or log_line, log=say
     )
 
 
-def run_launch(spec: LaunchSpec, arguments: Mapping[str, Any], place: Place) -> Outcome:
-    """Submit the app or attach to it, wait, return what it reported; SIGTERM does what ``on_kill`` says.
-
-    Raises:
-        LaunchFailed: with the exit code, once the reason was said.
-    """
-    execution: Execution | None = None
-    try:
-        execution = execution_of(spec, arguments, place)
-        if spec.dry_run:
-            print(execution.dry_run(), flush=True)  # noqa: T201
-            return Outcome()
-        with killed_by_sigterm(execution):
-            results = execution.run()
-    except TrackingError as exc:
-        raise _no_result(exc) from exc
-    except TransloadError as exc:
-        say(_NOT_FOLLOWED if isinstance(exc, Detached) and exc.handle is None else str(exc))
-        raise LaunchFailed(exit_code(exc)) from exc
-    assert execution.handle is not None
-    say(f"{execution.handle} SUCCEEDED")
-    try:
-        return Outcome(execution.handle, spec.output_values(results), results)
-    except TransloadError as exc:
-        raise _no_result(exc) from exc
-
-
-_NOT_FOLLOWED: Final = "stopped before the app was submitted or found again; on_kill holds for one that is there"
-
-
-def _no_result(why: TransloadError) -> LaunchFailed:
-    say(f"the app ended well, but {why}")
-    return LaunchFailed(EXIT_NO_RESULT)
-
-
-def _decoded(text: str) -> LaunchSpec:
-    """Return the spec that a component carries.
-
-    Raises:
-        LaunchFailed: if it is none that this version reads.
-    """
-    try:
-        return LaunchSpec.decode(text)
-    except TransloadError as exc:
-        say(str(exc))
-        raise LaunchFailed(EXIT_WRONG) from exc
-
-
-def exit_code(error: TransloadError) -> int:
-    """Return how a launcher ends for a failure."""
-    for kind, code in (
-        (AppCancelled, EXIT_CANCELLED),
-        (StateUnknown, EXIT_UNKNOWN),
-        (Detached, EXIT_DETACHED),
-        ((SpecError, ConfigError, PluginError), EXIT_WRONG),
-    ):
-        if isinstance(error, kind):
-            return code
-    return EXIT_FAILED
-
-
-def _print_line(role: str, replica: int, stream: Stream, line: str) -> None:
+def log_line(role: str, replica: int, stream: Stream, line: str) -> None:
+    """Put a line of a replica into the log of the task."""
     print(f"{role}/{replica} {line.rstrip()}", flush=True)  # noqa: T201
 
 
-def say(text: str) -> None:
-    """Write to the task's log."""
-    print(f"[transload] {text}", file=sys.stderr, flush=True)  # noqa: T201
+# -- its life in the task
 
 
-class killed_by_sigterm:  # noqa: N801 - reads as what it does
-    """For the length of a ``with``, SIGTERM does to the app what ``on_kill`` says."""
-
-    def __init__(self, execution: Execution) -> None:
-        self.happened = False
-        self._execution = execution
-        self._before: Any = None
-
-    def __enter__(self) -> killed_by_sigterm:
-        def kill(number: int, frame: FrameType | None) -> None:
-            self.happened = True
-            say(f"SIGTERM: {'cancelling' if self._execution.options.on_kill == 'cancel' else 'detaching from'} the app")
-            self._execution.kill()
-
-        with suppress(ValueError):  # not in the main thread: whoever runs us there keeps its own way
-            self._before = signal.signal(signal.SIGTERM, kill)
-        if sigterm.was_noted():
-            kill(signal.SIGTERM, None)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
-
-
-# -- outputs
-
-
-@dataclass
-class MadeArtifact:
-    """An artifact of KFP's that comes out, as far as it is used here.
-
-    Args:
-        path: where its content goes.
-        metadata: what KFP keeps with it.
-    """
-
-    path: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-
-def write_artifacts(outcome: Outcome, made: Mapping[str, Any]) -> None:
-    """Make the results artifact a tracker base with what the app reported, so that a downstream app reads it by key.
-
-    Args:
-        outcome: what the launcher reports.
-        made: name → artifact, KFP's or a `MadeArtifact`.
+def run_app(execution: Execution) -> AppResults:
+    """Submit the app or attach to it, wait for its end, return what it reported.
 
     Raises:
-        LaunchFailed: if the app has reported what no result can be, such as a text that is too long.
+        TaskFailed: with the exit code, once the reason was said.
     """
-    folder = made["results"].path
-    empty(folder)
-    made["results"].metadata.update(outcome.notes)
-    made["metrics"].metadata.update(outcome.metrics)
-    if outcome.results is not None:
-        tracker = FsspecResultTracker(folder)
-        for key, values in outcome.results.results.items():
-            try:
-                tracker[key] = dict(values)
-            except TransloadError as exc:
-                raise _no_result(exc) from exc
+    with told_to_host(), ended_with_host(execution):
+        return execution.run()
 
 
-def launch_in_component(
-    spec: str, arguments: Mapping[str, Any], place: Mapping[str, str], made: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Run the launcher inside a Python component; return output → value.
+@contextmanager
+def ended_with_host(execution: Execution) -> Iterator[Callable[[], bool]]:
+    """End the app, or leave it, as ``on_kill`` says, when SIGTERM ends the task; gives what tells whether it has."""
+    seen: list[int] = []
 
-    Args:
-        spec: the encoded spec.
-        arguments: input → value; None: not given.
-        place: fields of a `Place`.
-        made: KFP's artifacts that come out, by name.
+    def kill(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        say(f"SIGTERM: {'cancelling' if execution.options.on_kill == 'cancel' else 'detaching from'} the app")
+        execution.kill()
 
-    Raises:
-        LaunchFailed: with the exit code.
-    """
-    outcome = run_launch(_decoded(spec), arguments, Place(**place))
-    write_artifacts(outcome, made)
-    return {"handle": outcome.handle, **outcome.values}
-
-
-def main(words: list[str]) -> int:
-    """Run the container form: the encoded spec, KFP's executor input as JSON, paths of artifacts, made ones first."""
+    before: Any = None
+    with suppress(ValueError):  # not in the main thread: whoever runs us there keeps its own way
+        before = signal.signal(signal.SIGTERM, kill)
+    if sigterm.was_noted():
+        kill(signal.SIGTERM, None)
     try:
-        _run(_decoded(words[0]), json.loads(words[1]), words[2:])
-    except LaunchFailed as exc:
-        return int(exc.code or 0)
-    return 0
+        yield lambda: bool(seen)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
-def _run(spec: LaunchSpec, request: Mapping[str, Any], paths: Sequence[str]) -> None:
-    inputs = request.get("inputs", {}).get("parameterValues", {})
-    made = {name: MadeArtifact(path) for name, path in zip(spec.made_artifacts, paths, strict=False)}
-    folders = dict(zip(spec.artifact_ports, paths[len(made) :], strict=True))
-    given = {name: inputs.get(name) for name in spec.parameter_ports}
-    named = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)}
-    outcome = run_launch(spec, {**given, **folders}, Place(**named, parent=inputs.get(PARENT) or ""))
-    write_artifacts(outcome, made)
-    artifacts = {}
-    for name, each in request["outputs"]["artifacts"].items():
-        artifacts[name] = {"artifacts": [{**each["artifacts"][0], "metadata": made[name].metadata}]}
-    values = {} if spec.dry_run else {"handle": outcome.handle, **outcome.values}
-    write(request["outputs"]["outputFile"], json.dumps({"parameterValues": values, "artifacts": artifacts}))
+class TaskFailed(SystemExit):
+    """Ends the task's process with an exit code; what happened has been said."""
+
+
+@contextmanager
+def told_to_host(ended_well: bool = False) -> Iterator[None]:
+    """Turn errors into the end of the task's process; ``ended_well``: of the app, so that its results are to blame.
+
+    Raises:
+        TaskFailed: with the exit code.
+    """
+    try:
+        yield
+    except TransloadError as exc:
+        raise ending_of(exc, ended_well) from exc
+
+
+def ending_of(error: TransloadError, ended_well: bool = False) -> TaskFailed:
+    """Return how a task ends for an error, and say why: in its log, and as the last word of its pod."""
+    code, text = ENDINGS[Ending.of(error)], str(error)
+    if ended_well or isinstance(error, TrackingError):
+        code, text = EXIT_NO_RESULT, f"the app ended well, but {error}"
+    elif isinstance(error, Detached) and error.handle is None:
+        text = "stopped before the app was submitted or found again; on_kill holds for one that is there"
+    last_word(text)
+    return TaskFailed(code)

@@ -8,21 +8,20 @@ import json
 import math
 import posixpath
 import signal
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError, TransloadError
-from transload.pipelines import AttachPolicy, Execution, ExecutionOptions, host_runner
-from transload_kfp.run import EXIT_DETACHED, HOST, LaunchFailed, exit_code, killed_by_sigterm, say
-from transload_kfp.states import EXIT_CANCELLED
+from transload.pipelines import Ending, Execution, ExecutionOptions, host_runner
+from transload_kfp.inline import say
+from transload_kfp.run import HOST, TaskFailed, ended_with_host, log_line, told_to_host
+from transload_kfp.states import ENDINGS
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
 from transload_search.check import check_early
 
 if TYPE_CHECKING:
     from transload.pipelines import LogSink
-    from transload.schedulers.api import Stream
     from transload_search import SearchTrial
 
 NOTHING = "none"
@@ -54,8 +53,7 @@ class Steps:
         data = json.loads(base64.b64decode(text))
         self.ledger = SearchLedger(Search.from_dict(data["search"]), base)
         # a pod that is started again is no new trial
-        policy = AttachPolicy(next_after=frozenset())
-        self._options = replace(ExecutionOptions(**data["options"]), attach=policy)
+        self._options = replace(ExecutionOptions(**data["options"]), next_after=frozenset())
         self._runner = host_runner(HOST, inherit_env=data["inherit_env"])
 
     def suggest(self, number: int) -> list[str]:
@@ -86,26 +84,26 @@ class Steps:
             self.ledger.launch(trial),
             self.ledger.identity(trial.index),
             self._options,
-            sink=_sink,
+            sink=log_line,
             known=self.ledger.known(trial.index),
             log=say,
         )
-        kill = killed_by_sigterm(execution)
-        try:
-            with kill, stopped_early(self.ledger, trial.index, execution.cancel):
-                results = execution.run()
-        except TransloadError as exc:
-            # a kill is the task's end, not the trial's
-            if kill.happened or not self.ledger.observe_error(trial.index, exc, execution.handle or ""):
-                raise
-        else:
-            self.ledger.observe(trial.index, results)
+        with ended_with_host(execution) as killed:
+            try:
+                with stopped_early(self.ledger, trial.index, execution.cancel):
+                    results = execution.run()
+            except TransloadError as exc:
+                # a kill is the task's end, not the trial's
+                if killed() or not self.ledger.observe_error(trial.index, exc, execution.handle or ""):
+                    raise
+            else:
+                self.ledger.observe(trial.index, results)
 
     def run_all(self) -> dict[str, Any]:
         """Run the search to its end, round after round; return its summary. SIGTERM does what ``on_kill`` says.
 
         Raises:
-            LaunchFailed: after SIGTERM.
+            TaskFailed: after SIGTERM.
         """
         import asyncio
 
@@ -119,8 +117,8 @@ class Steps:
             return asyncio.run(until_killed())
         except asyncio.CancelledError:
             say(f"SIGTERM: on_kill={self._options.on_kill} for the running trials; the search goes on when run again")
-            code = EXIT_CANCELLED if self._options.on_kill == "cancel" else EXIT_DETACHED
-            raise LaunchFailed(code) from None
+            ending = Ending.CANCELLED if self._options.on_kill == "cancel" else Ending.DETACHED
+            raise TaskFailed(ENDINGS[ending]) from None
 
 
 def base_of(item: str) -> str:
@@ -152,27 +150,11 @@ def log_best(metrics: Any, summary: Mapping[str, Any]) -> None:
         metrics.log_metric("best_trial", best["index"])
 
 
-def ending(step: Any, *arguments: Any) -> Any:
-    """Call a step; a failure is one line in the log and an exit code.
-
-    Raises:
-        LaunchFailed: with the exit code.
-    """
-    try:
-        return step(*arguments)
-    except TransloadError as exc:
-        say(str(exc))
-        raise LaunchFailed(exit_code(exc)) from exc
-
-
-def _sink(role: str, replica: int, stream: Stream, line: str) -> None:
-    _print(f"{role}/{replica} {line.rstrip()}")
+def ending(step: Callable[[], Any]) -> Any:
+    """Call a step; a failure is one line in the log and an exit code."""
+    with told_to_host():
+        return step()
 
 
 def _sink_of(trial: SearchTrial) -> LogSink:
-    return lambda role, replica, stream, line: _print(f"trial {trial.index} {role}/{replica} {line.rstrip()}")
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    return lambda role, replica, stream, line: log_line(f"trial {trial.index} {role}", replica, stream, line)

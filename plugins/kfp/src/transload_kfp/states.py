@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Mapping
 from typing import Final
 
-from transload.pipelines import StateMap
+from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
 STATES: Final = StateMap(
@@ -72,8 +74,21 @@ FINAL_STATES: Final = StateMap(
 )
 """AppState ↔ ``PipelineTaskFinalStatus.state``, as the task of a ``dsl.ExitHandler`` gets it."""
 
+EXIT_NO_RESULT: Final = 70
+"""Exit code of a task whose app has ended well without a declared result."""
+
 EXIT_CANCELLED: Final = 75
 """Exit code of a launcher whose app was cancelled."""
 
 EXIT_UNKNOWN: Final = 76
 """Exit code of a launcher that gave up asking: the app goes on, and a retry attaches to it."""
+
+ENDINGS: Final[Mapping[Ending, int]] = {
+    Ending.FAILED: 1,
+    Ending.CANCELLED: EXIT_CANCELLED,
+    Ending.TIMEOUT: 1,
+    Ending.UNKNOWN: EXIT_UNKNOWN,
+    Ending.DETACHED: 128 + int(signal.SIGTERM),
+    Ending.WRONG: 2,
+}
+"""Ending → exit code of the launcher."""

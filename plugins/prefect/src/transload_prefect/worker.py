@@ -6,7 +6,6 @@ import asyncio
 import copy
 import os
 import shlex
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -23,12 +22,10 @@ from pydantic import Field
 
 from transload.errors import AppNotFound, ConfigError, PluginError, SchedulerUnavailable, SpecError, TransloadError
 from transload.pipelines import (
-    AttachPolicy,
     Execution,
     ExecutionOptions,
     Identity,
     Launch,
-    failure_message,
     host_runner,
 )
 from transload.specs import AppDef, AppState, Resource, Role
@@ -181,14 +178,12 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
 
     def _tell_failure(self, runner: Runner, flow_run: FlowRun, handle: str, status: AppStatus) -> None:
         """Put the last words of an app into its flow run's log: it may have died before Prefect started in it."""
-
-        def tail(role: str, replica: int) -> list[str]:
-            with suppress(TransloadError):
-                return list(deque(runner.log_lines(handle, role, replica), _TAIL))
-            return []
-
-        message = failure_message(status, tail, handle=handle, lines=_TAIL)
-        self.get_flow_run_logger(flow_run).error("%s", message)
+        execution = Execution(runner, None, Identity(HOST, "", (flow_run.name,)), ExecutionOptions(tail_lines=_TAIL))
+        execution.attach(handle)
+        try:
+            execution.collect(status)
+        except TransloadError as exc:
+            self.get_flow_run_logger(flow_run).error("%s", exc)
 
     # -- flow runs of a worker that died
 
@@ -378,7 +373,7 @@ def _start(
         cfg=configuration.cfg,
         workspace=configuration.workspace,
     )
-    options = ExecutionOptions(attach=AttachPolicy(next_after=next_after))
+    options = ExecutionOptions(next_after=next_after)
     # what is one flow run's is in no other's reach: flow runs are submitted side by side
     submitter = runner.with_environ({**os.environ, **configuration.secret_values()})
     try:

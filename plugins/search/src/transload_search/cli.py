@@ -298,7 +298,7 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
 async def _until_interrupted(ledger: SearchLedger, options: Mapping[str, Any], progress: Any) -> dict[str, Any]:
     import asyncio
 
-    from transload.pipelines import AttachPolicy, ExecutionOptions, host_runner
+    from transload.pipelines import ExecutionOptions, host_runner
     from transload.specs import AppState
     from transload_search.run import run_search_async
 
@@ -308,7 +308,7 @@ async def _until_interrupted(ledger: SearchLedger, options: Mapping[str, Any], p
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     settings = ExecutionOptions(
         on_kill="cancel" if options["cancel_running"] else "detach",
-        attach=AttachPolicy(next_after=frozenset({AppState.CANCELLED})),
+        next_after=frozenset({AppState.CANCELLED}),
     )
     runner = host_runner(HOST, inherit_env=True)
     return await run_search_async(ledger, runner, settings, on_change=progress.update)

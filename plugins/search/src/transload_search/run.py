@@ -64,10 +64,10 @@ async def run_search_async(
     """
     import asyncio
 
-    from transload.pipelines import AttachPolicy, Execution, ExecutionOptions
+    from transload.pipelines import Execution, ExecutionOptions
     from transload.specs import AppState
 
-    given = options or ExecutionOptions(attach=AttachPolicy(next_after=frozenset({AppState.CANCELLED})))
+    given = options or ExecutionOptions(next_after=frozenset({AppState.CANCELLED}))
     running: dict[asyncio.Task[None], tuple[SearchTrial, Execution]] = {}
     tell = on_change or (lambda: None)
 

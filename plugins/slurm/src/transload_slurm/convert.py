@@ -111,8 +111,13 @@ class SlurmRequest:
         return format_request(self)
 
 
-def convert(app: AppDef, cfg: Mapping[str, CfgVal]) -> SlurmRequest:
+def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> SlurmRequest:
     """Convert an app.
+
+    Args:
+        app: the app.
+        cfg: the run options.
+        here: the cluster's disk is that of this machine; else paths are the cluster's.
 
     Raises:
         UnsupportedFeature: for a field that Slurm cannot express, by its path.
@@ -126,7 +131,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal]) -> SlurmRequest:
     elif cfg.get("array_parallel") is not None:
         raise ConfigError("run option array_parallel: only with gang=false, where replicas are elements of an array")
     options = [role_options(role, index, cfg) for index, role in enumerate(app.roles)]
-    roles = [_role(role, index, options[index], cfg, app, gang) for index, role in enumerate(app.roles)]
+    roles = [_role(role, index, options[index], cfg, app, gang, here) for index, role in enumerate(app.roles)]
     job = flags(PER_JOB, cfg)
     if cfg.get("dependency"):
         job.append("--kill-on-invalid-dep=yes")
@@ -150,9 +155,18 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal]) -> SlurmRequest:
         array_parallel=parallel if isinstance(parallel, int) else None,
         timeout=app.timeout,
         grace_period=float(grace),
-        job_dir=os.path.abspath(os.path.expanduser(plain("job_dir", str(folder)))) if folder else None,
+        job_dir=_folder("job_dir", plain("job_dir", str(folder)), here) if folder else None,
         python=plain("python", str(cfg.get("python") or "python3")),
     )
+
+
+def _folder(name: str, path: str, here: bool) -> str:
+    """Return a folder as the cluster knows it; one elsewhere may begin with the user's home."""
+    if here:
+        return os.path.abspath(os.path.expanduser(path))
+    if not path.startswith(("/", "~/")):
+        raise ConfigError(f"run option {name}={path}: of a cluster behind ssh: must begin with '/' or '~/'")
+    return path
 
 
 def _app_id(app: AppDef) -> str:
@@ -178,10 +192,16 @@ def _refuse_array(app: AppDef) -> None:
 
 
 def _role(
-    role: Role, index: int, options: Mapping[str, CfgVal], cfg: Mapping[str, CfgVal], app: AppDef, gang: bool
+    role: Role,
+    index: int,
+    options: Mapping[str, CfgVal],
+    cfg: Mapping[str, CfgVal],
+    app: AppDef,
+    gang: bool,
+    here: bool,
 ) -> RoleRequest:
-    cwd = None if role.workspace else image_root(role)
-    root = macros.img_root if cwd is None else cwd
+    cwd = None if role.workspace else image_root(role, here)
+    root = macros.img_root if cwd is None or not here else cwd
     values = macros.Values(img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV)
     tasks = role.num_replicas if gang else 1
     shape = _shape(role, index, tasks, options)
@@ -239,11 +259,13 @@ def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) ->
     return shape
 
 
-def image_root(role: Role) -> str:
+def image_root(role: Role, here: bool) -> str:
     """Return the working directory of a role without a workspace, which is also its ``${img_root}``.
 
-    An image that is an existing folder or an absolute path, else the current directory.
+    An image that is an existing folder or an absolute path, else the current directory; elsewhere the user's home.
     """
+    if not here:
+        return role.image if role.image.startswith(("/", "~/")) else "~"
     image = os.path.expanduser(role.image)
     if image.startswith("/") or (image and os.path.isdir(image)):
         return os.path.abspath(image)
@@ -337,12 +359,14 @@ def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str]) -> dict
     }
 
 
-def format_request(request: SlurmRequest) -> str:
+def format_request(request: SlurmRequest, root: str = "") -> str:
     """Return a request as text for a person: the batch script, and what each role runs; secrets masked."""
-    from transload_slurm.store import root_folder
+    if not root:
+        from transload_slurm.store import root_folder
 
-    folder = f"{request.job_dir or root_folder()}/{request.app_id}"
-    lines = [script(request, request.app_id, f"{root_folder()}/{request.app_id}", "<token>")]
+        root = root_folder()
+    folder = f"{request.job_dir or root}/{request.app_id}"
+    lines = [script(request, request.app_id, f"{root}/{request.app_id}", "<token>")]
     for role in request.roles:
         lines.append(f"role {role.name}: {role.num_replicas} replica(s) in {role.cwd or f'{folder}/workspace'}")
         if role.max_retries:

@@ -151,18 +151,24 @@ class Jobs:
 
     One query is under way at a time, in a thread of its own; whoever asks meanwhile waits for it, or for the next one,
     which is for all who wait.
+
+    Args:
+        per_minute: about how many questions Slurm may be asked in a minute; beyond half of them, answers are good for
+            longer. None: as many as there are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, per_minute: int | None = None) -> None:
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._known: dict[str, tuple[float, Job | None]] = {}
         self._missed: dict[str, float] = {}
         self._dropped: set[str] = set()
+        self._per_minute = per_minute
         self._good_for = _FRESH_S
         self._without: dict[bool, float] = {}
         self._problem: tuple[float, str] | None = None
         self._query: tuple[int, Future[None]] | None = None
+        self._times: list[float] = []
         self.queries = 0
 
     @overload
@@ -221,7 +227,7 @@ class Jobs:
         found: dict[str, Job] = {}
         try:
             for start in range(0, len(ids), _CHUNK):
-                self.queries += 1
+                self._count()
                 found.update(squeue("-j", ",".join(ids[start : start + _CHUNK])))
         except SchedulerUnavailable as exc:
             # asking takes seconds then: those who ask next get the same answer
@@ -236,7 +242,7 @@ class Jobs:
                 found.update(self._recorded(missing, completed=completed))
         done = time.monotonic()
         with self._lock:
-            self._good_for = max(_FRESH_S, _COST * (done - now))
+            self._good_for = max(_FRESH_S, _COST * (done - now), self._spacing(done))
             for job_id in ids:
                 if job_id not in self._dropped:
                     self._known[job_id] = (done, found.get(job_id))
@@ -244,9 +250,20 @@ class Jobs:
             self._missed = {job_id: self._missed[job_id] for job_id in lately}
             self._missed.update({job_id: done for job_id in ids if job_id not in found and job_id not in lately})
 
+    def _count(self) -> None:
+        self.queries += 1
+        self._times = [*self._times, time.monotonic()]
+
+    def _spacing(self, now: float) -> float:
+        """Return for how long an answer must do so that a minute's questions are enough."""
+        self._times = [at for at in self._times if now - at < 60.0]
+        if self._per_minute is None or len(self._times) < self._per_minute // 2:
+            return 0.0
+        return 60.0 / (self._per_minute - self._per_minute // 2)
+
     def _recorded(self, job_ids: list[str], *, completed: bool) -> dict[str, Job]:
         """Return what a record holds of jobs; one that cannot be read is let be for a while."""
-        self.queries += 1
+        self._count()
         try:
             return sacct(job_ids, completed=completed)
         except NotKept:

@@ -12,13 +12,13 @@ import contextlib
 import errno
 import json
 import os
+import pkgutil
 import re
 import shutil
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final
 
-from transload import attempts
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import Submission
 from transload.schedulers.local.environment import inherited
@@ -32,10 +32,22 @@ _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
 _WAIT_S: Final = 60.0
 _PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
-_JOB = Path(__file__).parent / "job"
+_JOB: Final = ("__init__", "__main__", "agent", "rank0", "starts", "steps", "supervise")
+
+Lay = Callable[[Any, str], None]
+"""Makes the copy of a workspace in a folder."""
 
 
-def submit(store: Store, request: SlurmRequest, app_id: str, submission: Submission) -> bool:
+def copy(workspace: Any, folder: str) -> None:
+    """Copy a workspace of this machine."""
+    from transload.workspace import copy_workspace
+
+    copy_workspace(workspace, folder)
+
+
+def submit(
+    store: Store, request: SlurmRequest, app_id: str, submission: Submission, mark: str = "", lay: Lay = copy
+) -> bool:
     """Submit an app, or adopt it.
 
     Raises:
@@ -50,17 +62,18 @@ def submit(store: Store, request: SlurmRequest, app_id: str, submission: Submiss
     if store.is_gone(app_id) and store.record(app_id) is None:
         raise AppExists(app_id, f"app id {app_id!r} was an app that has been deleted; choose another id")
     record = _record(store, request, app_id, submission)
+    record["mark"] = mark or os.urandom(16).hex()
     try:
         created = _create(store, app_id, record)
     except OSError as exc:
         raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING) from exc
     if created:
-        _launch(store, request, app_id, submission, fresh=True)
+        _launch(store, request, app_id, submission, lay, fresh=True)
         return True
     found = store.record(app_id)
     if found is None or found["digest"] != submission.digest:
         raise AppExists(app_id)
-    return _adopt(store, request, app_id, submission)
+    return _adopt(store, request, app_id, submission, mark, lay)
 
 
 def _record(store: Store, request: SlurmRequest, app_id: str, submission: Submission) -> dict[str, Any]:
@@ -82,7 +95,6 @@ def _record(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         "requeue": "--requeue" in request.sbatch,
         "roles": roles,
         "files": f"{_elsewhere(store, request) or store.root}/{app_id}",
-        "mark": os.urandom(16).hex(),
     }
 
 
@@ -164,14 +176,14 @@ def find_again(store: Store, app_id: str) -> str | None:
     return job_id
 
 
-def _adopt(store: Store, request: SlurmRequest, app_id: str, submission: Submission) -> bool:
+def _adopt(store: Store, request: SlurmRequest, app_id: str, submission: Submission, mark: str, lay: Lay) -> bool:
     """Adopt an app that is there; finish the submit of somebody who died over it."""
     folder = store.folder(app_id)
     deadline = time.monotonic() + _WAIT_S
     while store.job_id(app_id) is None:
         record = store.record(app_id)
         if record is None:  # the other one failed, and took it back
-            return submit(store, request, app_id, submission)
+            return submit(store, request, app_id, submission, mark, lay)
         if not being_submitted(folder) and _take_over(folder):
             try:
                 if find_again(store, app_id) is not None:
@@ -181,7 +193,7 @@ def _adopt(store: Store, request: SlurmRequest, app_id: str, submission: Submiss
             finally:
                 if store.job_id(app_id) is not None:
                     _unlink(f"{folder}/submitting")
-            _launch(store, request, app_id, submission, fresh=False)
+            _launch(store, request, app_id, submission, lay, fresh=False)
             return True
         if time.monotonic() >= deadline:
             raise SubmitError(f"app {app_id!r} is being submitted by another process, for too long", transient=True)
@@ -210,7 +222,7 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
-def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submission, *, fresh: bool) -> None:
+def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submission, lay: Lay, *, fresh: bool) -> None:
     """Fill the app's folder and call ``sbatch``; if that fails, the folder goes, and with it any job that comes up."""
     folder = store.folder(app_id)
     try:
@@ -219,12 +231,12 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         if not fresh and _claimed(folder):
             _unlink(f"{folder}/submitting")
             return
-        _fill(folder, store.record(app_id) or {}, request, token, again=not fresh)
+        _fill(folder, store.record(app_id) or {}, request, token, lay, again=not fresh)
         job_id = _sbatch(folder, request, app_id, submission)
         write_file(f"{folder}/job.json", json.dumps({"id": job_id}))
     except BaseException as exc:
         if isinstance(exc, SubmitError) and not exc.transient:
-            _take_back(store, app_id)
+            take_back(store, app_id)
         record = store.record(app_id)
         if record is not None:
             store.remove(app_id, {**record, "id_given": False})
@@ -238,7 +250,7 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         commands.run(["scancel", job_id], _SBATCH_S)
 
 
-def _take_back(store: Store, app_id: str) -> None:
+def take_back(store: Store, app_id: str) -> None:
     """End the job of an ``sbatch`` that failed though it had submitted; if it is not found it ends by itself."""
     with contextlib.suppress(SchedulerUnavailable, OSError):
         job_id = find_again(store, app_id)
@@ -255,9 +267,7 @@ def _claimed(folder: str) -> bool:
     return True
 
 
-def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str, *, again: bool) -> None:
-    from transload.workspace import copy_workspace
-
+def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str, lay: Lay, *, again: bool) -> None:
     app_id, files = record["app_id"], record["files"]
     if files != folder:
         try:
@@ -281,17 +291,25 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
         if key not in copies:
             copies[key] = os.path.realpath(f"{folder}/workspace/{len(copies)}")
             shutil.rmtree(copies[key], ignore_errors=True)
-            copy_workspace(role.workspace, copies[key])
+            lay(role.workspace, copies[key])
         folders[index] = copies[key]
     package = f"{folder}/job/transload_slurm_job"
     os.makedirs(package, mode=0o700, exist_ok=True)
     os.makedirs(f"{folder}/job/transload", mode=0o700, exist_ok=True)
-    shutil.copyfile(attempts.__file__, f"{folder}/job/transload/attempts.py")
-    for source in sorted(_JOB.glob("*.py")):
-        target = f"{folder}/job/{source.name}" if source.name == "__main__.py" else f"{package}/{source.name}"
-        shutil.copyfile(source, target)
+    _place("transload", "attempts.py", f"{folder}/job/transload/attempts.py")
+    for name in _JOB:
+        target = f"{folder}/job/{name}.py" if name == "__main__" else f"{package}/{name}.py"
+        _place("transload_slurm", f"job/{name}.py", target)
     write_file(f"{folder}/plan.json", json.dumps(plan(request, app_id, folders)))
     write_file(f"{folder}/job.sh", script(request, app_id, folder, token))
+
+
+def _place(package: str, source: str, target: str) -> None:
+    """Copy a file of a package, which may lie in an archive."""
+    data = pkgutil.get_data(package, source)
+    assert data is not None
+    with open(target, "wb") as file:
+        file.write(data)
 
 
 def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submission) -> str:

@@ -26,14 +26,21 @@ class SlurmWatch:
     Args:
         place: app id → the files whose change means news (they need not exist).
         ask: asks Slurm for the job states of many apps, in one query.
+        logs: app id → the files of its logs; None: they are not watched.
     """
 
-    def __init__(self, place: Callable[[str], list[str]], ask: Callable[[Collection[str]], dict[str, str]]) -> None:
-        self._place, self._ask = place, ask
+    def __init__(
+        self,
+        place: Callable[[str], list[str]],
+        ask: Callable[[Collection[str]], dict[str, str]],
+        logs: Callable[[str], list[str]] | None = None,
+    ) -> None:
+        self._place, self._ask, self._log_place = place, ask, logs
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._new: set[str] = set()
         self._files: dict[str, tuple[list[str], object]] = {}
+        self._logs: dict[str, tuple[list[str], object]] = {}
         self._states: dict[str, str] = {}
         self._look, self._pause, self._next = _LOOK_S[0], _ASK_S[0], 0.0
         self._answer: Future[dict[str, str]] | None = None
@@ -44,9 +51,12 @@ class SlurmWatch:
             wanted = set(app_ids)
             for app_id in set(self._files) - wanted:
                 del self._files[app_id]
+                self._logs.pop(app_id, None)
                 self._states.pop(app_id, None)
             for app_id in wanted - set(self._files):
                 self._files[app_id] = (self._place(app_id), None)
+                if self._log_place is not None:
+                    self._logs[app_id] = (self._log_place(app_id), None)
                 self._new.add(app_id)
                 self._pause = _ASK_S[0]
             self._new &= wanted
@@ -58,7 +68,7 @@ class SlurmWatch:
         while True:
             changed = self._changes()
             if changed:
-                return {Change(app_id) for app_id in changed}
+                return changed
             pause = self._look
             if deadline is not None:
                 pause = min(pause, deadline - time.monotonic())
@@ -66,26 +76,24 @@ class SlurmWatch:
                     return set()
             if self._woken.wait(pause):
                 self._woken.clear()
-                return {Change(app_id) for app_id in self._changes()}
+                return self._changes()
 
-    def _changes(self) -> set[str]:
+    def _changes(self) -> set[Change]:
         with self._lock:
-            changed, self._new = self._new, set()
-            for app_id, (files, before) in self._files.items():
-                now = [_stamp(path) for path in files]
-                if now != before:
-                    self._files[app_id] = (files, now)
-                    if before is not None:
-                        changed.add(app_id)
+            changed = {Change(app_id) for app_id in self._new}
+            self._new = set()
+            changed |= {Change(app_id) for app_id in _moved(self._files, _stamp)}
+            changed |= {Change(app_id, "logs") for app_id in _moved(self._logs, _length)}
             # few files are looked at twenty times a second, many less often: the cost stays the same
-            longest = min(_LOOK_S[1], 0.05 + _PER_FILE_S * sum(len(files) for files, _ in self._files.values()))
+            count = sum(len(files) for files, _ in (*self._files.values(), *self._logs.values()))
+            longest = min(_LOOK_S[1], 0.05 + _PER_FILE_S * count)
             self._look = _LOOK_S[0] if changed else min(self._look * _GROWTH, longest)
             if self._answer is None and self._files and time.monotonic() >= self._next:
                 ids = set(self._files)
                 self._answer = in_background(lambda: self._ask(ids))
             answer = self._answer
         if answer is not None and answer.done():
-            changed |= self._heard(answer)
+            changed |= {Change(app_id) for app_id in self._heard(answer)}
         return changed
 
     def _heard(self, answer: Future[dict[str, str]]) -> set[str]:
@@ -111,6 +119,30 @@ class SlurmWatch:
     def close(self) -> None:
         """Let a waiting thread go; nothing else is held."""
         self._woken.set()
+
+
+def _moved(places: dict[str, tuple[list[str], object]], stamp: Callable[[str], object]) -> set[str]:
+    """Return the apps of which a file is not as it was, and take note of how it is."""
+    moved = set()
+    for app_id, (files, before) in places.items():
+        now = [stamp(path) for path in files]
+        if now != before:
+            places[app_id] = (files, now)
+            if before is not None:
+                moved.add(app_id)
+    return moved
+
+
+def _length(path: str) -> int | None:
+    """Return how long a file is; opened, since what is known of others' files may be old on a shared disk."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.fstat(fd).st_size
+    finally:
+        os.close(fd)
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

@@ -185,7 +185,7 @@ class ChildJob:
     Args:
         app: the app as JSON.
         job: the unit of work.
-        store: file for the host's store (``transload.pipelines.JsonFileStore``); it outlives the process.
+        store: file for the host's store (``transload_testing.stores.JsonFileStore``); it outlives the process.
         report: file for reports.
     """
 

@@ -13,7 +13,7 @@ from transload.cli._exit import ExitCode
 from transload.cli._options import json_option
 
 if TYPE_CHECKING:
-    from transload.pipelines import AdapterInfo
+    from transload.pipelines._adapter import AdapterInfo
     from transload.plugins import PluginInfo
     from transload.runner import Runner
     from transload.specs import runopts
@@ -41,7 +41,7 @@ def command(name: str | None, as_json: bool) -> int:
     """
     from transload.cli._output import emit_json
     from transload.cli._session import open_runner
-    from transload.pipelines import describe_adapters
+    from transload.pipelines._adapter import describe_adapters
     from transload.plugins import get_plugins
 
     def wanted(each: str) -> bool:

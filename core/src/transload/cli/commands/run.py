@@ -14,15 +14,18 @@ from transload.cli._exit import ExitCode
 from transload.cli._options import Duration, complete_components, json_option, scheduler_option
 
 if TYPE_CHECKING:
+    from transload.components import Overrides
     from transload.runner import Runner
     from transload.specs import AppDef, AppDryRunInfo, CfgVal
 
 _EPILOG = """
-The arguments of a component come after its name; `transload run COMPONENT --help` tells them.
+The arguments of a component come after its name; `transload run COMPONENT --help` tells them. What stands after --
+is a command that is run as it is.
 The first Ctrl-C (or SIGTERM) asks the app to end, the second leaves at once. If this command is killed or its
 terminal goes away, the app goes on.
 
 \b
+  transload run -s hpc --gpu 1 --mem 8G -- python train.py --lr 0.1
   transload run utils.echo --msg hello
   transload run -s local -c log_dir=/tmp/logs train.py:trainer --replicas 3
   transload run --detach utils.sh sleep 60
@@ -30,15 +33,23 @@ terminal goes away, the app goes on.
 
 
 class _Run(click.Command):
-    """`run`: the words before COMPONENT are its own, those after it are the component's."""
+    """`run`: the words before COMPONENT (or ``--``) are its own, those after it are the component's (the command)."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read its own options; one that it does not have may be meant for the component."""
+        given = list(args)
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.NoSuchOption as exc:
             text = f"{exc.format_message()} (arguments of a component come after its name)"
             raise click.UsageError(text, ctx) from exc
+        component = ctx.params["component"]
+        words = [] if component is None else [component, *ctx.params["component_args"]]
+        ctx.params["command"] = None
+        if given[len(given) - len(words) - 1 :] == ["--", *words]:
+            ctx.params.update(command=words, component=None, component_args=())
+        ctx.meta["transload.own"] = given[: len(given) - len(words)]
+        return rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete options: its own, and the component's once that is named."""
@@ -65,7 +76,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
     epilog=_EPILOG,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
-    short_help="Run a component as an app, and stay with it.",
+    short_help="Run a command or a component as an app, and stay with it.",
 )
 @scheduler_option("Where to run it; default: the configured one, else local.")
 @click.option(
@@ -74,11 +85,24 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
     metavar="K=V,…",
     help="Run options of the scheduler.",
 )
+@click.option("--name", metavar="NAME", help="Name of the app.")
+@click.option("--env", multiple=True, metavar="K=V", help="A variable for the roles.")
+@click.option("--env-file", multiple=True, metavar="FILE", help="Variables for the roles, from a .env file.")
+@click.option("--image", metavar="IMAGE", help="What the roles run in.")
+@click.option("--replicas", type=int, metavar="N", help="How many of each role.")
+@click.option("--retries", type=int, metavar="N", help="Start again after a failure, so often.")
+@click.option("--time-limit", type=Duration(), help="End the app after this long (2h).")
+@click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
+@click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
+@click.option("--mem", metavar="SIZE", help="Memory of each replica (8G).")
+@click.option("--role", metavar="NAME", help="The role that the options above are about; default: all.")
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the handle, and leave.")
 @click.option("--dry-run", "--dryrun", is_flag=True, help="Show the request that would be submitted; start nothing.")
 @click.option("--wait", "wait_only", is_flag=True, help="Wait for the end without showing logs.")
 @click.option("--log", "-l", "with_logs", is_flag=True, hidden=True, help="Show logs: the default.")
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read an AppDef as JSON from stdin, not a component.")
+@click.option(
+    "--stdin", "from_stdin", is_flag=True, help="Read the app from stdin: JSON of an AppDef, or of --dry-run --json."
+)
 @click.option("--workspace", metavar="PATH", help="Local folder that travels with the app.")
 @click.option("--app-id", metavar="ID", help="An id of your own: an equal app of that id is attached to, not started.")
 @click.option("--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from.")
@@ -99,18 +123,21 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 def command(ctx: click.Context, /, **options: Any) -> int:
     """Run COMPONENT as an app and stay with it until it ends: its logs on stdout, states and the end on stderr.
 
-    COMPONENT is a name (utils.echo), a file (train.py or train.py:function) or package.module:function.
+    COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function; after -- stands
+    any command in its place.
     """
     _check(ctx, options)
     from transload.cli._session import open_runner
 
     if options["component"] and _showed_help(options["component"], options["component_args"]):
         return ExitCode.OK
-    from transload.components import ComponentArgumentError
+    from transload.components import ComponentArgumentError, NoComponent
 
     with open_runner() as runner:
         try:
             info = _dry_run(runner, options)
+        except NoComponent as exc:
+            raise click.UsageError(f"{exc}; {_spelled_out(ctx, options)}", ctx) from exc
         except ComponentArgumentError as exc:
             if exc.unknown is None or not any(exc.unknown in param.opts for param in ctx.command.params):
                 raise
@@ -121,11 +148,23 @@ def command(ctx: click.Context, /, **options: Any) -> int:
         return _submit(runner, info, options)
 
 
+def _spelled_out(ctx: click.Context, options: dict[str, Any]) -> str:
+    """Return the command line that runs a script which is no component."""
+    import shlex
+
+    given = ctx.meta["transload.own"]
+    words = [*given, "--", "python", options["component"], *options["component_args"]]
+    return f"to run the file itself: {ctx.command_path} {shlex.join(words)}"
+
+
 def _check(ctx: click.Context, options: dict[str, Any]) -> None:
-    if options["from_stdin"] and options["component"]:
-        raise click.UsageError("--stdin takes the AppDef from stdin: give no component", ctx)
-    if not options["from_stdin"] and not options["component"]:
-        raise click.UsageError("a COMPONENT is missing (`transload components` lists them), or --stdin", ctx)
+    if options["command"] == []:
+        raise click.UsageError("a command is missing after --", ctx)
+    if options["from_stdin"] and (options["component"] or options["command"]):
+        raise click.UsageError("--stdin takes the app from stdin: give no component, and no command", ctx)
+    if not (options["from_stdin"] or options["component"] or options["command"]):
+        text = "a COMPONENT is missing (`transload components` lists them), or -- and a command, or --stdin"
+        raise click.UsageError(text, ctx)
     chosen = [name for name in ("detach", "dry_run", "wait_only") if options[name]]
     if len(chosen) > 1:
         names = " and ".join("--wait" if name == "wait_only" else f"--{name.replace('_', '-')}" for name in chosen)
@@ -179,15 +218,39 @@ def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
         "app_id": options["app_id"],
         "tracker_base": options["tracker_base"],
     }
-    if options["from_stdin"]:
-        return runner.dryrun(_read_app(), **shared)
-    return runner.dryrun_component(options["component"], list(options["component_args"]), **shared)
+    overrides = _overrides(options)
+    if options["component"]:
+        args = list(options["component_args"])
+        return runner.dryrun_component(options["component"], args, **shared, overrides=overrides)
+    from transload.components import command_app
+
+    app = command_app(options["command"]) if options["command"] else _read_app()
+    return runner.dryrun(overrides.apply(app), **shared)
+
+
+def _overrides(options: dict[str, Any]) -> Overrides:
+    from transload.cli._env_file import read_env
+    from transload.cli._quantities import parse_size
+    from transload.components import Overrides
+
+    mem = None if options["mem"] is None else parse_size(options["mem"], "--mem")
+    names = ("role", "name", "time_limit", "image", "replicas", "retries", "cpu", "gpu")
+    same = {name: options[name] for name in names}
+    return Overrides(**same, mem=mem, env=read_env(options["env"], options["env_file"]))
 
 
 def _read_app() -> AppDef:
+    import json
+
     from transload.specs import AppDef
 
-    return AppDef.from_json(sys.stdin.buffer.read())
+    text = sys.stdin.buffer.read()
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return AppDef.from_json(text)  # which says what is wrong
+    shown = isinstance(data, dict) and "app" in data and "roles" not in data
+    return AppDef.from_json(json.dumps(data["app"]) if shown else text)
 
 
 def _show(info: AppDryRunInfo[Any], as_json: bool) -> int:

@@ -251,7 +251,8 @@ class _Reader:
 
     def _marks(self, stream: int, start: int, end: int) -> Marks:
         """Return when a stream grew from ``start`` to ``end``, as far as the index reaches."""
-        at, found = self._entry_after(stream, start) * ENTRY.size, Marks()
+        at = self._entry_after(stream, start) * ENTRY.size
+        found: Marks = []
         fd = self._open("index")
         while fd is not None:
             data = os.pread(fd, _FEW, at)

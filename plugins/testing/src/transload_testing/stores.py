@@ -1,4 +1,4 @@
-"""Where a host keeps the few facts that re-attaching needs."""
+"""Stores of a host's facts, for tests: in memory, and in a file."""
 
 from __future__ import annotations
 
@@ -6,19 +6,9 @@ import copy
 import json
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from transload.errors import ConfigError
-
-
-class Store(Protocol):
-    """A place of the host's own for one small JSON object, for one unit of work. A host that has none gives None."""
-
-    def get(self) -> dict[str, Any] | None:
-        """Return what was last put, or None."""
-
-    def put(self, record: dict[str, Any]) -> None:
-        """Keep ``record``: when this returns, it survives the death of the process."""
 
 
 class MemoryStore:

@@ -1,0 +1,95 @@
+"""Any command as an app, and what is overridden in an app that somebody else has written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from transload.errors import SpecError
+from transload.specs import AppDef, Role, nearest
+from transload.specs._check import shorten
+
+
+def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
+    """Return an app of one role, ``main``, that runs a command as it is.
+
+    Args:
+        command: the program and its arguments.
+        name: of the app; default: that of the script that an interpreter is given, else of the program.
+
+    Raises:
+        SpecError: if it is not a list of texts that begins with a program.
+    """
+    if isinstance(command, str) or not isinstance(command, Sequence) or not command or not command[0]:
+        raise SpecError(f"command={shorten(command)}: must be a list of texts, the program first")
+    entrypoint, *args = (str(word) if _is_number(word) else word for word in command)
+    return AppDef(name or _name_of(command), [Role("main", "", entrypoint=entrypoint, args=args)])
+
+
+def _is_number(word: object) -> bool:
+    return isinstance(word, int | float) and not isinstance(word, bool)
+
+
+def _name_of(command: Sequence[str]) -> str:
+    program = os.path.basename(str(command[0]))
+    script = str(command[1]) if len(command) > 1 and program.startswith("python") else ""
+    named = script if script and not script.startswith("-") else program
+    return os.path.splitext(os.path.basename(named))[0] or "app"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overrides:
+    """What is set in an app over what it says itself; None leaves it.
+
+    Args:
+        role: the one role that is meant; None: all.
+        name: of the app.
+        time_limit: of the app, in seconds.
+        env: variables that are added to the roles'.
+        image: of the roles.
+        replicas: how many of each role.
+        retries: how often a failure is answered by starting again.
+        cpu: cores of each replica.
+        gpu: GPUs of each replica.
+        mem: main memory of each replica, in bytes.
+    """
+
+    role: str | None = None
+    name: str | None = None
+    time_limit: float | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    image: str | None = None
+    replicas: int | None = None
+    retries: int | None = None
+    cpu: float | None = None
+    gpu: int | None = None
+    mem: int | None = None
+
+    def apply(self, app: AppDef) -> AppDef:
+        """Return a copy of the app with these values.
+
+        Raises:
+            SpecError: if it has no such role, or a value is not allowed.
+        """
+        names = [role.name for role in app.roles]
+        if self.role is not None and self.role not in names:
+            raise SpecError(f"role {self.role!r}: {app.name!r} has no such role: {nearest(self.role, names)}")
+        roles = [self._apply(role) if self.role in (None, role.name) else role for role in app.roles]
+        of_app = _given(name=self.name, timeout=self.time_limit)
+        return replace(app, roles=roles, **of_app)
+
+    def _apply(self, role: Role) -> Role:
+        memory = None if self.mem is None else -(-self.mem // (1 << 20))
+        return replace(
+            role,
+            env={**role.env, **self.env},
+            secrets={name: source for name, source in role.secrets.items() if name not in self.env},
+            resource=replace(role.resource, **_given(cpu=self.cpu, gpu=self.gpu, memMB=memory)),
+            **_given(image=self.image, num_replicas=self.replicas, max_retries=self.retries),
+        )
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

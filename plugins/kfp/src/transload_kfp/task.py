@@ -1,0 +1,119 @@
+"""A launcher's task: what Kubeflow Pipelines hands in, what it gets back. Imports no KFP.
+
+The container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT PATH …``, which calls `main`; the Python form
+calls `launch_in_component` from a few generated lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from transload.runtime.tracking import FsspecResultTracker
+from transload_kfp.inline import empty, metrics_of, say, write
+from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
+from transload_kfp.run import TaskFailed, execution_of, run_app, told_to_host
+
+if TYPE_CHECKING:
+    from transload.pipelines import Execution
+    from transload.runner import AppResults
+
+
+@dataclass
+class MadeArtifact:
+    """An artifact of KFP's that comes out, as far as it is used here.
+
+    Args:
+        path: where its content goes.
+        metadata: what KFP keeps with it.
+    """
+
+    path: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def run_task(
+    spec: LaunchSpec, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Run the launcher; return output → value.
+
+    Args:
+        spec: what the component carries.
+        arguments: input → value; None: not given.
+        context: see `transload_kfp.run.identity_of`.
+        made: artifacts that come out, KFP's or a `MadeArtifact`, by name.
+
+    Raises:
+        TaskFailed: with the exit code.
+    """
+    with told_to_host():
+        execution = execution_of(context, spec, arguments)
+        if spec.dry_run:
+            empty(made["results"].path)
+            print(execution.dry_run(), flush=True)  # noqa: T201
+            return {}
+    results = run_app(execution)
+    say(f"{execution.handle} SUCCEEDED")
+    with told_to_host(ended_well=True):
+        values = spec.output_values(results)
+        write_artifacts(execution, results, made)
+    return {"handle": execution.handle, **values}
+
+
+def write_artifacts(execution: Execution, results: AppResults, made: Mapping[str, Any]) -> None:
+    """Make the results artifact a tracker base with what the app reported, so that a downstream app reads it by key.
+
+    Raises:
+        TransloadError: if the app has reported what no result can be, such as a text that is too long.
+    """
+    folder = made["results"].path
+    empty(folder)
+    link = execution.link()
+    made["results"].metadata.update(
+        {"transload_handle": execution.handle, **({"transload_link": link} if link else {})}
+    )
+    made["metrics"].metadata.update(metrics_of(results.results))
+    tracker = FsspecResultTracker(folder)
+    for key, values in results.results.items():
+        tracker[key] = dict(values)
+
+
+def decoded(text: str) -> LaunchSpec:
+    """Return the spec that a component carries.
+
+    Raises:
+        TaskFailed: if it is none that this version reads.
+    """
+    with told_to_host():
+        return LaunchSpec.decode(text)
+
+
+def launch_in_component(
+    spec: str, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Run the launcher inside a Python component: `run_task` with the encoded spec."""
+    return run_task(decoded(spec), arguments, context, made)
+
+
+def main(words: list[str]) -> int:
+    """Run the container form: the encoded spec, KFP's executor input as JSON, paths of artifacts, made ones first."""
+    try:
+        _run(decoded(words[0]), json.loads(words[1]), words[2:])
+    except TaskFailed as exc:
+        return int(exc.code or 0)
+    return 0
+
+
+def _run(spec: LaunchSpec, request: Mapping[str, Any], paths: Sequence[str]) -> None:
+    inputs = request.get("inputs", {}).get("parameterValues", {})
+    made = {name: MadeArtifact(path) for name, path in zip(spec.made_artifacts, paths, strict=False)}
+    folders = dict(zip(spec.artifact_ports, paths[len(made) :], strict=True))
+    given = {name: inputs.get(name) for name in spec.parameter_ports}
+    context = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)}
+    values = run_task(spec, {**given, **folders}, {**context, "parent": inputs.get(PARENT) or ""}, made)
+    artifacts = {}
+    for name, each in request["outputs"]["artifacts"].items():
+        artifacts[name] = {"artifacts": [{**each["artifacts"][0], "metadata": made[name].metadata}]}
+    write(request["outputs"]["outputFile"], json.dumps({"parameterValues": values, "artifacts": artifacts}))

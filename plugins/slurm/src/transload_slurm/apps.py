@@ -1,0 +1,418 @@
+"""The apps of a cluster, where its tools and its disk are: on this machine, or in the helper on a login node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from transload.errors import SchedulerUnavailable
+from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
+from transload.schedulers.local.supervisor.logindex import STREAMS
+from transload.specs import AppDef, AppState, AppStatus
+from transload_slurm import commands, submission
+from transload_slurm import diagnose as _diagnose
+from transload_slurm.convert import COMMENT, SlurmRequest
+from transload_slurm.jobs import Job, Jobs, seconds_until
+from transload_slurm.logview import LogView
+from transload_slurm.states import PUT_BACK, clean, ended
+from transload_slurm.store import Store, last_line, read_json, write_file
+from transload_slurm.verdict import FORGOTTEN, judge, written_end
+from transload_slurm.watch import SlurmWatch
+
+_CANCEL_S: Final = 60.0
+_DELETE_S: Final = 120.0
+_LOG_AGE_S: Final = 2.0
+_LIFT_S: Final = 2.0
+_HOLD_S: Final = 3
+_DOUBT_S: Final = 10.0
+
+
+class Apps:
+    """Runs apps as jobs of the Slurm whose tools are here, and tells of them.
+
+    Thread-safe; Slurm is asked in threads that live as long as the question.
+
+    Args:
+        root: the folder of the apps, which the nodes share.
+        per_minute: about how many questions Slurm may be asked in a minute; None: as many as there are.
+        lay: makes the copy of a workspace in a folder; default: of one on this machine.
+    """
+
+    def __init__(self, root: str, per_minute: int | None = None, lay: submission.Lay = submission.copy) -> None:
+        self.store = Store(root)
+        self._lay = lay
+        self.jobs = Jobs(per_minute)
+        self._lifted: dict[str, tuple[str, float]] = {}
+        self._doubted: dict[str, float] = {}
+
+    where: Final = "this machine's Slurm"
+
+    @property
+    def root(self) -> str:
+        """The folder of the apps."""
+        return self.store.root
+
+    def place(self, folder: str) -> str:
+        """Return a ``job_dir`` as it is on the cluster."""
+        return os.path.abspath(os.path.expanduser(folder))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def submit(self, request: SlurmRequest, app_id: str, given: Submission, mark: str = "") -> bool:
+        """Submit an app, or adopt it: all or nothing. ``mark`` tells this submit from others when it is tried again.
+
+        Raises:
+            AppExists: if the id is, or was, another app's.
+            SpecError: if a workspace is not there, or a secret was not resolved.
+            SubmitError: if Slurm did not take it; nothing runs, now or later.
+        """
+        started = submission.submit(self.store, request, app_id, given, mark, self._lay)
+        job_id = self.store.job_id(app_id) if started else None
+        if job_id is not None:
+            self.jobs.accepted(job_id, app_id)
+        return started or (self.store.record(app_id) or {}).get("mark") == mark
+
+    def withdraw(self, app_id: str, mark: str) -> None:
+        """Take back a submit that bears ``mark``: its submitter does not want it any more."""
+        record = self.store.record(app_id)
+        if record is not None and record["mark"] == mark:
+            submission.take_back(self.store, app_id)
+            self.store.remove(app_id, {**record, "id_given": False})
+
+    # -- afterwards
+
+    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return `describe` of many apps, with one query to Slurm for all that have not ended."""
+        return self._describe_many(app_ids, 0.0)
+
+    def _describe_many(self, app_ids: Collection[str], max_age: float) -> dict[str, AppDescription | None]:
+        found: dict[str, AppDescription | None] = {}
+        open_: dict[str, tuple[dict[str, Any], str]] = {}
+        for app_id in app_ids:
+            record = self.store.record(app_id)
+            found[app_id] = None
+            if record is None:
+                continue
+            status, job_id = self._without_asking(app_id, record)
+            if status is not None:
+                found[app_id] = self._description(app_id, record, status)
+            elif job_id is not None:
+                open_[app_id] = (record, job_id)
+        if not open_:
+            return found
+        problem = ""
+        jobs: dict[str, Job | None] | None
+        try:
+            # a wrapper may write the end while Slurm takes its time
+            jobs = self.jobs.ask(
+                {job_id for _, job_id in open_.values()},
+                max_age,
+                lambda: all(self._has_ended(app_id, record) for app_id, (record, _) in open_.items()),
+            )
+        except SchedulerUnavailable as exc:
+            jobs, problem = {}, str(exc)
+        if jobs is None:
+            return {**found, **self._describe_many(open_, max_age)}
+        for app_id, (record, job_id) in open_.items():
+            if problem:
+                status = self._unreachable(app_id, record, problem)
+            else:
+                status = self._judge(app_id, record, job_id, jobs[job_id])
+            found[app_id] = self._description(app_id, record, status)
+        return found
+
+    def _without_asking(self, app_id: str, record: dict[str, Any]) -> tuple[AppStatus | None, str | None]:
+        """Return an app's status if the folder alone tells, else the id of its job; neither: there is no such app."""
+        folder = self.store.folder(app_id)
+        state = self.store.state(app_id, record)
+        cancelled = self._cancel_requested(app_id)
+        last = read_json(f"{folder}/slurm.json")
+        if written_end(state) and record["gang"]:
+            return judge(record, state, None, cancel_requested=cancelled), None
+        if last is not None:
+            return self._concluded(app_id, record, state, Job(**last)), None
+        if written_end(state):
+            return judge(record, state, None, cancel_requested=cancelled), None
+        job_id = self.store.job_id(app_id)
+        if job_id is not None:
+            return None, job_id
+        if submission.being_submitted(folder):
+            return judge(record, None, Job("", "", "PENDING", {}, "being submitted"), cancel_requested=cancelled), None
+        try:
+            return None, submission.find_again(self.store, app_id)
+        except SchedulerUnavailable as exc:
+            return AppStatus(AppState.UNKNOWN, msg=str(exc)), None
+
+    def _cancel_requested(self, app_id: str) -> bool:
+        return os.path.exists(f"{self.store.folder(app_id)}/cancel")
+
+    def _unreachable(self, app_id: str, record: dict[str, Any], problem: str) -> AppStatus:
+        status = judge(record, self.store.state(app_id, record), None, cancel_requested=self._cancel_requested(app_id))
+        if not written_end(self.store.state(app_id, record)):
+            status.state, status.msg = AppState.UNKNOWN, problem
+        return status
+
+    def _judge(self, app_id: str, record: dict[str, Any], job_id: str, job: Job | None) -> AppStatus:
+        if job is not None and not self._is_ours(app_id, job):
+            job = None  # Slurm has begun to count anew: that is another job
+        if job is not None and self._put_back(record, job):
+            job = replace(job, state="PENDING", reason=clean(job.state))
+        state = self.store.state(app_id, record)  # read after Slurm was asked: its end may have come meanwhile
+        if job is not None and ended(job.state):
+            with contextlib.suppress(OSError):
+                said = {"id": job.id, "name": job.name, "state": job.state, "parts": dict(job.parts)}
+                said.update(reason=job.reason, nodes=job.nodes, source=job.source, start=job.start)
+                write_file(f"{self.store.folder(app_id)}/slurm.json", json.dumps(said))
+        self._lift(app_id, job)
+        return self._concluded(app_id, record, state, job)
+
+    @staticmethod
+    def _is_ours(app_id: str, job: Job) -> bool:
+        """Tell whether the job of our id is the app's: by its comment, then by its name, which a user may change."""
+        if f"{job.comment} ".startswith(f"{COMMENT}{app_id} "):
+            return True
+        return job.name in (app_id, "")
+
+    def _put_back(self, record: dict[str, Any], job: Job) -> bool:
+        """Tell whether the end that Slurm speaks of may be none: it is to start the job again, and may be about to."""
+        if not record["requeue"] or job.source != "squeue" or clean(job.state) not in PUT_BACK:
+            self._doubted.pop(job.id, None)
+            return False
+        return time.monotonic() - self._doubted.setdefault(job.id, time.monotonic()) < _DOUBT_S
+
+    def _concluded(
+        self, app_id: str, record: dict[str, Any], state: dict[str, Any] | None, job: Job | None
+    ) -> AppStatus:
+        folder = self.store.folder(app_id)
+        verdict = read_json(f"{folder}/verdict.json")
+        if verdict is not None and job is not None and ended(job.state):
+            state = {**(state or {}), "state": "FAILED", "msg": verdict["msg"]}
+        note = last_line(f"{folder}/batch.log") if job is not None and ended(job.state) else ""
+        return judge(record, state, job, cancel_requested=self._cancel_requested(app_id), note=note)
+
+    def _lift(self, app_id: str, job: Job | None) -> None:
+        """Slurm holds a job that it has put back in the queue for two minutes; some seconds will do.
+
+        Not at once: within the second in which the job was ended, its nodes take the new start for the old one.
+        """
+        if job is None or not job.waiting or not os.path.exists(f"{self.store.folder(app_id)}/claim"):
+            return  # not one that has run before
+        # each part for itself: of an array's elements some may run, or be about to
+        for part, start in job.waiting.items():
+            # let go once: to a clock that is behind the controller's it would seem held for ever
+            done, tried = self._lifted.get(part, ("", -_LIFT_S))
+            now = time.monotonic()
+            if start > done and now - tried >= _LIFT_S and seconds_until(start) >= 2 * _HOLD_S:
+                with contextlib.suppress(SchedulerUnavailable):
+                    command = ["scontrol", "update", f"jobid={part}", f"StartTime=now+{_HOLD_S}"]
+                    lifted = commands.run(command, _CANCEL_S).code == 0
+                    self._lifted[part] = (start if lifted else done, now)
+
+    def _description(self, app_id: str, record: dict[str, Any], status: AppStatus) -> AppDescription:
+        return AppDescription(
+            app_id,
+            status,
+            app=AppDef.from_json(json.dumps(record["app"])),
+            session=record["session"],
+            cfg=dict(record["cfg"]),
+            digest=record["digest"],
+            tracker_base=record["tracker_base"],
+            created=record["created"],
+            log_url=f"{record['files']}/logs",
+        )
+
+    def existed(self, app_id: str) -> bool:
+        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
+        record = self.store.record(app_id)
+        if record is None:
+            return self.store.is_gone(app_id)
+        # a submitter that died before it reached Slurm leaves a folder, but no app
+        return self._without_asking(app_id, record) != (None, None)
+
+    def watch(self, logs: bool = False) -> SlurmWatch:
+        """Return a new watch."""
+        return SlurmWatch(self._places, self._words, self._logs if logs else None)
+
+    def _places(self, app_id: str) -> list[str]:
+        folder = self.store.folder(app_id)
+        record = self.store.record(app_id)
+        states = [f"{folder}/state.json"] if record is None else self.store.state_files(app_id, record)
+        return [folder, f"{folder}/slurm.json", *states]
+
+    def _logs(self, app_id: str) -> list[str]:
+        folder = f"{self.store.folder(app_id)}/logs"
+        roles = (self.store.record(app_id) or {}).get("roles", ())
+        replicas = [f"{folder}/{role['name']}/{k}" for role in roles for k in range(role["num_replicas"])]
+        return [f"{replica}/{name}" for replica in replicas for name in STREAMS]
+
+    def _words(self, app_ids: Collection[str]) -> dict[str, str]:
+        """Return Slurm's words for the jobs of those apps that have not ended."""
+        jobs: dict[str, str] = {}
+        for app_id in app_ids:
+            record = self.store.record(app_id)
+            if record is not None and read_json(f"{self.store.folder(app_id)}/slurm.json") is None:
+                job_id = self.store.job_id(app_id)
+                if job_id is not None and not written_end(self.store.state(app_id, record)):
+                    jobs[app_id] = job_id
+        known = self.jobs.ask(set(jobs.values())) if jobs else {}
+        words = {}
+        for app_id, job_id in jobs.items():
+            job = known[job_id]
+            self._lift(app_id, job)
+            # an end that may be none is looked at again, until it is believed
+            again = job is not None and clean(job.state) in PUT_BACK
+            words[app_id] = f"{job!r} {time.monotonic() if again else ''}"
+        return words
+
+    def list(self) -> list[ListAppResponse]:
+        """Return the user's apps, of all sessions, newest first."""
+        described = self.describe_many(self.store.ids())
+        rows = [
+            ListAppResponse(app_id, found.status.state, name=found.app.name if found.app else "", created=found.created)
+            for app_id, found in described.items()
+            if found is not None
+        ]
+        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
+
+    def cancel(self, app_id: str) -> bool:
+        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none.
+
+        Raises:
+            SchedulerUnavailable: if Slurm cannot be asked, or refuses.
+        """
+        record = self.store.record(app_id)
+        if record is None or self._has_ended(app_id, record):
+            return record is not None
+        folder = self.store.folder(app_id)
+        first = False
+        with contextlib.suppress(OSError):
+            os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            first = True
+        job_id = self.store.job_id(app_id)
+        if job_id is None:  # whoever submits it sees the file
+            if submission.being_submitted(folder):
+                return True
+            job_id = submission.find_again(self.store, app_id)
+        if job_id is not None:
+            answer = commands.run(["scancel", job_id], _CANCEL_S)
+            self.jobs.drop(job_id)
+            if answer.code != 0 and not answer.too_late:
+                if first and not answer.unreachable:
+                    with contextlib.suppress(OSError):  # refused: nothing is to end later on account of this
+                        os.unlink(f"{folder}/cancel")
+                raise SchedulerUnavailable(f"app {app_id!r} was not cancelled: scancel: {answer.complaint}")
+        return True
+
+    def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
+        """Tell, from the folder alone, whether an app has ended."""
+        state = self.store.state(app_id, record)
+        return written_end(state) or os.path.exists(f"{self.store.folder(app_id)}/slurm.json")
+
+    def delete(self, app_id: str) -> bool:
+        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
+
+        Raises:
+            SchedulerUnavailable: if Slurm cannot be asked, or the app does not end.
+        """
+        record = self.store.record(app_id)
+        if record is None:
+            return False
+        if not self._has_ended(app_id, record):
+            self.cancel(app_id)
+            self._await_end(app_id)
+        self.store.remove(app_id, record)
+        return True
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that have ended: the old, and then the oldest until the rest is small enough.
+
+        Args:
+            older_than: seconds since their end was written; None: age does not matter.
+            max_size: bytes that all ended apps together may take, ``job_dir`` included; None: size does not matter.
+            now: seconds since the epoch; default: the time.
+            dry_run: delete nothing, only tell.
+
+        Returns:
+            The ids of the deleted apps, oldest first.
+        """
+        moment = time.time() if now is None else now
+        described = self.describe_many(self.store.ids())
+        records = {
+            app_id: record
+            for app_id, found in described.items()
+            if found is not None and found.status.is_terminal() and (record := self.store.record(app_id)) is not None
+        }
+        sizes = {app_id: self.store.size(app_id, records[app_id]) for app_id in records if max_size is not None}
+        total = sum(sizes.values())
+        removed = []
+        for end, app_id in sorted((self.store.ended_at(app_id, records[app_id]), app_id) for app_id in records):
+            old = older_than is not None and moment - end >= older_than
+            if old or (max_size is not None and total > max_size):
+                if not dry_run:
+                    self.store.remove(app_id, records[app_id])
+                total -= sizes.get(app_id, 0)
+                removed.append(app_id)
+        return removed
+
+    def _await_end(self, app_id: str) -> None:
+        deadline = time.monotonic() + _DELETE_S
+        watch = SlurmWatch(self._places, self._words)
+        watch.update([app_id])
+        while True:
+            found = self.describe_many([app_id])[app_id]
+            if found is None or found.status.is_terminal() or found.status.msg == FORGOTTEN:
+                return
+            if found.status.state is AppState.UNKNOWN and time.monotonic() >= deadline - _DELETE_S / 2:
+                raise SchedulerUnavailable(f"app {app_id} cannot be ended: {found.status.msg}")
+            if time.monotonic() >= deadline:
+                raise SchedulerUnavailable(f"app {app_id} does not end: {found.status.msg}")
+            watch.wait(1.0)
+
+    def diagnose(self) -> Sequence[_diagnose.Check]:
+        """Return ``(what was looked at, whether it is well, what was found)``, for ``transload doctor``."""
+        return _diagnose.diagnose(self.store)
+
+    # -- logs
+
+    def _over(self, app_id: str) -> bool:
+        """Tell whether an app has ended; Slurm is asked now and then only."""
+        record = self.store.record(app_id)
+        if record is None or self._has_ended(app_id, record):
+            return True
+        found = self._describe_many([app_id], _LOG_AGE_S)[app_id]
+        return found is None or found.status.is_terminal()
+
+    def log_read(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        last: int | None = None,
+    ) -> LogPage:
+        """Return the next page of a log; never blocks on the log.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a malformed cursor.
+        """
+        view = LogView(self.store, app_id, role_name, k, lambda: self._over(app_id))
+        return view.page(Stream(stream), cursor, max_bytes, since, until, last)

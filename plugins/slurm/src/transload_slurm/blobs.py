@@ -1,0 +1,150 @@
+"""Workspaces that travel: files by their content, each once, and lists of what lies where."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from transload.errors import SpecError
+
+Entry = tuple[str, int, str, str]
+"""Path, mode, digest of the content ("" for a link), target of the link ("" for a file)."""
+
+_BLOCK: Final = 1 << 20
+_KEEP_S: Final = 30 * 86400.0
+
+
+# -- here
+
+
+def listed(workspace: Any) -> tuple[list[Entry], dict[str, str]]:
+    """Return what is in a workspace, and digest → path of a file with that content.
+
+    Raises:
+        SpecError: if a project is not a folder, or two projects bring the same file.
+        OSError: if a file cannot be read.
+    """
+    from transload.workspace import workspace_files
+
+    entries: dict[str, Entry] = {}
+    places: dict[str, str] = {}
+    for source, inner in workspace_files(workspace):
+        if inner in entries:
+            raise SpecError(f"workspace: {inner!r} is there twice, once as {source!r}")
+        found = os.lstat(source)
+        mode = stat.S_IMODE(found.st_mode)
+        if stat.S_ISLNK(found.st_mode):
+            entries[inner] = (inner, mode, "", os.readlink(source))
+        else:
+            name = digest_of(source)
+            places[name] = source
+            entries[inner] = (inner, mode, name, "")
+    return list(entries.values()), places
+
+
+def digest_of(path: str) -> str:
+    """Return the digest of a file's content."""
+    digest = hashlib.sha256()
+    for block in blocks(path):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def blocks(path: str) -> Iterator[bytes]:
+    """Yield the content of a file, piece by piece."""
+    with open(path, "rb") as file:
+        while True:
+            block = file.read(_BLOCK)
+            if not block:
+                return
+            yield block
+
+
+# -- on the cluster
+
+
+class Blobs:
+    """Files by their content, below the folder of the apps.
+
+    Args:
+        root: the folder of the apps.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._folder = f"{root}/.blobs"
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name[:2]}/{name}"
+
+    def want(self, entries: list[Entry]) -> tuple[str, list[str]]:
+        """Keep a list of files; return its name, and the digests of those that are not here."""
+        data = json.dumps(entries).encode()
+        name = hashlib.sha256(data).hexdigest()
+        if not self._has(name):
+            self.put(name, data, 0, last=True)
+        return name, sorted({entry[2] for entry in entries if entry[2] and not self._has(entry[2])})
+
+    def _has(self, name: str) -> bool:
+        try:
+            os.utime(self._path(name))  # used today: it stays
+        except OSError:
+            return False
+        return True
+
+    def put(self, name: str, data: bytes, offset: int, last: bool) -> None:
+        """Store a piece of a file; with the last one it is there.
+
+        Raises:
+            SpecError: if the content is another than the name says.
+            OSError: if it cannot be written.
+        """
+        path = self._path(name)
+        aside = f"{path}.{os.getpid()}"
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if offset == 0 else 0)
+        try:
+            with open(os.open(aside, flags, 0o600), "wb") as file:
+                file.seek(offset)
+                file.write(data)
+            if last:
+                if digest_of(aside) != name:
+                    raise SpecError("workspace: a file was changed while it travelled")
+                os.replace(aside, path)
+        except (OSError, SpecError):
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+            raise
+
+    def lay(self, name: Any, folder: str) -> None:
+        """Make the copy of a workspace in a folder, from its list.
+
+        Raises:
+            OSError: if something is not here, or cannot be written.
+        """
+        with open(self._path(name), encoding="utf-8") as file:
+            entries = json.load(file)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for inner, mode, digest, target in entries:
+            place = os.path.normpath(f"{folder}/{inner}")
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            if target:
+                os.symlink(target, place)
+            else:
+                # a copy: the job may write to its own
+                shutil.copyfile(self._path(digest), place)
+                os.chmod(place, mode)
+
+    def sweep(self) -> None:
+        """Remove what no submit has used for a month."""
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    if time.time() - os.stat(f"{folder}/{name}").st_mtime > _KEEP_S:
+                        os.unlink(f"{folder}/{name}")

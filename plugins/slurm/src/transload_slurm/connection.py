@@ -1,0 +1,319 @@
+"""The connection to a login node: a helper at its other end, many questions at a time; lost, it is opened again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import IO, Any, Final
+
+from transload.errors import SchedulerUnavailable
+from transload_slurm import ssh
+from transload_slurm.pack import packed
+from transload_slurm.wire import HELLO, SILENCE_S, Channel, Message, error_from_dict
+
+_PAUSE_S: Final = (0.5, 30.0)
+_HELLO_S: Final = 40.0
+_BEAT_S: Final = 10.0
+_END_S: Final = 3.0
+
+THREAD: Final = "transload-slurm-ssh"
+"""Begins the names of the threads of a connection."""
+
+
+class Lost(SchedulerUnavailable):
+    """The connection broke while an answer was awaited: what was asked for may have been done, or not."""
+
+
+class Connection:
+    """Opened when it is first needed, and again when it is needed after it was lost, with growing pauses.
+
+    Args:
+        host: the login node, as ssh knows it.
+        root: the folder of the apps there.
+        python: the Python there.
+    """
+
+    def __init__(self, host: str, root: str, python: str) -> None:
+        self.host, self._root, self._python = host, root, python
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._problem = ""
+        self._refused = False
+        self._pause, self._again = _PAUSE_S[0], 0.0
+        self.opened = 0
+        """How often it was opened."""
+
+    def link(self) -> Link:
+        """Return the connection, opened if there is none.
+
+        Raises:
+            SchedulerUnavailable: if it cannot be opened, or could not a moment ago.
+        """
+        with self._lock:
+            if self._link is not None and self._link.alive:
+                return self._link
+            if time.monotonic() < self._again:
+                raise (ssh.Refused if self._refused else SchedulerUnavailable)(self._problem)
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+            try:
+                self._link = Link(self.host, self._root, self._python)
+            except SchedulerUnavailable as exc:
+                self._problem, self._refused = str(exc), isinstance(exc, ssh.Refused)
+                self._again = time.monotonic() + self._pause
+                self._pause = min(2 * self._pause, _PAUSE_S[1])
+                raise
+            self._pause = _PAUSE_S[0]
+            self.opened += 1
+            return self._link
+
+    def call(self, method: str, timeout: float = 60.0, payload: bytes = b"", **arguments: Any) -> Any:
+        """Ask the helper; what is safe to ask twice is asked again once if the connection breaks.
+
+        Raises:
+            SchedulerUnavailable: if there is no connection, or no answer.
+            TransloadError: whatever the helper's scheduler raised.
+        """
+        try:
+            return self.link().call(method, timeout, payload, **arguments)
+        except Lost:
+            return self.link().call(method, timeout, payload, **arguments)
+
+    def close(self) -> None:
+        """Let the connection go."""
+        with self._lock:
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+class Link:
+    """One life of the connection.
+
+    Raises:
+        Refused: if the login node cannot be used as things are.
+        SchedulerUnavailable: if it cannot be reached now.
+    """
+
+    def __init__(self, host: str, root: str, python: str) -> None:
+        self.host = host
+        self.lost = threading.Event()
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, Future[tuple[Any, bytes]]] = {}
+        self._listeners: dict[int, Callable[[Message], None]] = {}
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._heard = time.monotonic()
+        self._why = ""
+        socket, self._slot = ssh.take_slot(host)
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe might fill, or outlive the process
+        try:
+            self._process = subprocess.Popen(
+                ssh.command(host, socket, python, root),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                bufsize=0,
+                start_new_session=True,  # Ctrl-C is for this process
+            )
+        except FileNotFoundError as exc:
+            self._free()
+            raise ssh.Refused("ssh is not installed here: OpenSSH's client is needed") from exc
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
+        too_long = threading.Timer(_HELLO_S, self._process.kill)
+        too_long.name, too_long.daemon = f"{THREAD}-hello", True
+        too_long.start()
+        try:
+            self.hello = self._handshake()
+        except BaseException:
+            self._process.kill()
+            self._free()
+            raise
+        finally:
+            too_long.cancel()
+        _links.add(self)
+        self._threads = [
+            threading.Thread(target=target, daemon=True, name=f"{THREAD}-{name}")
+            for name, target in (("reads", self._read), ("beats", self._beat))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _handshake(self) -> dict[str, Any]:
+        while True:
+            line = self._channel.line()
+            if line is None:
+                code = self._process.wait()
+                self._said.seek(0)
+                raise ssh.explain(self.host, code, self._said.read().decode("utf-8", "replace"))
+            if not line.startswith(HELLO.encode()):
+                continue
+            word, _, rest = line.decode("utf-8", "replace")[len(HELLO) + 1 :].partition(" ")
+            if word == "send":
+                try:
+                    self._channel.raw(packed()[1])
+                except OSError:
+                    continue  # the end of the input comes next
+            elif word == "old":
+                raise ssh.Refused(
+                    f"ssh {self.host}: Python {rest} there is too old: 3.8 is needed; the setting login_python names "
+                    "another"
+                )
+            elif word == "failed":
+                raise ssh.Refused(f"ssh {self.host}: the helper cannot be stored in ~/.transload/slurm/bin: {rest}")
+            else:
+                found: dict[str, Any] = json.loads(rest)
+                return found
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used: it is not lost, and was not made by a process that this one was forked from."""
+        return not self.lost.is_set() and self._pid == os.getpid()
+
+    def call(self, method: str, timeout: float, payload: bytes = b"", **arguments: Any) -> Any:
+        """Ask the helper; return its answer. One with bytes is ``(answer, bytes)``.
+
+        Raises:
+            Lost: if the connection breaks meanwhile.
+            SchedulerUnavailable: if there is no answer in time.
+            TransloadError: whatever the helper's scheduler raised.
+        """
+        answer = self.ask(method, payload, **arguments)
+        try:
+            result, data = answer.result(timeout)
+        except FutureTimeout as exc:
+            raise SchedulerUnavailable(f"ssh {self.host}: no answer to {method!r} within {timeout:g} s") from exc
+        return (result, data) if data else result
+
+    def ask(self, method: str, payload: bytes = b"", **arguments: Any) -> Future[tuple[Any, bytes]]:
+        """Ask the helper; return at once what tells of its answer."""
+        number = next(self._numbers)
+        answer: Future[tuple[Any, bytes]] = Future()
+        with self._lock:
+            self._pending[number] = answer
+        try:
+            self._channel.send({"id": number, "method": method, "arguments": arguments}, payload)
+        except OSError:
+            self._lose("")
+        if self.lost.is_set():
+            self._fail()
+        return answer
+
+    def listen(self, heard: Callable[[Message], None]) -> int:
+        """Have something called, in the thread that reads, with what the helper says unasked; return a key."""
+        with self._lock:
+            key = next(self._numbers)
+            self._listeners[key] = heard
+        return key
+
+    def unlisten(self, key: int) -> None:
+        """Call it no more."""
+        with self._lock:
+            self._listeners.pop(key, None)
+
+    def _read(self) -> None:
+        why = ""
+        try:
+            for message, payload in self._channel.messages():
+                self._heard = time.monotonic()
+                if "listener" in message:
+                    with self._lock:
+                        heard = self._listeners.get(message["listener"])
+                    if heard is not None:
+                        heard(message)
+                    continue
+                with self._lock:
+                    answer = self._pending.pop(message.get("id", 0), None)
+                if answer is not None and "error" in message:
+                    answer.set_exception(error_from_dict(message["error"]))
+                elif answer is not None:
+                    answer.set_result((message.get("result"), payload))
+        except (OSError, ValueError) as exc:
+            why = str(exc)
+        self._lose(why)
+
+    def _beat(self) -> None:
+        """Let the helper know that we are here, and notice when it is silent."""
+        while not self.lost.wait(_BEAT_S):
+            if time.monotonic() - self._heard > SILENCE_S:
+                self._process.kill()
+                return
+            self.ask("ping")
+
+    def _lose(self, why: str) -> None:
+        with self._lock:
+            self._why = self._why or why
+        self.lost.set()
+        self._fail()
+
+    def _fail(self) -> None:
+        with self._lock:
+            pending, self._pending = self._pending, {}
+        said = ""
+        with contextlib.suppress(OSError, ValueError):
+            self._said.seek(0)
+            said = self._said.read().decode("utf-8", "replace").strip()
+        for answer in pending.values():
+            answer.set_exception(Lost(f"ssh {self.host}: the connection was lost" + (f": {said}" if said else "")))
+
+    def close(self) -> None:
+        """End it: the helper hears the end of its input."""
+        if self._pid != os.getpid():
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        if self.lost.is_set():
+            self._process.kill()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._lose("it was closed")
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_END_S)
+        self._free()
+
+    def _free(self) -> None:
+        process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
+        if process is not None:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            process.wait()
+        if self._slot >= 0:
+            os.close(self._slot)
+            self._slot = -1
+        self._said.close()
+
+    def forget(self) -> None:
+        """In a child of a fork: leave it to the parent."""
+        for end in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError, AttributeError):
+                os.close(end.fileno())  # type: ignore[union-attr]
+        os.close(self._slot)
+
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for link in list(_links):
+        with contextlib.suppress(OSError, ValueError):
+            link.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,223 @@
+"""The helper: answers for the apps of a cluster on its login node, for as long as somebody is at the other end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Final
+
+from transload.errors import SchedulerUnavailable, TransloadError
+from transload.schedulers.api import Stream
+from transload_slurm import wire
+from transload_slurm.apps import Apps
+from transload_slurm.blobs import Blobs
+from transload_slurm.watch import SlurmWatch
+
+_PER_MINUTE: Final = 12  # a login node has many users
+_END_S: Final = 60.0
+_AT_ONCE: Final = ("ping", "watch")  # in the order in which they were asked
+_OLD_S: Final = 30 * 86400.0
+
+
+class Helper:
+    """Does what is asked of it, each thing in a thread of its own.
+
+    Args:
+        channel: to the process that asks.
+        root: the folder of the apps.
+    """
+
+    def __init__(self, channel: wire.Channel, root: str) -> None:
+        self._channel = channel
+        self._blobs = Blobs(root)
+        self._apps = Apps(root, _PER_MINUTE, self._blobs.lay)
+        self._watches: dict[int, SlurmWatch] = {}
+        self._busy = 0
+        self._lock = threading.Lock()
+        self.heard = time.monotonic()
+
+    def serve(self) -> None:
+        """Answer until the input ends; what is being done then may take another minute."""
+        for message, payload in self._channel.messages():
+            self.heard = time.monotonic()
+            with self._lock:
+                self._busy += 1
+            if message["method"] in _AT_ONCE:
+                self._answer(message, payload)
+                continue
+            threading.Thread(target=self._answer, args=(message, payload), daemon=True).start()
+        end = time.monotonic() + _END_S
+        while self._busy and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def _answer(self, message: dict[str, Any], payload: bytes) -> None:
+        answer: dict[str, Any] = {"id": message["id"]}
+        data = b""
+        try:
+            more = {"payload": payload} if payload else {}
+            result = getattr(self, f"do_{message['method']}")(**message["arguments"], **more)
+            if isinstance(result, bytes):
+                answer["result"], data = len(result), result
+            else:
+                answer["result"] = result
+        except TransloadError as exc:
+            answer["error"] = wire.error_to_dict(exc)
+        except Exception as exc:
+            answer["error"] = wire.error_to_dict(SchedulerUnavailable(f"on {os.uname().nodename}: {exc!r}"))
+        finally:
+            with self._lock:
+                self._busy -= 1
+        with contextlib.suppress(OSError):
+            self._channel.send(answer, data)
+
+    # -- what can be asked
+
+    def do_ping(self) -> None:
+        """Tell that we are here."""
+
+    def do_submit(self, app_id: str, mark: str, request: Any, submission: Any) -> bool:
+        """Submit an app."""
+        given = wire.submission_from_dict(submission)
+        return self._apps.submit(wire.request_from_dict(request), app_id, given, mark)
+
+    def do_withdraw(self, app_id: str, mark: str) -> None:
+        """Take back a submit whose submitter does not want it any more."""
+        self._apps.withdraw(app_id, mark)
+
+    def do_describe(self, app_ids: list[str]) -> dict[str, Any]:
+        """Tell what is known of apps."""
+        found = self._apps.describe_many(app_ids)
+        return {app_id: None if each is None else wire.description_to_dict(each) for app_id, each in found.items()}
+
+    def do_list(self) -> list[Any]:
+        """Return the rows of `Apps.list`."""
+        return [[row.app_id, row.state.name, row.name, row.created] for row in self._apps.list()]
+
+    def do_existed(self, app_id: str) -> bool:
+        """Tell whether an app is, or was, here."""
+        return self._apps.existed(app_id)
+
+    def do_cancel(self, app_id: str) -> bool:
+        """Cancel an app."""
+        return self._apps.cancel(app_id)
+
+    def do_delete(self, app_id: str) -> bool:
+        """Delete an app."""
+        return self._apps.delete(app_id)
+
+    def do_prune(self, **arguments: Any) -> list[str]:
+        """Delete apps that have ended, and files of workspaces that nobody has used for long."""
+        removed = list(self._apps.prune(**arguments))
+        if not arguments["dry_run"]:
+            self._blobs.sweep()
+        return removed
+
+    def do_diagnose(self) -> list[Any]:
+        """Look whether Slurm can be used from here."""
+        return [list(check) for check in self._apps.diagnose()]
+
+    def do_log(self, app_id: str, role_name: str, k: int, stream: str, **arguments: Any) -> dict[str, Any]:
+        """Return a page of a log."""
+        return wire.page_to_dict(self._apps.log_read(app_id, role_name, k, Stream(stream), **arguments))
+
+    def do_want(self, entries: Any) -> Any:
+        """Keep the list of a workspace; tell which files are missing."""
+        return self._blobs.want(entries)
+
+    def do_put(self, name: str, offset: int, last: bool, payload: bytes = b"") -> None:
+        """Store a piece of a file."""
+        self._blobs.put(name, payload, offset, last)
+
+    def do_entries(self, folder: str) -> list[Any]:
+        """List a folder: name, whether it is one itself, size, and what changes with the content."""
+        found = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as listing:
+            for entry in listing:
+                with contextlib.suppress(FileNotFoundError):
+                    stat = entry.stat()
+                    found.append([entry.name, entry.is_dir(), stat.st_size, f"{stat.st_ino}-{stat.st_mtime_ns}"])
+        return found
+
+    def do_read(self, path: str, offset: int = 0, size: int = -1) -> bytes | None:
+        """Return a piece of a file; None if there is no such file."""
+        try:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                return file.read(size) or b""
+        except FileNotFoundError:
+            return None
+
+    def do_watch(self, listener: int, app_ids: list[str], logs: bool) -> None:
+        """Tell of changes of these apps from now on; of none, no more."""
+        with self._lock:
+            watch = self._watches.get(listener)
+            if watch is None:
+                watch = self._watches[listener] = self._apps.watch(logs)
+                threading.Thread(target=self._tell, args=(listener, watch), daemon=True).start()
+            if not app_ids:
+                del self._watches[listener]
+        watch.update(app_ids)
+
+    def _tell(self, listener: int, watch: SlurmWatch) -> None:
+        while self._watches.get(listener) is watch:
+            changes = [list(change) for change in watch.wait(_END_S)]
+            if changes:
+                try:
+                    self._channel.send({"listener": listener, "changes": changes})
+                except OSError:
+                    return
+
+
+def _tools() -> None:
+    """Look where a login shell would find Slurm's tools, if this one does not."""
+    if shutil.which("sbatch") is not None:
+        return
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(
+            [shell, "-lc", "env"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=False
+        ).stdout.decode("utf-8", "surrogateescape")
+        for line in said.splitlines():
+            name, _, value = line.partition("=")
+            if name == "PATH" or name.startswith("SLURM_"):
+                os.environ[name] = value
+
+
+def _clean(own: str) -> None:
+    """Remove helpers of other versions that are old."""
+    folder = os.path.dirname(own)
+    with contextlib.suppress(OSError):
+        os.utime(own)
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if name.startswith("helper-") and time.time() - os.stat(path).st_mtime > _OLD_S:
+                os.unlink(path)
+
+
+def main() -> None:
+    """Serve on standard input and output; end when they do, or when nothing was heard for a minute."""
+    reads, writes = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)
+    channel = wire.Channel(reads, writes)
+    _tools()
+    _clean(os.path.abspath(sys.argv[0]))
+    root = os.path.abspath(os.path.expanduser(sys.argv[1]))
+    helper = Helper(channel, root)
+
+    def guard() -> None:
+        while time.monotonic() - helper.heard < wire.SILENCE_S:
+            time.sleep(1.0)
+        os._exit(0)
+
+    threading.Thread(target=guard, daemon=True).start()
+    hello = {"root": root, "host": os.uname().nodename, "python": sys.version.split()[0], "pid": os.getpid()}
+    channel.raw(f"{wire.HELLO} ready {json.dumps(hello)}\n".encode())
+    helper.serve()
+    os._exit(0)

@@ -1,0 +1,245 @@
+"""The apps of a cluster behind ssh: `Apps`, asked through a connection."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from transload.errors import SchedulerUnavailable, SubmitError
+from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
+from transload.schedulers.feeding import FedWatch, Feeder
+from transload.specs import AppState
+from transload_slurm import blobs, ssh, wire
+from transload_slurm.connection import THREAD, Connection, Link, Lost
+from transload_slurm.convert import SlurmRequest
+from transload_slurm.diagnose import Check
+
+_SUBMIT_S: Final = 180.0
+_AGAIN_S: Final = 120.0
+_DELETE_S: Final = 200.0
+_PIECE: Final = 1 << 20
+_AHEAD: Final = 16
+
+
+class RemoteApps:
+    """Does what `Apps` does, on a login node.
+
+    Args:
+        host: the login node, as ssh knows it.
+        root: the folder of the apps there; ``~/`` is the user's home there.
+        python: the Python there.
+    """
+
+    def __init__(self, host: str, root: str, python: str = "python3") -> None:
+        self.root = root
+        self.where = f"ssh {host}"
+        self.connection = Connection(ssh.check_host(host), root, python)
+
+    def place(self, folder: str) -> str:
+        """Return a ``job_dir`` as it is on the cluster."""
+        return folder
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self.connection.close()
+
+    # -- submit
+
+    def submit(self, request: SlurmRequest, app_id: str, given: Submission) -> bool:
+        """Submit an app, or adopt it. If the answer is lost, the same submit is done again: it finds what it has begun.
+
+        Raises:
+            SubmitError: if the login node cannot be reached, or Slurm did not take it.
+        """
+        mark = os.urandom(16).hex()
+        deadline: float | None = None
+        while True:
+            sent = False
+            try:
+                link = self.connection.link()
+                travels = wire.request_to_dict(request, [_bring(link, role.workspace) for role in request.roles])
+                sent = True
+                started: bool = link.call(
+                    "submit",
+                    _SUBMIT_S,
+                    app_id=app_id,
+                    mark=mark,
+                    request=travels,
+                    submission=wire.submission_to_dict(given),
+                )
+                return started
+            except Lost as exc:
+                lost: SchedulerUnavailable = exc
+            except SchedulerUnavailable as exc:
+                if deadline is None:
+                    transient = not isinstance(exc, ssh.Refused)
+                    raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=transient) from exc
+                lost = exc
+            except KeyboardInterrupt:
+                if sent:
+                    self._withdraw(app_id, mark)
+                raise
+            # only a submit that may have reached the cluster is worth insisting on
+            deadline = deadline or time.monotonic() + _AGAIN_S
+            if time.monotonic() >= deadline:
+                raise SubmitError(f"app {app_id!r}: whether it was submitted is not known: {lost}", transient=True)
+            time.sleep(0.2)
+
+    def _withdraw(self, app_id: str, mark: str) -> None:
+        try:
+            self.connection.call("withdraw", app_id=app_id, mark=mark)
+        except SchedulerUnavailable:
+            pass  # it cannot be reached: the app runs, under its id
+
+    # -- afterwards
+
+    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return what is known of apps.
+
+        Raises:
+            SchedulerUnavailable: if the login node cannot be reached.
+        """
+        found = self.connection.call("describe", app_ids=list(app_ids))
+        return {app_id: None if each is None else wire.description_from_dict(each) for app_id, each in found.items()}
+
+    def existed(self, app_id: str) -> bool:
+        """Tell whether an app of that id is here, or was."""
+        answer: bool = self.connection.call("existed", app_id=app_id)
+        return answer
+
+    def watch(self, logs: bool = False) -> FedWatch:
+        """Return a new watch, to which the helper tells what changes."""
+        return _RemoteWatch(self.connection, logs)
+
+    def list(self) -> list[ListAppResponse]:
+        """Return the user's apps, newest first."""
+        return [
+            ListAppResponse(app_id, AppState[state], name=name, created=created)
+            for app_id, state, name, created in self.connection.call("list")
+        ]
+
+    def cancel(self, app_id: str) -> bool:
+        """Ask for the end of an app."""
+        answer: bool = self.connection.call("cancel", app_id=app_id)
+        return answer
+
+    def delete(self, app_id: str) -> bool:
+        """Forget an app; one that runs is ended first."""
+        answer: bool = self.connection.call("delete", _DELETE_S, app_id=app_id)
+        return answer
+
+    def prune(
+        self,
+        older_than: float | None = None,
+        max_size: int | None = None,
+        now: float | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Collection[str]:
+        """Delete apps that have ended, and files of workspaces that no submit has used for a month."""
+        answer: Collection[str] = self.connection.call(
+            "prune", _DELETE_S, older_than=older_than, max_size=max_size, now=now, dry_run=dry_run
+        )
+        return answer
+
+    def diagnose(self) -> Sequence[Check]:
+        """Tell whether the login node answers, and what Slurm says there."""
+        try:
+            hello = self.connection.link().hello
+            found = self.connection.call("diagnose", 200.0)
+        except SchedulerUnavailable as exc:
+            return [("ssh", False, str(exc))]
+        told = f"{self.connection.host} is {hello['host']}; Python {hello['python']}, folder {hello['root']}"
+        return [("ssh", True, told), *((what, well, said) for what, well, said in found)]
+
+    def log_read(
+        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None, max_bytes: int, **wanted: Any
+    ) -> LogPage:
+        """Return the next page of a log."""
+        page = self.connection.call(
+            "log",
+            app_id=app_id,
+            role_name=role_name,
+            k=k,
+            stream=stream.value,
+            cursor=cursor,
+            max_bytes=max_bytes,
+            **wanted,
+        )
+        return wire.page_from_dict(page)
+
+
+def _bring(link: Link, workspace: Any) -> str | None:
+    """Send what the cluster lacks of a workspace; return the name of its list."""
+    if workspace is None:
+        return None
+    entries, places = blobs.listed(workspace)
+    name, missing = link.call("want", 120.0, entries=entries)
+    under_way: list[Any] = []
+    for digest in missing:
+        size, offset = os.path.getsize(places[digest]), 0
+        for block in blobs.blocks(places[digest]) if size else [b""]:
+            last = offset + len(block) >= size
+            if len(under_way) >= _AHEAD:
+                under_way.pop(0).result(120.0)
+            answer = link.ask("put", block, name=digest, offset=offset, last=last)
+            offset += len(block)
+            if size > _PIECE:  # in order: the pieces of a file are put one behind the other
+                answer.result(120.0)
+            else:
+                under_way.append(answer)
+    for answer in under_way:
+        answer.result(120.0)
+    found: str = name
+    return found
+
+
+class _RemoteWatch(FedWatch):
+    """A watch that the helper feeds; after every break all apps count as changed."""
+
+    def __init__(self, connection: Connection, logs: bool) -> None:
+        super().__init__()
+        self._connection, self._logs = connection, logs
+        self._watched: list[str] = []
+        self._at: tuple[Link, int] | None = None
+        self._feeder = Feeder(f"{THREAD}-watch", self._keep, longest_pause=15.0)
+
+    def update(self, app_ids: Collection[str]) -> None:
+        """Replace the set of watched ids."""
+        super().update(app_ids)
+        self._watched = list(app_ids)
+        at = self._at
+        if at is not None:
+            at[0].ask("watch", listener=at[1], app_ids=self._watched, logs=self._logs)
+
+    def _keep(self, feeder: Feeder) -> None:
+        """Have the helper tell us, until the connection is lost."""
+        link = self._connection.link()
+        key = link.listen(self._heard)
+        ended = link.lost
+        try:
+            if not feeder.opened(lambda: self._leave(link, key)):
+                return
+            self._at = (link, key)
+            if self._watched:
+                link.ask("watch", listener=key, app_ids=self._watched, logs=self._logs)
+            self.feed_all()
+            while not feeder.stopped and not ended.wait(0.5):
+                pass
+        finally:
+            self._at = None
+
+    def _leave(self, link: Link, key: int) -> None:
+        link.unlisten(key)
+        if link.alive:
+            link.ask("watch", listener=key, app_ids=[], logs=self._logs)
+
+    def _heard(self, message: Mapping[str, Any]) -> None:
+        for app_id, kind in message["changes"]:
+            self.feed_ids([app_id], kind)
+
+    def end(self) -> None:
+        """End the thread."""
+        self._feeder.stop()

@@ -1,0 +1,173 @@
+"""OpenSSH's client as the way to a login node: what it is called with, what it says when it fails, and who shares it.
+
+Processes of one machine share connections (``ControlMaster``), eight of them one, since a server lets in ten.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+from typing import Final
+
+from transload.errors import ConfigError, SchedulerUnavailable
+from transload_slurm.pack import packed
+from transload_slurm.wire import HELLO
+
+SESSIONS: Final = 8
+"""How many sessions one connection has at most."""
+
+_OPTIONS: Final = (
+    "BatchMode=yes",  # nobody is there to answer
+    "ConnectTimeout=15",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=4",
+    "ControlMaster=auto",
+    "ControlPersist=60",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "RequestTTY=no",
+    "EscapeChar=none",
+    "LogLevel=ERROR",
+)
+_LONGEST: Final = 80  # a socket's path has 107 bytes, of which ssh takes 17 for a name of its own
+_BAD: Final = re.compile(r"[\s\x00-\x1f\x7f]")
+_FOR_GOOD: Final = (
+    ("remote host identification has changed", "its host key is another than before; if that is right, remove the old"),
+    ("host key verification failed", "its host key is not known here: log in once by hand, and check it"),
+    ("permission denied", "no key or agent of yours lets you in, and nobody can type a password here"),
+    ("too many authentication failures", "no key or agent of yours lets you in"),
+)
+
+_BOOT: Final = """
+import sys, os
+say = lambda text: os.write(1, ({hello!r} + " " + text + "\\n").encode())
+if sys.version_info < (3, 8):
+    say("old " + sys.version.split()[0])
+    sys.exit(0)
+import hashlib
+folder = os.path.expanduser("~/.transload/slurm/bin")
+path = os.path.join(folder, {name!r})
+def good():
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest() == {digest!r}
+    except OSError:
+        return False
+try:
+    if not good():
+        os.makedirs(folder, 0o700, exist_ok=True)
+        say("send")
+        data = b""
+        while len(data) < {size}:
+            more = os.read(0, {size} - len(data))
+            if not more:
+                sys.exit(1)
+            data += more
+        aside = path + "." + str(os.getpid())
+        try:
+            with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+            os.replace(aside, path)
+        except OSError:
+            if os.path.exists(aside):
+                os.unlink(aside)
+            raise
+        if not good():
+            raise OSError("it is not what was sent")
+except OSError as exc:
+    say("failed " + str(exc))
+    sys.exit(0)
+os.execv(sys.executable, [sys.executable, "-I", "-S", "-X", "utf8", path, {root!r}])
+"""
+
+
+class Refused(SchedulerUnavailable):
+    """The login node cannot be used as things are; trying again alone does not help."""
+
+
+def check_host(host: str) -> str:
+    """Return ``host`` if it can stand in a command line of ssh.
+
+    Raises:
+        ConfigError: if it is none.
+    """
+    if not host or host.startswith("-") or _BAD.search(host):
+        raise ConfigError(f"ssh={host!r}: must be [USER@]HOST, or a Host of ~/.ssh/config, without white space")
+    return host
+
+
+def control_folder() -> str:
+    """Return the folder of the connections' sockets: on a local disk, yours alone, with a short name.
+
+    Raises:
+        ConfigError: if it is somebody else's.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    base = runtime if runtime and len(runtime) < _LONGEST - 40 and os.access(runtime, os.W_OK) else "/tmp"  # noqa: S108
+    folder = f"{base}/transload-{os.getuid()}"
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    stat = os.lstat(folder)
+    if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
+        raise ConfigError(f"{folder}: must be yours alone (mode 0700): the sockets of your ssh connections lie there")
+    return folder
+
+
+def take_slot(host: str) -> tuple[str, int]:
+    """Return the path of a connection's socket, and a descriptor that, while open, keeps one of its sessions ours."""
+    name = f"{control_folder()}/{hashlib.sha256(host.encode()).hexdigest()[:12]}"
+    number = 0
+    while True:
+        for session in range(SESSIONS):
+            fd = os.open(f"{name}-{number}.{session}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(fd)
+                continue
+            return f"{name}-{number}", fd
+        number += 1
+
+
+def command(host: str, socket: str, python: str, root: str) -> list[str]:
+    """Return the command that starts the helper on a login node, and sends for it if it is not there.
+
+    Args:
+        host: see `check_host`.
+        socket: path of the connection's socket.
+        python: the Python of the login node.
+        root: the folder of the apps there.
+    """
+    name, data = packed()
+    boot = _BOOT.format(
+        hello=HELLO, name=name, digest=hashlib.sha256(data).hexdigest(), size=len(data), root=root
+    ).encode()
+    # nothing that any login shell takes for its own
+    code = f"import base64;exec(base64.b64decode('{base64.b64encode(boot).decode()}'))"
+    options = [word for option in (*_OPTIONS, f"ControlPath={socket}") for word in ("-o", option)]
+    return ["ssh", "-T", *options, "--", host, f'exec {shlex.quote(python)} -I -S -c "{code}"']
+
+
+def explain(host: str, code: int | None, said: str) -> SchedulerUnavailable:
+    """Return why ssh has ended before the helper spoke.
+
+    Args:
+        host: the login node.
+        code: exit code.
+        said: what it wrote to its standard error.
+    """
+    text = said.lower()
+    for words, meaning in _FOR_GOOD:
+        if words in text:
+            return Refused(f"ssh {host}: {meaning} (ssh: {_last(said)})")
+    if code in (126, 127):
+        return Refused(f"ssh {host}: no such Python there: {_last(said)}; the setting login_python names another")
+    return SchedulerUnavailable(f"ssh {host}: {_last(said) or f'ended with exit code {code}'}")
+
+
+def _last(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip(" @\r")]
+    return lines[-1][:300] if lines else ""

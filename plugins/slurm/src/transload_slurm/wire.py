@@ -1,0 +1,189 @@
+"""What a process here and the helper on the login node say to each other: lines of JSON, bytes behind some of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from transload import errors
+from transload.schedulers.api import AppDescription, LogPage, Submission
+from transload.specs import AppDef, AppStatus, RetryPolicy
+from transload_slurm.convert import RoleRequest, SlurmRequest
+
+Message = dict[str, Any]
+
+HELLO: Final = "transload-slurm-helper"
+"""Begins the first line of the helper: what a login shell prints before it is passed over."""
+
+SILENCE_S: Final = 60.0
+"""Who hears nothing from the other side for so long takes the connection for lost."""
+
+_READ: Final = 1 << 16
+
+
+class Channel:
+    """One direction each of two pipes; any thread may write, one reads.
+
+    A message with ``bytes`` is followed by so many bytes.
+    """
+
+    def __init__(self, reads: int, writes: int) -> None:
+        self._reads, self._writes = reads, writes
+        self._lock = threading.Lock()
+        self._buffer = b""
+
+    def send(self, message: Message, payload: bytes = b"") -> None:
+        """Write a message.
+
+        Raises:
+            OSError: if nobody reads any more.
+        """
+        if payload:
+            message = {**message, "bytes": len(payload)}
+        self.raw(json.dumps(message).encode() + b"\n" + payload)
+
+    def raw(self, text: bytes) -> None:
+        """Write bytes as they are."""
+        data = memoryview(text)
+        with self._lock:
+            while data:
+                data = data[os.write(self._writes, data) :]
+
+    def line(self) -> bytes | None:
+        """Return the next line without its end; None at the end of the input."""
+        while b"\n" not in self._buffer:
+            data = os.read(self._reads, _READ)
+            if not data:
+                return None
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def messages(self) -> Iterator[tuple[Message, bytes]]:
+        """Yield what comes, until the end of the input."""
+        while True:
+            line = self.line()
+            if line is None:
+                return
+            message = json.loads(line)
+            payload = self._exactly(message.get("bytes", 0))
+            if payload is None:
+                return
+            yield message, payload
+
+    def _exactly(self, size: int) -> bytes | None:
+        parts, missing = [self._buffer[:size]], size - len(self._buffer)
+        self._buffer = self._buffer[size:]
+        while missing > 0:
+            data = os.read(self._reads, min(missing, 1 << 20))
+            if not data:
+                return None
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+
+# -- errors
+
+
+def error_to_dict(exc: BaseException) -> Message:
+    """Return an exception in a form that travels."""
+    more = {name: getattr(exc, name) for name in ("transient", "app_id", "app_handle", "field") if hasattr(exc, name)}
+    return {"type": type(exc).__name__, "message": str(exc), **more}
+
+
+def error_from_dict(data: Message) -> errors.TransloadError:
+    """Return the exception that `error_to_dict` was given; one that is none of ours is `SchedulerUnavailable`."""
+    kind, message = data["type"], data["message"]
+    if kind == "SubmitError":
+        return errors.SubmitError(message, transient=bool(data.get("transient")))
+    if kind == "AppExists":
+        return errors.AppExists(data.get("app_id", ""), message)
+    if kind == "AppNotFound":
+        return errors.AppNotFound(data.get("app_handle", ""), message)
+    if kind == "UnsupportedFeature":
+        return errors.UnsupportedFeature(message, data.get("field", ""))
+    if kind in ("SpecError", "ConfigError", "SchedulerUnavailable"):
+        made: errors.TransloadError = getattr(errors, kind)(message)
+        return made
+    return errors.SchedulerUnavailable(f"{kind}: {message}")
+
+
+# -- what is submitted
+
+
+def request_to_dict(request: SlurmRequest, workspaces: list[str | None]) -> Message:
+    """Return a request; in place of each role's workspace stands the name of its list of files."""
+    data = asdict(request)
+    for role, name in zip(data["roles"], workspaces, strict=True):
+        role["workspace"] = name
+        role["retry_policy"] = RetryPolicy(role["retry_policy"]).value
+    return data
+
+
+def request_from_dict(data: Message) -> SlurmRequest:
+    """Return a request, with the folders that are the user's home's made out."""
+    roles = []
+    for role in data["roles"]:
+        role = {**role, "retry_policy": RetryPolicy(role["retry_policy"])}
+        role["cwd"] = role["cwd"] and os.path.expanduser(role["cwd"])
+        role["env"] = {name: _at_home(name, value) for name, value in role["env"].items()}
+        roles.append(RoleRequest(**role))
+    folder = data["job_dir"] and os.path.expanduser(data["job_dir"])
+    return SlurmRequest(**{**data, "roles": roles, "job_dir": folder})
+
+
+def _at_home(name: str, value: str) -> str:
+    return os.path.expanduser(value) if name.startswith("TRANSLOAD_") and value.startswith("~/") else value
+
+
+def submission_to_dict(submission: Submission) -> Message:
+    """Return a submission, secrets included: it goes through a pipe to nobody but ourselves."""
+    return {
+        "app": submission.app.to_json(),
+        "digest": submission.digest,
+        "session": submission.session,
+        "cfg": dict(submission.cfg),
+        "tracker_base": submission.tracker_base,
+        "id_given": submission.id_given,
+        "secrets": {role: dict(values) for role, values in submission.secrets.items()},
+    }
+
+
+def submission_from_dict(data: Message) -> Submission:
+    """Return a submission. Of the environment a job gets the allow-list, as it is on the login node."""
+    base = data["tracker_base"]
+    if base and base.startswith("~/"):
+        base = os.path.expanduser(base)
+    app = AppDef.from_json(data["app"])
+    return Submission(**{**data, "app": app, "tracker_base": base, "inherit_env": False})
+
+
+# -- what is read
+
+
+def description_to_dict(found: AppDescription) -> Message:
+    """Return what is known of an app."""
+    names = ("app_id", "session", "cfg", "digest", "tracker_base", "created", "log_url")
+    app = None if found.app is None else found.app.to_json()
+    return {**{name: getattr(found, name) for name in names}, "status": found.status.to_json(), "app": app}
+
+
+def description_from_dict(data: Message) -> AppDescription:
+    """Return what `description_to_dict` was given."""
+    app = None if data["app"] is None else AppDef.from_json(data["app"])
+    return AppDescription(**{**data, "status": AppStatus.from_json(data["status"]), "app": app})
+
+
+def page_to_dict(page: LogPage) -> Message:
+    """Return a page of a log."""
+    return asdict(page)
+
+
+def page_from_dict(data: Message) -> LogPage:
+    """Return what `page_to_dict` was given."""
+    return LogPage(**{**data, "stamps": [(index, when) for index, when in data["stamps"]]})

@@ -1,0 +1,82 @@
+"""A command as an app, and what is set over an app."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from transload.components import NoComponent, Overrides, command_app, get_component
+from transload.errors import SpecError
+from transload.specs import AppDef, Resource, Role
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python3", "jobs/train.py", "--lr", "0.1"], "train"),
+        (["python", "-m", "train"], "python"),
+        (["/usr/bin/env", "true"], "env"),
+        (["./run.sh"], "run"),
+        ([".x"], ".x"),
+    ],
+)
+def test_a_command_is_an_app_of_one_role(command: list[str], name: str) -> None:
+    """Program and arguments stay as they are; the app has the name of the script or the program."""
+    app = command_app(command)
+    (role,) = app.roles
+    assert (app.name, role.name, role.image) == (name, "main", "")
+    assert [role.entrypoint, *role.args] == command
+    app.check_runnable()
+
+
+def test_numbers_in_a_command_are_texts() -> None:
+    """A host's values stand in a command as people write them."""
+    assert command_app(["train", "--lr", 0.1, "--epochs", 3]).roles[0].args == ["--lr", "0.1", "--epochs", "3"]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("command", ["python train.py", [], [""], None, ["a", None]])
+def test_what_is_no_command_is_refused(command: Any) -> None:
+    """One text, nothing, or words that are no texts."""
+    with pytest.raises(SpecError):
+        command_app(command)
+
+
+def _app() -> AppDef:
+    roles = [
+        Role(name, "i", entrypoint="e", env={"A": "1"}, secrets={"S": "env:S"}, resource=Resource(1, 1, 100))
+        for name in ("trainer", "reader")
+    ]
+    return AppDef("a", roles, timeout=5)
+
+
+def test_overrides_are_set_in_every_role() -> None:
+    """What is given is set, what is not stays; the app itself is not changed."""
+    app = _app()
+    more = {"image": "j", "replicas": 3, "retries": 2, "cpu": 0.5, "gpu": 0, "mem": (3 << 20) + 1}
+    changed = Overrides(name="b", time_limit=9, env={"A": "2", "S": "plain"}, **more).apply(app)  # type: ignore[arg-type]
+    assert (changed.name, changed.timeout) == ("b", 9)
+    for role in changed.roles:
+        assert (role.image, role.num_replicas, role.max_retries) == ("j", 3, 2)
+        assert role.resource == Resource(0.5, 0, 4)
+        assert (role.env, role.secrets) == ({"A": "2", "S": "plain"}, {})
+    assert app == _app() and Overrides().apply(app) == app
+
+
+def test_overrides_of_one_role() -> None:
+    """``role`` narrows; one that is not there is refused with the nearest name."""
+    first, second = Overrides(role="reader", replicas=2).apply(_app()).roles
+    assert (first.num_replicas, second.num_replicas) == (1, 2)
+    with pytest.raises(SpecError, match="role 'raeder': 'a' has no such role: did you mean 'reader'"):
+        Overrides(role="raeder").apply(_app())
+    with pytest.raises(SpecError, match="num_replicas=0"):
+        Overrides(replicas=0).apply(_app())
+
+
+@pytest.mark.parametrize("returns", ["", " -> None", " -> dict[str, float]", " -> 'int'"])
+def test_a_script_is_not_executed_to_look_for_components(plain_folder: str, returns: str) -> None:
+    """A file that was given without a function, and can hold no component, may be a training."""
+    with open("train.py", "w") as file:
+        file.write(f"def main(){returns}: pass\nraise SystemExit('the training ran')\n")
+    with pytest.raises(NoComponent, match=r"train.py: holds no component.*its functions: main"):
+        get_component("train.py")

@@ -1,0 +1,309 @@
+"""Slurm behind ssh: the connection, what is refused, what comes through, and what is left when nobody asks any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import ConfigError, SchedulerUnavailable, SubmitError
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, Role, Workspace
+from transload_slurm import SlurmScheduler, create_slurm, pack, ssh
+from transload_slurm.connection import Connection
+
+pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
+
+Eventually = Callable[..., Any]
+
+
+def _far(python: str = "python3") -> Connection:
+    return Connection("login", "~/.transload/slurm", python)
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=x", "", "a b", "host\n", "user@ho\tst"])
+def test_values_that_would_be_more_than_a_host(host: str) -> None:
+    """What begins with a dash, or holds white space, is refused before ssh is called."""
+    with pytest.raises(ConfigError, match="ssh="):
+        create_slurm("tests").connect({"ssh": host})
+
+
+def test_the_helper_is_for_old_pythons(tmp_path: Path) -> None:
+    """All of the helper is written in Python 3.8, and imports what Python 3.8 brings; where there is one, it loads."""
+    import ast
+    import zipfile
+
+    name, data = pack.packed()
+    assert pack.packed.__wrapped__() == (name, data)  # the same always: the name tells the content
+    path = tmp_path / name
+    path.write_bytes(data)
+    inside = zipfile.ZipFile(path)
+    for each in inside.namelist():
+        ast.parse(inside.read(each), each, feature_version=(3, 8))
+    old = next(Path("/").glob("root/.pyenv/versions/3.8.*/bin/python3.8"), None)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import transload_slurm.helper, transload_slurm.convert"
+    for python in (sys.executable, *([] if old is None else [str(old)])):
+        subprocess.run([python, "-I", "-S", "-W", "error", "-c", code, str(path)], check=True)
+
+
+def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
+    """Submitted, followed, listed, deleted, from where Slurm's tools are not: one file lies on the login node then."""
+    handle = far.run(shell_app("echo $HOME; echo no >&2; exit 3"), "slurm", app_id="one")
+    assert far.scheduler("slurm").run_opts()
+    assert list(far.log_lines(handle, "main", should_tail=True)) != []
+    status = far.wait(handle, timeout=60)
+    assert status is not None and (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, 3)
+    assert f"{login.home}\n" in list(far.log_lines(handle, "main"))
+    assert [row.app_id for row in far.list("slurm")] == ["one"]
+    far.delete(handle)
+    assert far.list("slurm") == []
+    kept = sorted(path.name for path in (login.home / ".transload" / "slurm").iterdir())
+    assert kept == [".gone", "bin"]
+    assert [path.name for path in (login.home / ".transload" / "slurm" / "bin").iterdir()] == [pack.packed()[0]]
+
+
+def test_two_submits_of_one_id_are_one_app(far: Runner, shell_app: Callable[..., AppDef]) -> None:
+    """As everywhere: the second one adopts the first."""
+    app = shell_app("sleep 60")
+    assert far.run(app, "slurm", app_id="same") == far.run(app, "slurm", app_id="same")
+    assert len(far.list("slurm")) == 1
+
+
+def test_secrets_are_in_no_command_line_and_no_file(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    """They go through the pipe; the job has them, and nobody else sees them."""
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t-v4lue")
+    handle = far.run(
+        shell_app("test ${#T} = 12 || exit 9; echo ready; sleep 2", secrets={"T": "env:MY_TOKEN"}), "slurm"
+    )
+    eventually(lambda: list(far.log_lines(handle, "main")) == ["ready\n"], timeout=30)
+    seen = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert "s3cr3t-v4lue" not in seen
+    for path in (login.home / ".transload").rglob("*"):
+        assert not path.is_file() or b"s3cr3t-v4lue" not in path.read_bytes(), path
+    status = far.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+
+
+def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None:
+    """Files go by their content, and only those that the cluster lacks; links and modes come through."""
+    project = tmp_path / "project"
+    (project / "inner").mkdir(parents=True)
+    (project / "run.sh").write_text("#!/bin/sh\ncat inner/data; cat link; echo changed > run.sh\n")
+    (project / "run.sh").chmod(0o755)
+    (project / "inner" / "data").write_text("first\n")
+    (project / "big").write_bytes(os.urandom(3 << 20))
+    (project / "empty").touch()
+    (project / "link").symlink_to("inner/data")
+    app = AppDef("ws", [Role("main", "", entrypoint="./run.sh", workspace=Workspace({str(project): ""}))])
+    blobs = login.home / ".transload" / "slurm" / ".blobs"
+
+    def run() -> list[str]:
+        handle = far.run(app, "slurm")
+        status = far.wait(handle, timeout=60)
+        assert status is not None and status.state is AppState.SUCCEEDED, status
+        return list(far.log_lines(handle, "main"))
+
+    assert run() == ["first\n", "first\n"]
+    before = {path.name: path.stat().st_ino for path in blobs.rglob("*") if path.is_file()}
+    assert run() == ["first\n", "first\n"]
+    assert {path.name: path.stat().st_ino for path in blobs.rglob("*") if path.is_file()} == before
+    (project / "inner" / "data").write_text("second\n")
+    assert run() == ["second\n", "second\n"]
+    after = {path.name: path.stat().st_ino for path in blobs.rglob("*") if path.is_file()}
+    assert len(set(after.items()) - set(before.items())) == 2  # the file, and the new list
+
+
+def test_unknown_host_key(login: Any) -> None:
+    """The key of the login node is checked; the words say what to do, and a submit is not worth another try."""
+    known = login.base / "known_hosts"
+    kept = known.read_text()
+    try:
+        for text, match in (("", "host key is not known here"), (kept.replace("AAAA", "AAAB", 1), "host key")):
+            known.write_text(text)
+            connection = _far()
+            with pytest.raises(ssh.Refused, match=match) as caught:
+                connection.call("list")
+            assert "\n" not in str(caught.value)
+    finally:
+        known.write_text(kept)
+
+
+def test_key_that_is_not_taken(login: Any, shell_app: Callable[..., AppDef]) -> None:
+    """Nobody is asked for a password; the submit is refused, and not as a passing trouble."""
+    keys = login.base / "authorized_keys"
+    kept = keys.read_text()
+    try:
+        keys.write_text("")
+        scheduler = create_slurm("tests")
+        scheduler.connect({"ssh": "login"})
+        with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
+            with pytest.raises(SubmitError, match="no key or agent of yours lets you in") as caught:
+                runner.run(shell_app("true"), "slurm")
+            assert not caught.value.transient
+    finally:
+        keys.write_text(kept)
+
+
+@pytest.mark.parametrize(("python", "match"), [("nopython3", "no such Python there"), ("/bin/false", "exit code 1")])
+def test_no_python(login: Any, python: str, match: str) -> None:
+    """A login node without a Python is told as such."""
+    with pytest.raises(SchedulerUnavailable, match=match):
+        _far(python).call("list")
+
+
+def test_old_python(login: Any, tmp_path: Path) -> None:
+    """So is one that is too old."""
+    old = tmp_path / "old"
+    old.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.version_info = (3, 6, 8)\nsys.version = '3.6.8'\nexec(sys.argv[-1])\n"
+    )
+    old.chmod(0o755)
+    with pytest.raises(ssh.Refused, match="3.6.8 there is too old: 3.8 is needed"):
+        _far(str(old)).call("list")
+
+
+def test_no_room_for_the_helper(login: Any) -> None:
+    """A home that cannot be written to (a quota, say) is one line."""
+    (login.home / ".transload").mkdir(exist_ok=True)
+    folder = login.home / ".transload" / "slurm"
+    folder.rename(login.home / "aside") if folder.exists() else None
+    folder.write_text("in the way")
+    try:
+        with pytest.raises(ssh.Refused, match=r"cannot be stored in ~/.transload/slurm/bin: .*Not a directory"):
+            _far().call("list")
+    finally:
+        folder.unlink()
+        if (login.home / "aside").exists():
+            (login.home / "aside").rename(folder)
+
+
+def test_damaged_helper_is_sent_anew(login: Any) -> None:
+    """What lies on the login node is checked before it is run."""
+    connection = _far()
+    assert connection.call("list") == []
+    connection.close()
+    place = login.home / ".transload" / "slurm" / "bin" / pack.packed()[0]
+    place.write_bytes(place.read_bytes()[:-10])
+    connection = _far()
+    assert connection.call("list") == []
+    connection.close()
+    assert place.read_bytes() == pack.packed()[1]
+
+
+def test_noise_of_a_login_shell(login: Any, tmp_path: Path) -> None:
+    """What a profile prints before the helper speaks is passed over."""
+    noisy = tmp_path / "noisy"
+    noisy.write_text(f'#!/bin/sh\necho "Welcome to the cluster"; echo "{{"\nexec {sys.executable} "$@"\n')
+    noisy.chmod(0o755)
+    connection = _far(str(noisy))
+    assert connection.call("list") == []
+    connection.close()
+
+
+def test_connections_are_shared(login: Any) -> None:
+    """Nine who ask share two connections: eight sessions each, since a server lets in ten."""
+    made = [_far() for _ in range(9)]
+    for connection in made:
+        assert connection.call("list") == []
+    assert len(login.helpers()) == 9
+    sockets = [path for path in (login.client / "run").rglob("*") if path.is_socket()]
+    assert len(sockets) == 2
+    assert all(len(str(path)) < 100 for path in sockets)
+    for connection in made:
+        connection.close()
+
+
+def test_nothing_stays(login: Any, eventually: Eventually) -> None:
+    """The helper ends with its connection, however that ends; no thread of ours is left here."""
+    for end in ("close", "cut", "kill"):
+        connection = _far()
+        connection.call("list")
+        assert len(login.helpers()) == 1
+        if end == "close":
+            connection.close()
+        elif end == "cut":
+            login.cut()
+        else:
+            os.kill(connection.link()._process.pid, signal.SIGKILL)
+        eventually(lambda: not login.helpers(), timeout=10)
+        connection.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("transload-slurm-ssh")]
+
+
+def test_cut_connection_is_opened_again(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
+    """A wait and a log go on where they were; while nobody gets in, the state is unknown."""
+    handle = far.run(shell_app("for i in $(seq 40); do echo $i; sleep 0.1; done"), "slurm")
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(far.log_lines(handle, "main", should_tail=True)), daemon=True)
+    reader.start()
+    for _ in range(3):
+        time.sleep(0.7)
+        login.refuse()
+        login.cut()
+        scheduler = far.scheduler("slurm")
+        with pytest.raises(SchedulerUnavailable):
+            for _ in range(3):
+                scheduler.describe("x")
+        login.let_in()
+    status = far.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    reader.join(30)
+    assert lines == [f"{number}\n" for number in range(1, 41)]
+
+
+def test_answer_of_a_submit_is_lost(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The connection breaks after ``sbatch`` was called: the job is found again, and there is one."""
+    scheduler = far.scheduler("slurm")
+    assert isinstance(scheduler, SlurmScheduler)
+    connection = scheduler.apps.connection  # type: ignore[union-attr]
+    link = connection.link()
+    real = link.call
+
+    def cut(method: str, *args: Any, **more: Any) -> Any:
+        answer = real(method, *args, **more)
+        if method == "submit":
+            login.cut()
+            raise_lost = link.lost.wait(20)
+            assert raise_lost
+            from transload_slurm.connection import Lost
+
+            raise Lost("cut")
+        return answer
+
+    monkeypatch.setattr(link, "call", cut)
+    ran = tmp_path / "ran"
+    handle = far.run(shell_app(f"echo once >> {ran}"), "slurm", app_id="lost")
+    status = far.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    assert ran.read_text() == "once\n"
+    assert connection.opened == 2
+
+
+def test_a_fork_opens_its_own(login: Any) -> None:
+    """A child does not speak on its parent's connection, nor keep it open."""
+    connection = _far()
+    assert connection.call("list") == []
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if connection.call("list") == [] and connection.opened == 2 else 2
+            connection.close()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert connection.call("list") == []
+    assert connection.opened == 1
+    connection.close()
