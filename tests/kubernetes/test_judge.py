@@ -147,3 +147,15 @@ def test_a_jobsets_job_that_was_made_again_is_a_restart() -> None:
         }
         facts.jobs = [{"metadata": {"name": "a-r-0", "labels": labels, "creationTimestamp": made}, "spec": {}}]
         assert judge(facts, NOW).status.num_restarts == restarts
+
+
+def test_between_two_parts_an_app_goes_on() -> None:
+    """A Job that its queue admitted in part is RUNNING also while its first replicas have ended and no other began."""
+    for parallelism, suspended, state in (
+        (1, False, AppState.RUNNING),
+        (2, False, AppState.PENDING),  # whole: a replica is missing
+        (1, True, AppState.PENDING),
+    ):
+        part = job("r", completedIndexes="0")
+        part["spec"] = {"parallelism": parallelism, "completions": 2, "suspend": suspended}
+        assert judge(facts_of([RolePlan("r", 2, 2)], [part]), NOW).status.state is state

@@ -108,3 +108,21 @@ exit 3"""
     assert status.state is AppState.FAILED and f"main/1: {first}" in status.msg
     assert status.structured_error_msg == bad.structured_error_msg != NONE
     assert files(scheduler, app_id) == {}
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        ('{"loss": 1}', ""),
+        ('{"file": "a", "base64": "!"}', ""),
+        ('{"loss": 1}\n{"message": "no"}', "no"),
+        ('{"message": "no \\u00e', "no"),
+        ("[" * 4096, "[" * 4096),
+    ],
+)
+def test_whatever_is_in_the_file(message: str, error: str) -> None:
+    """No text of a program that failed keeps its status or its results from being read."""
+    end = {"exitCode": 1, "reason": "Error", "message": message}
+    said = results.error_of_end(end)
+    assert (json.loads(said)["message"].strip() if said else "") == error
+    assert all(name for name in results.files_of_end(end, "0", "main/0"))

@@ -159,3 +159,55 @@ def test_a_job_that_somebody_deletes(cluster: Any, namespace: str, scheduler: An
     reaches(scheduler, eventually, app_id, AppState.RUNNING)
     cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{namespace}/jobs/fault-main", propagationPolicy="Background")
     assert "lost" in reaches(scheduler, eventually, app_id, AppState.FAILED).msg
+
+
+def test_a_node_that_is_drained(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
+    """Its pods are evicted and wait, with the cluster's reason, for a node that takes pods: no failure, no retry."""
+    app_id = start(scheduler, namespace, shell("echo up; sleep 8; echo done"))
+    reaches(scheduler, eventually, app_id, AppState.RUNNING)
+    pod = cluster.items(namespace, "pods")[0]
+    node, name = f"/api/v1/nodes/{pod['spec']['nodeName']}", pod["metadata"]["name"]
+    cluster.ask("PATCH", node, {"spec": {"unschedulable": True}})
+    try:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        cluster.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", eviction)
+        found = eventually(lambda: "Unschedulable" in (it := status(scheduler, app_id)).msg and it, 60)
+        assert found.state is AppState.PENDING
+    finally:
+        cluster.ask("PATCH", node, {"spec": {"unschedulable": False}})
+    assert reaches(scheduler, eventually, app_id, AppState.SUCCEEDED).num_restarts == 1
+
+
+def test_a_place_that_the_server_has_forgotten(
+    namespace: str, scheduler: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch from before what the server keeps is answered by 410: all counts as changed, and the watch goes on."""
+    from transload_kubernetes.cluster import Cluster, ClusterError
+
+    app_id = start(scheduler, namespace, shell("sleep 300"))
+    reaches(scheduler, eventually, app_id, AppState.RUNNING)
+    opened, gone = Cluster.watch, []
+
+    def too_old(self: Any, kind: str, space: str, version: str, seconds: int) -> Any:
+        if kind in gone:
+            return opened(self, kind, space, version, seconds)
+        gone.append(kind)
+        return opened(self, kind, space, "1", seconds)
+
+    seen: list[int] = []
+    refused = ClusterError.__init__
+
+    def noted(self: Any, status_: int, reason: str, message: str) -> None:
+        seen.append(status_)
+        refused(self, status_, reason, message)
+
+    monkeypatch.setattr(Cluster, "watch", too_old)
+    monkeypatch.setattr(ClusterError, "__init__", noted)
+    watch = scheduler.watch()
+    try:
+        watch.update([app_id])
+        eventually(lambda: watch.wait(1.0) and 410 in seen, 60)
+        scheduler.cancel(app_id)
+        eventually(lambda: watch.wait(1.0) and status(scheduler, app_id).state is AppState.CANCELLED, 60)
+    finally:
+        watch.close()

@@ -55,7 +55,7 @@ def read_error(data: bytes) -> str:
     text = data.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = text
     if found is None:
         return ""

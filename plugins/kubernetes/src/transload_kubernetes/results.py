@@ -19,7 +19,7 @@ MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"
 """The folder for results of a pod with a helper."""
 FILES_LIMIT: Final = 1 << 18
-_CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\.)*)')
+_CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 # Kubernetes ends a sidecar, with SIGTERM, when the program has ended, however that was. Needs a shell and coreutils,
 # or busybox. Names and contents are sent as base64; the "." tells that nothing is missing.
@@ -93,7 +93,7 @@ class PodStore(Store):
 
 
 def files_of_end(end: dict[str, Any], key: str, who: str) -> dict[str, bytes]:
-    """Return name → content of what a program left in its message file.
+    """Return name → content of what a program left in its message file: JSON lines, each a result file's body or plain.
 
     Args:
         end: how its container ended.
@@ -106,48 +106,44 @@ def files_of_end(end: dict[str, Any], key: str, who: str) -> dict[str, bytes]:
     message = states.said(end)
     if end.get("exitCode") == 0 and len(message.encode()) >= MESSAGE_LIMIT:
         raise _too_much(who, f"{MESSAGE_LIMIT:,} bytes or more", MESSAGE_LIMIT - 1, ", or the cluster a helper_image")
-    return read_message(message, key)[0]
-
-
-def _too_much(who: str, size: str, limit: int, more: str = "") -> TrackingError:
-    text = f"results of {who}: {size}; from a pod without storage come at most {limit:,}"
-    return TrackingError(f"{text}: give tracker_base a store, or a folder on a volume{more}")
-
-
-def read_message(text: str, key: str) -> tuple[dict[str, bytes], str]:
-    """Read what a program left in its message file.
-
-    Args:
-        text: JSON lines: bodies of result files, plain results, files, an error; any other text is an error, too.
-        key: what plain results are reported under.
-
-    Returns:
-        Name → content of files, and the error as JSON text, ``""`` if there is none.
-    """
     files: dict[str, bytes] = {}
-    rest: list[str] = []
-    for line in text.splitlines():
-        found = _read_object(line)
-        if found is None or "message" in found:
-            rest.append(line)
-        elif "base64" in found:
-            files[str(found.get("file"))] = base64.b64decode(found["base64"])
+    for found in _read_lines(message)[0]:
+        if "base64" in found:
+            files[str(found.get("file"))] = base64.b64decode(str(found["base64"]) + "==")
         else:
             body = found if isinstance(found.get("results"), dict) else {"schema": 1, "key": key, "results": found}
             name = quote(str(body.get("key", key)), safe="")
-            files[f"%2E{name[1:]}.json" if name[0] == "." else f"{name}.json"] = json.dumps(body).encode()
-    said = "\n".join(rest).strip()
-    if (cut := _CUT_MESSAGE.search(said)) and _read_object(said) is None:
-        said = str(json.loads(cut[1].rstrip("\\") + '"'))  # the end was cut off: what it says is enough
-    return files, read_error(said.encode())
+            files[f"%2E{name[1:]}.json" if name.startswith(".") else f"{name}.json"] = json.dumps(body).encode()
+    return files
+
+
+def error_of_end(end: dict[str, Any]) -> str:
+    """Return what a program left as its error, any text, as JSON text; ``""`` for nothing."""
+    said = _read_lines(states.said(end))[1]
+    cut = _CUT_MESSAGE.search(said)
+    if cut and _read_object(said) is None and (whole := _read_object(f'{{"message": {cut[1]}"}}')):
+        said = json.dumps(whole)  # the end was cut off: what it says is enough
+    return read_error(said.encode())
+
+
+def _read_lines(text: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the lines that are results or files, and the rest, which is an error."""
+    lines = [(line, _read_object(line)) for line in text.splitlines()]
+    rest = [line for line, found in lines if found is None or "message" in found]
+    return [found for _, found in lines if found is not None and "message" not in found], "\n".join(rest).strip()
 
 
 def _read_object(text: str) -> dict[str, Any] | None:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _too_much(who: str, size: str, limit: int, more: str = "") -> TrackingError:
+    text = f"results of {who}: {size}; from a pod without storage come at most {limit:,}"
+    return TrackingError(f"{text}: give tracker_base a store, or a folder on a volume{more}")
 
 
 def files_of_log(log: bytes, who: str) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from transload.specs import NONE, AppState, ReplicaStatus, is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, RolePlan
-from transload_kubernetes.results import read_message
+from transload_kubernetes.results import error_of_end
 
 _MADE_AGAIN_S: Final = 30.0
 """Seconds after its JobSet within which a first Job is made by the controller; what is made later replaces one."""
@@ -43,6 +43,12 @@ class RoleView:
     def failed(self) -> bool:
         """Whether its Job has ended, and not enough replicas did well."""
         return self.finished and not self.good
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether its Job was admitted in part: it runs some replicas, and the others after them."""
+        spec = (self.job or {}).get("spec") or {}
+        return not spec.get("suspend") and spec.get("parallelism", self.plan.replicas) < self.plan.replicas
 
     @property
     def late(self) -> bool:
@@ -150,7 +156,7 @@ def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
     if replica.state is AppState.PENDING:
         why = states.stuck(pod)
     elif replica.state is AppState.FAILED:
-        error = read_message(states.said(end), "")[1]
+        error = error_of_end(end)
         replica.structured_error_msg = error or NONE
         why = "; ".join(filter(None, (error_line(error), states.why_failed(pod))))
     else:
@@ -180,6 +186,7 @@ def running_state(views: list[RoleView]) -> AppState:
     if seen == {AppState.UNKNOWN}:
         return AppState.UNKNOWN
     started = seen & {AppState.SUCCEEDED, AppState.FAILED}
-    if started and not seen & {AppState.PENDING, AppState.SUBMITTED}:
-        return AppState.RUNNING  # all have ended, and the Job has yet to say so
+    in_turns = any(view.in_turns for view in views)
+    if started and (in_turns or not seen & {AppState.PENDING, AppState.SUBMITTED}):
+        return AppState.RUNNING  # all have ended, and the Job has yet to say so, or to start the next ones
     return AppState.PENDING if seen - {AppState.SUBMITTED} else AppState.SUBMITTED
