@@ -730,11 +730,10 @@ class TestArguments:
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
     ) -> None:
         """trial_idx, experiment_name and tracker_base reach keyword-only arguments."""
-        from transload.runtime.tracking import FsspecResultTracker
-
         made = experiment("ax_components:keyword_only", name="my.search")
         orchestrate(made).run_n_trials(1)
-        results = FsspecResultTracker(base).get(0)
+        handle = made.trials[0].run_metadata["transload_app_handle"]
+        results = host_runner("ax").results(handle).results["0"]
         assert (results["name"], results["base"]) == ("my.search", base)
 
     def test_a_component_that_refuses(self, experiment: Callable[..., Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import SpecError
+from transload.runtime.tracking import given_base
 from transload.specs import CfgVal, DeviceMount, Role, VolumeMount
 
 _TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
@@ -87,8 +88,8 @@ def results_mount(role: Role) -> str | None:
 
 
 def local_folder(base: str) -> str | None:
-    """Return a tracker base as a path if it is one of this machine."""
-    base = base.removeprefix("file://")
+    """Return what is to be mounted for a place of results, if it is of this machine: the base given for it, if any."""
+    base = (given_base(base) or base).removeprefix("file://")
     return os.path.normpath(base) if base.startswith("/") else None
 
 

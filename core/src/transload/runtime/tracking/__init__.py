@@ -5,6 +5,7 @@ Needs only the standard library, and fsspec for a base that is not a path.
 
 from __future__ import annotations
 
+from transload.runtime.tracking._names import app_folder, given_base
 from transload.runtime.tracking._stores import Store, open_store
 from transload.runtime.tracking.api import (
     ENV_TRANSLOAD_TRACKER_BASE,
@@ -23,5 +24,7 @@ __all__ = [
     "ResultType",
     "Store",
     "TrackingError",
+    "app_folder",
+    "given_base",
     "open_store",
 ]
