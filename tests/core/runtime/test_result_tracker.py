@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from transload.errors import TransloadTimeout
-from transload.runtime.tracking import FsspecResultTracker, ResultTracker, TrackingError
+from transload.runtime.tracking import FsspecResultTracker, ResultTracker, TrackingError, open_store, read_bodies
 from transload_testing._odd_texts import same
 
 
@@ -162,10 +162,30 @@ def test_scalars_of_numpy(tmp_path: Path) -> None:
     """Numbers of numpy are taken as what they are, arrays of one element too; others are refused by name."""
     numpy = pytest.importorskip("numpy")
     tracker = FsspecResultTracker(tmp_path)
-    tracker.put("k", a=numpy.float32(1.5), b=numpy.int64(3), c=numpy.bool_(True), d=numpy.array([2.5]), e=numpy.array(7))
-    assert same(tracker.get("k"), {"a": 1.5, "b": 3, "c": 1, "d": 2.5, "e": 7})
+    tracker.put("k", a=numpy.float32(1.5), b=numpy.int64(3), c=numpy.bool_(True), d=numpy.array([2.5]))
+    assert same(tracker.get("k"), {"a": 1.5, "b": 3, "c": 1, "d": 2.5})
     with pytest.raises(TrackingError, match="'x'"):
         tracker.put("k", x=numpy.array([1, 2]))
+
+
+def test_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job without storage has one file: a line for each key, other lines are kept, and there is a limit."""
+    file = tmp_path / "message"
+    file.write_text('{"message": "other"}\n')
+    monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
+    monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(file))
+    tracker = FsspecResultTracker.from_env()
+    for x in range(500):
+        tracker.put("k", x=x)
+    tracker.put("a/b", y=1)
+    assert FsspecResultTracker.from_env().to_dict() == {"a/b": {"y": 1}, "k": {"x": 499}}
+    assert file.read_text() == (
+        '{"message": "other"}\n{"schema": 1, "key": "k", "results": {"x": 499}}\n'
+        '{"schema": 1, "key": "a/b", "results": {"y": 1}}\n'
+    )
+    with pytest.raises(TrackingError, match=r"message: 4,\d+ bytes of results; at most 4,095 .* give tracker_base"):
+        tracker.put("big", **{f"name-{number}": "x" * 1000 for number in range(4)})
+    assert tracker.keys() == ["a/b", "k"]
 
 
 def _replica(monkeypatch: pytest.MonkeyPatch, number: int, run: str = "local://s/a", role: str = "train") -> None:
@@ -176,7 +196,7 @@ def _replica(monkeypatch: pytest.MonkeyPatch, number: int, run: str = "local://s
 
 def test_a_file_says_who_wrote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a job a file has the app's handle, role, replica and attempt; who writes over another replica's says so."""
-    tracker = FsspecResultTracker(tmp_path)
+    tracker, store = FsspecResultTracker(tmp_path), open_store(tmp_path)
     _replica(monkeypatch, 0)
     tracker.put("final", x=1)
     assert json.loads((tmp_path / "final.json").read_text()) == {
@@ -187,14 +207,14 @@ def test_a_file_says_who_wrote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "writer": {"role": "train", "replica": 0, "attempt": 2},
     }
     tracker.put("final", x=2)
-    assert tracker.bodies()["final"].replaced == ()
+    assert read_bodies(store)["final"].replaced == ()
     for number in (1, 2, 1):
         _replica(monkeypatch, number)
         tracker.put("final", x=number)
-    assert tracker.bodies()["final"].replaced == ("train/0", "train/2")
+    assert read_bodies(store)["final"].replaced == ("train/0", "train/2")
     _replica(monkeypatch, 1, run="local://s/other")
     tracker.put("final", x=3)
-    assert tracker.bodies()["final"].replaced == ()
+    assert read_bodies(store)["final"].replaced == ()
 
 
 def test_wait_is_prompt(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from transload.errors import SpecError, TransloadError
 from transload.specs import AppState, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import AppDescription
+    from transload.runtime.tracking import Store
+    from transload.schedulers.api import AppDescription, SchedulerBase
 
 SCHEMA: Final = 1
 
@@ -141,11 +142,17 @@ class AppResults:
 
 
 def collect_results(
-    app_handle: str, description: AppDescription, trackers: Mapping[str, str | None], *, shared: bool = False
+    backend: SchedulerBase,
+    app_handle: str,
+    description: AppDescription,
+    trackers: Mapping[str, str | None],
+    *,
+    shared: bool = False,
 ) -> AppResults:
     """Return what an app reported, from its tracker base and from the given trackers (name → configuration).
 
     Args:
+        backend: the app's scheduler.
         app_handle: the app.
         description: what its scheduler knows of it.
         trackers: the trackers.
@@ -163,8 +170,7 @@ def collect_results(
     results = AppResults(app_handle, description.status.state)
     roles = description.app.roles if description.app is not None else ()
     results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
-    if description.tracker_base:
-        _read_base(results, description.tracker_base, run_id, shared=shared)
+    _read_base(results, backend.results_store(parsed.app_id), description.tracker_base, run_id, shared=shared)
     if not trackers:
         return results
     from transload.tracker import build_trackers
@@ -179,19 +185,19 @@ def collect_results(
     return results
 
 
-def _read_base(results: AppResults, folder: str, run_id: str, *, shared: bool) -> None:
+def _read_base(results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool) -> None:
     """Add what lies in an app's own folder, and what of the base that was given for it is the app's."""
-    from transload.runtime.tracking import FsspecResultTracker, given_base
+    from transload.runtime.tracking import given_base, open_store, read_bodies
     from transload.runtime.tracking._errors import told_as_tracking_error
     from transload.runtime.tracking._names import natural
 
-    found = {}
-    for base in filter(None, (given_base(folder), folder)):  # what is in its own folder wins
-        results.looked_in.insert(0, base)
-        with told_as_tracking_error(f"tracker base {base}:"):
-            bodies = FsspecResultTracker(base).bodies()
-        wanted = (run_id, None) if shared else (run_id,)
-        found.update({key: body for key, body in bodies.items() if base == folder or body.run in wanted})
+    found, wanted = {}, (run_id, None) if shared else (run_id,)
+    given = given_base(folder) if folder and own is None else None
+    for place in filter(None, (given, folder if own is None else own.base)):  # what is in its own folder wins
+        results.looked_in.insert(0, place)
+        with told_as_tracking_error(f"tracker base {place}:"):
+            bodies = read_bodies(own or open_store(place))
+        found.update({key: body for key, body in bodies.items() if place != given or body.run in wanted})
     for key in sorted(found, key=natural):
         body = found[key]
         results.results[key] = body.results

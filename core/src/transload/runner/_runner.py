@@ -493,7 +493,8 @@ class Runner:
         """
         from transload.runner._results import collect_results
 
-        return collect_results(app_handle, self._describe(app_handle), self.settings.trackers(), shared=shared)
+        backend, _ = self._locate(app_handle)
+        return collect_results(backend, app_handle, self._describe(app_handle), self.settings.trackers(), shared=shared)
 
     # -- inside
 

@@ -32,8 +32,8 @@ class TransloadMetric(Metric):
     """Reads ``name``, or ``name/mean`` and ``name/sem``, from what a trial reported.
 
     That is looked for under the trial's index in the experiment's tracker base, then in the results of the trial's app
-    as `AppResults.value` does: a program needs to know nothing of trials. A value that is missing, NaN, infinite or no number is an error with the place and what is there; Ax then marks the
-    trial ABANDONED if the metric is an objective.
+    as `AppResults.value` does: a program needs to know nothing of trials. A value that is missing, NaN, infinite or no
+    number is an error with the place and what is there; Ax then marks the trial ABANDONED if it is an objective.
 
     Args:
         name: name of the result.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from transload.runtime.tracking._names import app_folder, given_base
 from transload.runtime.tracking._stores import Store, open_store
+from transload.runtime.tracking._tracker import read_bodies
 from transload.runtime.tracking.api import (
     ENV_TRANSLOAD_TRACKER_BASE,
     FsspecResultTracker,
@@ -27,4 +28,5 @@ __all__ = [
     "app_folder",
     "given_base",
     "open_store",
+    "read_bodies",
 ]

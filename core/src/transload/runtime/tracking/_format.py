@@ -1,4 +1,4 @@
-"""The body of a result file: ``{"schema": 1, "key": …, "results": {…}, …}``, its values checked on the way in and out."""
+"""The body of a result file, ``{"schema": 1, "key": …, "results": {…}, …}``; values are checked both ways."""
 
 from __future__ import annotations
 

@@ -17,13 +17,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from transload.runtime.tracking._fsspec_store import FsspecStore
 
-__all__ = ["NOWHERE", "Entry", "LocalStore", "Store", "aside_name", "local_path", "open_store"]
+__all__ = ["NOWHERE", "ONE_FILE", "Entry", "LocalStore", "Store", "aside_name", "local_path", "open_store"]
 
 Entry = tuple[str, bool, object]
 """Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
 
 NOWHERE = "nowhere:"
 """The base of a store that holds nothing, and keeps nothing that is written."""
+
+ONE_FILE = "onefile:"
+"""Before the path of a file that holds all results of a replica, a line for each key."""
 
 _LOCAL_PREFIXES = ("file://", "local://")
 _READ = 1 << 16
@@ -266,6 +269,10 @@ def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, objec
         raise TrackingError(f"tracker_base={base!r}: a path or a URL is needed")
     if text == NOWHERE:
         return _NowhereStore()
+    if text.startswith(ONE_FILE):
+        from transload.runtime.tracking._one_file import OneFileStore
+
+        return OneFileStore(text)
     path = local_path(text)
     if path is not None:
         return LocalStore(path)

@@ -11,7 +11,7 @@ from transload.errors import TransloadTimeout
 from transload.runtime.tracking import _format
 from transload.runtime.tracking._errors import TrackingError
 from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name, natural
-from transload.runtime.tracking._stores import NOWHERE, LocalStore, Store, open_store
+from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, Store, open_store
 from transload.runtime.tracking._writer import Writer
 
 __all__ = ["ENV_TRANSLOAD_TRACKER_BASE", "FsspecResultTracker", "KeyType", "ResultTracker", "ResultType"]
@@ -29,7 +29,8 @@ class ResultTracker(ABC):
     """Small results of jobs, by key; a subclass for each kind of store.
 
     A key is an int or a str, and an int is the same key as its decimal text. A value is an int, a float or a str of at
-    most 1024 bytes in UTF-8; a bool is stored as 0 or 1, a scalar of numpy or torch as its ``item()``. By convention a statistic of a result is named with a slash::
+    most 1024 bytes in UTF-8; a bool is stored as 0 or 1, a scalar of numpy or torch as its ``item()``.
+    By convention a statistic of a result is named with a slash::
 
         tracker.put("trial-7", accuracy=0.93)
         tracker["trial-7"] = {"l2norm/mean": 1.2, "l2norm/sem": 3.4}
@@ -131,11 +132,13 @@ class FsspecResultTracker(ResultTracker):
 
     @classmethod
     def from_env(cls) -> FsspecResultTracker:
-        """Return the tracker of the job that this process belongs to (``TRANSLOAD_TRACKER_BASE``).
+        """Return the tracker of the job that this process belongs to.
 
+        That is ``TRANSLOAD_TRACKER_BASE``, or the one file (``TRANSLOAD_RESULT_FILE``) of a job without storage.
         Outside of a job it holds nothing, and what is put goes nowhere: the same program runs by hand.
         """
-        return cls(os.environ.get(ENV_TRANSLOAD_TRACKER_BASE) or NOWHERE)
+        base, file = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE), os.environ.get("TRANSLOAD_RESULT_FILE")
+        return cls(base or (ONE_FILE + file if file else NOWHERE))
 
     def put(self, key: KeyType, /, **results: ResultType) -> None:
         """Store the results of ``key`` in place of those that were there (see ``ResultTracker.put``)."""
@@ -155,7 +158,7 @@ class FsspecResultTracker(ResultTracker):
             return {}
         if body is None or body.run != writer.run:
             return {}
-        names = {*body.replaced, writer.other(body.run, body.writer)} - {None, f"{writer.role}/{writer.replica}"}
+        names = {*body.replaced, writer.other(body.run, body.writer) or ""} - {"", f"{writer.role}/{writer.replica}"}
         return {"replaced": sorted(names, key=natural)} if names else {}
 
     def get(self, key: KeyType) -> dict[str, ResultType]:
@@ -180,7 +183,7 @@ class FsspecResultTracker(ResultTracker):
         keys = [decode_name(name, _SUFFIX) or "" for name in names if name in self._known and not is_digest_name(name)]
         fresh = [name for name in names if name not in self._known or is_digest_name(name)]
         for name, data in self._store.read_many(fresh).items():
-            loaded = self._of_file(name, data)
+            loaded = _of_file(self._store, name, data)
             if loaded is not None:
                 self._known.add(name)
                 keys.append(loaded[0])
@@ -188,13 +191,7 @@ class FsspecResultTracker(ResultTracker):
 
     def to_dict(self) -> dict[str, dict[str, ResultType]]:
         """Return the results of every key, sorted by key: one listing, and one read for each."""
-        return {key: body.results for key, body in self.bodies().items()}
-
-    def bodies(self) -> dict[str, _format.Body]:
-        """Return what `to_dict` does, each with who wrote it."""
-        names = [name for name, is_dir, _ in self._store.entries() if not is_dir and name.endswith(_SUFFIX)]
-        loaded = (self._of_file(name, data) for name, data in self._store.read_many(names).items())
-        return dict(sorted((item for item in loaded if item is not None), key=lambda item: natural(item[0])))
+        return {key: body.results for key, body in read_bodies(self._store).items()}
 
     def where(self) -> str:
         """Return the base, as an absolute path or a URL."""
@@ -206,24 +203,36 @@ class FsspecResultTracker(ResultTracker):
             data = self._store.read(name)
         except (FileNotFoundError, IsADirectoryError):  # a folder of that name is somebody else's
             return None
-        loaded = self._of_file(name, data)
+        loaded = _of_file(self._store, name, data)
         return None if loaded is None else loaded[1]
-
-    def _of_file(self, name: str, data: bytes) -> tuple[str, _format.Body] | None:
-        """Return key and content of a file, or None if it is not the file of a key."""
-        body = _format.load(data, self._store.where(name))
-        if body is None:
-            return None
-        key = body.key or decode_name(name, _SUFFIX)
-        if not key or encode_name(key, _SUFFIX) != name:
-            return None
-        return key, body
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self._tracker_base, self._options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._tracker_base!r})"
+
+
+def read_bodies(store: Store) -> dict[str, _format.Body]:
+    """Return key → what its file holds, sorted by key: one listing, and one read for each.
+
+    Raises:
+        TrackingError: a file is of a newer schema, or holds a value that is not allowed.
+    """
+    names = [name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX)]
+    loaded = (_of_file(store, name, data) for name, data in store.read_many(names).items())
+    return dict(sorted((item for item in loaded if item is not None), key=lambda item: natural(item[0])))
+
+
+def _of_file(store: Store, name: str, data: bytes) -> tuple[str, _format.Body] | None:
+    """Return key and content of a file, or None if it is not the file of a key."""
+    body = _format.load(data, store.where(name))
+    if body is None:
+        return None
+    key = body.key or decode_name(name, _SUFFIX)
+    if not key or encode_name(key, _SUFFIX) != name:
+        return None
+    return key, body
 
 
 def _rebuild(
