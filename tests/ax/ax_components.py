@@ -34,6 +34,16 @@ def square(x: float, trial_idx: int, y: float = 0.0) -> AppDef:
     return _app("x, y = map(float, sys.argv[2:]); report(sys.argv[1], loss=(x - 1) ** 2 + y ** 2)", trial_idx, x, y)
 
 
+def plain(x: float, name: str = "loss") -> AppDef:
+    """Report ``loss = x`` as a program that knows nothing of trials.
+
+    Args:
+        x: value
+        name: of the result
+    """
+    return _app("report('final', **{sys.argv[2]: float(sys.argv[1])})", x, name)
+
+
 def costs(x: float, trial_idx: int) -> AppDef:
     """Report ``loss = x`` and ``cost = -x``.
 

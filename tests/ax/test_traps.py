@@ -628,6 +628,24 @@ class TestMetadata:
         with pytest.raises(SpecError, match="to be found again elsewhere"):
             TransloadRunner.serialize_init_args(runner)
 
+    def test_a_program_that_knows_nothing_of_trials(
+        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
+    ) -> None:
+        """Each trial has its own app's results, whatever their key; where there is none, the keys are named."""
+        made = experiment("ax_components:plain", parameters=["x:float:0:4"])
+        orchestrate(made).run_n_trials(3)
+        values = {index: float(trial.arm.parameters["x"]) for index, trial in made.trials.items()}
+        found = made.fetch_data().df
+        assert dict(zip(found["trial_index"], found["mean"], strict=True)) == pytest.approx(values)
+        for index, trial in made.trials.items():
+            handle = trial.run_metadata["transload_app_handle"]
+            assert host_runner("ax").results(handle).value("loss") == pytest.approx(values[index])
+        other = experiment("ax_components:plain", name="other", constants={"name": "other"})
+        trial = new_trial(other)
+        trial.update_run_metadata(other.runner.run(trial))
+        host_runner("ax").wait(trial.run_metadata["transload_app_handle"], timeout=60)
+        assert "there is final: other" in str(other.metrics["loss"].fetch_trial_data(trial).err.message)
+
     def test_old_results_are_warned_of(self, experiment: Callable[..., Any], base: str) -> None:
         """A key that is in the tracker base before its trial is submitted is warned of."""
         from transload.runtime.tracking import FsspecResultTracker
@@ -730,11 +748,10 @@ class TestArguments:
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
     ) -> None:
         """trial_idx, experiment_name and tracker_base reach keyword-only arguments."""
-        from transload.runtime.tracking import FsspecResultTracker
-
         made = experiment("ax_components:keyword_only", name="my.search")
         orchestrate(made).run_n_trials(1)
-        results = FsspecResultTracker(base).get(0)
+        handle = made.trials[0].run_metadata["transload_app_handle"]
+        results = host_runner("ax").results(handle).results["0"]
         assert (results["name"], results["base"]) == ("my.search", base)
 
     def test_a_component_that_refuses(self, experiment: Callable[..., Any]) -> None:

@@ -270,7 +270,7 @@ def test_given_tracker_base_is_mounted(runner: Runner, shell: Any, tmp_path: Pat
     handle = runner.run(shell("echo '{}' > $TRANSLOAD_TRACKER_BASE/x.txt"), "docker", tracker_base=str(base))
     ends(runner, handle)
     runner.delete(handle)
-    assert (base / "x.txt").exists()
+    assert (base / ".apps" / parse_app_handle(handle).app_id / "x.txt").exists()
 
 
 def test_secrets_and_labels(

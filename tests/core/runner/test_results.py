@@ -29,11 +29,19 @@ def test_round_trip() -> None:
 
 
 def test_a_value_is_found_by_its_name_alone() -> None:
-    """A name that one key has needs no key; one that several have does."""
+    """``final`` goes before replica 0 of the first role, that before the only key; of several others none is taken."""
     results = _results()
     assert results.value("accuracy") == 0.9
     assert results.value("loss", 1) == 2
-    with pytest.raises(NoSuchResult, match=r"reported under 2 keys \(final, 1\)"):
+    assert results.value("loss") == math.inf
+    del results.results["final"]
+    assert results.value("loss") == 2
+    results.results |= {"train/0": {"loss": 5}, "serve/0": {"loss": 6}, "0": {"loss": 7}}
+    assert results.value("loss") == 7
+    results.first = "train/0"
+    assert results.value("loss") == 5
+    del results.results["train/0"]
+    with pytest.raises(NoSuchResult, match=r"reported under 3 keys \(1, serve/0, 0\)"):
         results.value("loss")
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner, get_runner, load_settings
-from transload.runtime.tracking import TrackingError
+from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.schedulers.local.scheduler import create_local
 from transload.specs import (
     AppDef,
@@ -83,7 +84,7 @@ def test_a_job_is_told_who_it_is(runner: Runner) -> None:
     runner.wait(handle, timeout=30)
     app_id = parse_app_handle(handle).app_id
     line = next(runner.log_lines(handle, "main"))
-    assert line == f"{handle} parent-1 /base/{app_id} {app_id} $app_id ${{other}} $$\n"
+    assert line == f"{handle} parent-1 /base/{app_id}/.apps/{app_id} {app_id} $app_id ${{other}} $$\n"
 
 
 def test_a_dry_run_touches_nothing(runner: Runner, transload_home: Path) -> None:
@@ -199,7 +200,8 @@ def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path
     description = runner.description(own)
     assert description is not None
     assert shown == [description.tracker_base, "/given", "/typed"]
-    assert runner.results(typed).looked_in == ["/typed"]
+    assert runner.results(own).looked_in == [description.tracker_base]
+    assert runner.results(typed).looked_in == [f"/typed/.apps/{parse_app_handle(typed).app_id}", "/typed"]
 
 
 def test_secrets_reach_the_job_and_nothing_else(
@@ -439,7 +441,41 @@ def test_a_relative_tracker_base_is_one_place_for_all(runner: Runner, tmp_path: 
         patch.chdir(tmp_path)
         results = runner.results(handle)
     assert results.value("x") == 1
-    assert results.looked_in == [f"{here}/results/{parse_app_handle(handle).app_id}"]
+    app_id = parse_app_handle(handle).app_id
+    assert results.looked_in == [f"{here}/results/{app_id}/.apps/{app_id}", f"{here}/results/{app_id}"]
+
+
+def test_apps_that_share_a_base_have_results_of_their_own(runner: Runner, tmp_path: Path) -> None:
+    """Each app's results are its own, be they in its folder or the base; what is of no run is shared."""
+    python = (
+        "import os, sys; from transload.runtime.tracking import FsspecResultTracker as T; "
+        "T.from_env().put('epoch-1', loss=int(sys.argv[1])); T(sys.argv[2]).put('trial-' + sys.argv[1], x=True)"
+    )
+    base = str(tmp_path / "base")
+    role = Role("main", "", entrypoint=sys.executable, resource=Resource(1, 0, 1))
+    handles = []
+    for loss in ("1", "2"):
+        handles.append(runner.run(AppDef("a", [replace(role, args=["-c", python, loss, base])]), tracker_base=base))
+    for handle in handles:
+        assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    FsspecResultTracker(base)["best"] = {"loss": 0.5}
+    for loss, handle in enumerate(handles, 1):
+        assert runner.results(handle).results == {"epoch-1": {"loss": loss}, f"trial-{loss}": {"x": 1}}
+        assert runner.results(handle, shared=True).results["best"] == {"loss": 0.5}
+
+
+def test_collisions_are_reported(runner: Runner) -> None:
+    """Replicas that write one key are told by the reader; each has a key of its own by default."""
+    python = (
+        "import os; from transload.runtime.tracking import FsspecResultTracker as T; t = T.from_env(); "
+        "k = os.environ['TRANSLOAD_REPLICA_ID']; k == '0' or t.wait('final', 60); t.put('final', k=int(k))"
+    )
+    role = Role("main", "", entrypoint=sys.executable, args=["-c", python], num_replicas=2)
+    handle = runner.run(AppDef("a", [replace(role, resource=Resource(1, 0, 1))]))
+    assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    results = runner.results(handle)
+    assert results.results == {"final": {"k": 1}}
+    assert results.collisions == {"final": ["main/0", "main/1"]}
 
 
 @pytest.mark.parametrize("base", ["s4://me:hunter2@bucket/x", "simplecash::s3://bucket/x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import resource
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from transload.errors import TransloadTimeout
-from transload.runtime.tracking import FsspecResultTracker, ResultTracker, TrackingError
+from transload.runtime.tracking import FsspecResultTracker, ResultTracker, TrackingError, open_store, read_bodies
+from transload_testing._odd_texts import same
 
 
 class OnlyPutAndGet(ResultTracker):
@@ -114,10 +116,15 @@ def test_base_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_from_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job finds its tracker in the environment; without one it is told what to do."""
+    """A job finds its tracker in the environment; outside of a job what is put is checked, and goes nowhere."""
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
-    with pytest.raises(TrackingError, match="TRANSLOAD_TRACKER_BASE is not set"):
-        FsspecResultTracker.from_env()
+    monkeypatch.chdir(tmp_path)
+    nowhere = pickle.loads(pickle.dumps(FsspecResultTracker.from_env()))
+    nowhere.put(0, x=1)
+    assert (nowhere.keys(), nowhere.get(0), nowhere.where()) == ([], {}, "nowhere:")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(TrackingError, match="'x'"):
+        nowhere.put(0, x=None)
     monkeypatch.setenv("TRANSLOAD_TRACKER_BASE", str(tmp_path))
     FsspecResultTracker.from_env().put(0, x=1)
     assert FsspecResultTracker(tmp_path).keys() == ["0"]
@@ -151,12 +158,63 @@ def test_subclasses_of_numbers_become_plain(tmp_path: Path) -> None:
     assert (tmp_path / "3.json").read_text() == '{"schema": 1, "key": "3", "results": {"w": 1.5, "c": 2, "n": "x"}}'
 
 
-def test_scalar_of_a_library_is_refused_with_a_hint(tmp_path: Path) -> None:
-    """A number that is no Python number is refused, and the message says what to do."""
+def test_scalars_of_numpy(tmp_path: Path) -> None:
+    """Numbers of numpy are taken as what they are, arrays of one element too; others are refused by name."""
     numpy = pytest.importorskip("numpy")
-    with pytest.raises(TrackingError, match=r"'x'.*float32.*call its \.item\(\)"):
-        FsspecResultTracker(tmp_path).put("k", x=numpy.float32(1.5))
-    FsspecResultTracker(tmp_path).put("k", x=numpy.float64(1.5))
+    tracker = FsspecResultTracker(tmp_path)
+    tracker.put("k", a=numpy.float32(1.5), b=numpy.int64(3), c=numpy.bool_(True), d=numpy.array([2.5]))
+    assert same(tracker.get("k"), {"a": 1.5, "b": 3, "c": 1, "d": 2.5})
+    with pytest.raises(TrackingError, match="'x'"):
+        tracker.put("k", x=numpy.array([1, 2]))
+
+
+def test_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job without storage has one file: a line for each key, other lines are kept, and there is a limit."""
+    file = tmp_path / "message"
+    file.write_text('{"message": "other"}\n')
+    monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
+    monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(file))
+    tracker = FsspecResultTracker.from_env()
+    for x in range(500):
+        tracker.put("k", x=x)
+    tracker.put("a/b", y=1)
+    assert FsspecResultTracker.from_env().to_dict() == {"a/b": {"y": 1}, "k": {"x": 499}}
+    assert file.read_text() == (
+        '{"message": "other"}\n{"schema": 1, "key": "k", "results": {"x": 499}}\n'
+        '{"schema": 1, "key": "a/b", "results": {"y": 1}}\n'
+    )
+    with pytest.raises(TrackingError, match=r"message: 4,\d+ bytes of results; at most 4,095 .* give tracker_base"):
+        tracker.put("big", **{f"name-{number}": "x" * 1000 for number in range(4)})
+    assert tracker.keys() == ["a/b", "k"]
+
+
+def _replica(monkeypatch: pytest.MonkeyPatch, number: int, run: str = "local://s/a", role: str = "train") -> None:
+    values = {"JOB_ID": run, "ROLE": role, "ROLES": "train,serve", "REPLICA_ID": number, "NUM_REPLICAS": 3, "RETRY": 2}
+    for name, value in values.items():
+        monkeypatch.setenv(f"TRANSLOAD_{name}", str(value))
+
+
+def test_a_file_says_who_wrote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a job a file has the app's handle, role, replica and attempt; who writes over another replica's says so."""
+    tracker, store = FsspecResultTracker(tmp_path), open_store(tmp_path)
+    _replica(monkeypatch, 0)
+    tracker.put("final", x=1)
+    assert json.loads((tmp_path / "final.json").read_text()) == {
+        "schema": 1,
+        "key": "final",
+        "results": {"x": 1},
+        "run": "local://s/a",
+        "writer": {"role": "train", "replica": 0, "attempt": 2},
+    }
+    tracker.put("final", x=2)
+    assert read_bodies(store)["final"].replaced == ()
+    for number in (1, 2, 1):
+        _replica(monkeypatch, number)
+        tracker.put("final", x=number)
+    assert read_bodies(store)["final"].replaced == ("train/0", "train/2")
+    _replica(monkeypatch, 1, run="local://s/other")
+    tracker.put("final", x=3)
+    assert read_bodies(store)["final"].replaced == ()
 
 
 def test_wait_is_prompt(tmp_path: Path) -> None:

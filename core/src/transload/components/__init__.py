@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from transload.components._arguments import spelling
     from transload.components._call import arguments_of, build, materialize, materialize_appdef
     from transload.components._check import Finding, check
     from transload.components._command import Overrides, command_app
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     )
     from transload.components._finder import as_component, broken_components, get_component, get_components
     from transload.components._help import component_help
-    from transload.components._signature import Component, Parameter, read_component
+    from transload.components._signature import Component, Parameter, read_component, spelling
 
 __all__ = [
     "Component",
@@ -59,7 +58,6 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "_arguments": ("spelling",),
     "_call": ("arguments_of", "build", "materialize", "materialize_appdef"),
     "_check": ("Finding", "check"),
     "_command": ("Overrides", "command_app"),
@@ -75,7 +73,7 @@ _HOMES: Final = {
     ),
     "_finder": ("as_component", "broken_components", "get_component", "get_components"),
     "_help": ("component_help",),
-    "_signature": ("Component", "Parameter", "read_component"),
+    "_signature": ("Component", "Parameter", "read_component", "spelling"),
 }
 
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from transload.components._errors import ComponentArgumentError, ComponentHelpRequested
-from transload.components._signature import Component, Parameter
+from transload.components._signature import HELP, Component, Parameter, spelling
 from transload.components._types import plain_type
 from transload.errors import SpecError
 from transload.specs._check import nearest, shorten
 from transload.specs._text import parse_bool
-
-HELP: Final = "--help"
 
 
 @dataclass
@@ -31,13 +28,6 @@ class Given:
 
     texts: dict[str, str] = field(default_factory=dict)
     rest: list[str] | None = None
-
-
-def spelling(parameter: Parameter) -> str:
-    """Return how a parameter is given on the command line: ``--name``, ``-j`` for one letter, ``args``."""
-    if parameter.kind == "varargs":
-        return parameter.name
-    return f"-{parameter.name}" if len(parameter.name) == 1 else f"--{parameter.name}"
 
 
 def _spellings(component: Component) -> dict[str, Parameter]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from transload.components._arguments import Given, spelling, split_arguments
+from transload.components._arguments import Given, split_arguments
 from transload.components._decode import decode_text, decode_value
 from transload.components._errors import ComponentArgumentError
 from transload.components._finder import as_component
-from transload.components._signature import Component, Parameter, function_behind
+from transload.components._signature import Component, Parameter, function_behind, spelling
 from transload.errors import SpecError, TransloadError
 from transload.specs import AppDef
 from transload.specs._check import nearest

@@ -7,8 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from transload.components._arguments import HELP, spelling
-from transload.components._signature import Component, Parameter
+from transload.components._signature import HELP, Component, Parameter, spelling
 from transload.specs._secrets import MASK, looks_secret
 
 _COLUMN = 26

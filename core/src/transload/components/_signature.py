@@ -9,7 +9,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from transload.components._docstring import read_docstring
 from transload.components._errors import ComponentInvalid
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from transload.components._place import Place
 
 ParameterKind = Literal["positional", "keyword", "varargs"]
+
+HELP: Final = "--help"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,13 @@ def read_component(fn: Callable[..., AppDef], name: str | None = None, place: Pl
     description, helps = read_docstring(target)
     read = tuple(_read_parameter(fn, item, hints, helps.get(item.name, "")) for item in parameters.values())
     return Component(name or str(getattr(target, "__name__", fn)), fn, description, read, place)
+
+
+def spelling(parameter: Parameter) -> str:
+    """Return how a parameter is given on the command line: ``--name``, ``-j`` for one letter, ``args``."""
+    if parameter.kind == "varargs":
+        return parameter.name
+    return f"-{parameter.name}" if len(parameter.name) == 1 else f"--{parameter.name}"
 
 
 def _read_parameter(

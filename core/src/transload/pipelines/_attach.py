@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from transload.errors import SpecError
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
-
-SCHEMA: Final = 1
+from transload.specs._json import SCHEMA, reading
 
 
 class Action(str, Enum):
@@ -113,20 +111,14 @@ class AttachRecord:
         Raises:
             SpecError: if it is not such a record, or of a newer schema.
         """
-        try:
-            if data.get("schema", SCHEMA) > SCHEMA:
-                raise SpecError(f"stored record: schema {data['schema']!r} is newer than this version reads ({SCHEMA})")
+        with reading("stored record", data) as values:
             return AttachRecord(
-                generation=str(data["generation"]),
-                attempt=int(data["attempt"]),
-                app_id=str(data["app_id"]),
-                scheduler=str(data["scheduler"]),
-                handle=data.get("handle"),
-                cfg=dict(data.get("cfg") or {}),
-                lost=bool(data.get("lost", False)),
-                cluster=Cluster.from_dict(data["cluster"]) if data.get("cluster") else None,
+                generation=str(values["generation"]),
+                attempt=int(values["attempt"]),
+                app_id=str(values["app_id"]),
+                scheduler=str(values["scheduler"]),
+                handle=values.get("handle"),
+                cfg=dict(values.get("cfg") or {}),
+                lost=bool(values.get("lost", False)),
+                cluster=Cluster.from_dict(values["cluster"]) if values.get("cluster") else None,
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            if isinstance(exc, SpecError):
-                raise
-            raise SpecError(f"stored record: not a record of an app: {exc!r}") from exc

@@ -12,7 +12,6 @@ from transload.errors import (
     AppNotFound,
     ConfigError,
     SchedulerUnavailable,
-    SpecError,
     StateUnknown,
     TransloadError,
     TransloadTimeout,
@@ -31,6 +30,7 @@ from transload.pipelines._options import ExecutionOptions
 from transload.pipelines._reach import where
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
+from transload.specs._json import SCHEMA, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from transload.pipelines._attach import Store
     from transload.pipelines._launch import Launch
     from transload.runner import AppResults, Runner
-
-SCHEMA: Final = 1
 
 _AGAIN_S: Final = 1.0
 """Seconds after which a cancel that did not come through is tried again."""
@@ -453,12 +451,10 @@ class Execution:
         Raises:
             SpecError: if it is not such a state, or of a newer version.
         """
-        try:
+        with reading("state of an execution", state):
             host, namespace, key, generation = state["identity"]
             options = ExecutionOptions.from_dict(state["options"])
             identity = Identity(host, namespace, tuple(key), generation)
-        except (KeyError, TypeError, ValueError) as exc:
-            raise SpecError(f"state of an execution: not one of ours: {exc!r}") from exc
         execution = Execution(runner, None, identity, options, **traces)
         execution.restore(state)
         return execution
@@ -479,9 +475,7 @@ class Execution:
         Raises:
             SpecError: if it is not such a state, or of a newer version.
         """
-        try:
-            if state.get("schema", SCHEMA) > SCHEMA:
-                raise SpecError(f"state of an execution: schema {state['schema']!r} is newer than {SCHEMA}: upgrade")
+        with reading("state of an execution", state):
             self.handle, self.attempt = state["handle"], state["attempt"]
             if state.get("cluster"):
                 self._runner = self.runner.with_clusters(Cluster.from_dict(state["cluster"]))
@@ -493,8 +487,6 @@ class Execution:
             self._patience = Patience(self.options.patience, elapsed=state.get("unknown_for"))
             if state.get("status"):
                 self.status = AppStatus.from_json(state["status"])
-        except (KeyError, TypeError, AttributeError) as exc:
-            raise SpecError(f"state of an execution: not one of ours: {exc!r}") from exc
 
     async def outcome_async(self) -> dict[str, Any]:
         """Follow to the end and return what happened as JSON values, for `settle` in another process.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from transload.components import command_app
 from transload.errors import SpecError
 from transload.specs import AppDef, CfgVal
+from transload.specs._json import SCHEMA, reading
 
 if TYPE_CHECKING:
     from transload.components import Component
-
-SCHEMA: Final = 1
 
 
 @dataclass(kw_only=True)
@@ -152,9 +151,7 @@ class Launch:
         if isinstance(self.app, str):
             return AppDef.from_json(self.app)
         if isinstance(self.app, Mapping):
-            import json
-
-            return AppDef.from_json(json.dumps(dict(self.app)))
+            return AppDef.from_dict(self.app)
         if not callable(self.app):
             raise SpecError(f"app={self.app!r}: must be an AppDef, its JSON, or a callable that returns one")
         return self.app()
@@ -212,14 +209,8 @@ class Launch:
         Raises:
             SpecError: if it is not such a value, or of a newer schema.
         """
-        values = dict(data)
-        schema = values.pop("schema", SCHEMA)
-        if not isinstance(schema, int) or schema > SCHEMA:
-            raise SpecError(f"launch: schema {schema!r} is newer than this version reads ({SCHEMA})")
-        try:
+        with reading("launch", data) as values:
             return Launch(**values)
-        except TypeError as exc:
-            raise SpecError(f"launch: not the JSON form of a launch: {exc}") from exc
 
 
 def _open_values(component: Component, known: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from transload.following.follower import get_follower
 from transload.following.lines import last_words
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.specs import parse_app_handle
+from transload.specs._json import SCHEMA
 
 if TYPE_CHECKING:
     from transload.following.workers import LogSubscription
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from transload.pipelines._options import ExecutionOptions
     from transload.runner import Runner
     from transload.schedulers.api import SchedulerBase
-
-SCHEMA: Final = 1
 
 
 class LogPump:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SpecError
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
 from transload.schedulers.api import Stream
+from transload.specs._json import SCHEMA, reading
 
 if TYPE_CHECKING:
     from transload.schedulers.api import LogPage, SchedulerBase
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 LogSink = Callable[[str, int, Stream, str], None]
 """``sink(role, replica, stream, line)``; the line ends in a newline, save perhaps the last one of a replica."""
 
-SCHEMA: Final = 1
 PAGES_PER_TURN: Final = 16
 """How many pages of one replica are read before the others get their turn."""
 
@@ -140,19 +140,13 @@ class LogForwarder:
         return list(found[0].tail) if found else []
 
     def _restore(self, cursor: dict[str, Any]) -> None:
-        try:
-            if cursor.get("schema", SCHEMA) > SCHEMA:
-                raise SpecError(f"log cursor: schema {cursor['schema']!r} is newer than this version reads ({SCHEMA})")
-            self.dropped = int(cursor.get("dropped", 0))
-            for key, (position, skip, complete, dropped, lost) in cursor["sources"].items():
+        with reading("log cursor", cursor) as values:
+            self.dropped = int(values.get("dropped", 0))
+            for key, (position, skip, complete, dropped, lost) in values["sources"].items():
                 role, replica, stream = key.rsplit("/", 2)
                 source = self._source(role, int(replica), Stream(stream))
                 source.cursor, source.skip, source.complete = position, skip, complete
                 source.dropped, source.lost = dropped, lost
-        except (KeyError, ValueError, TypeError, AttributeError) as exc:
-            if isinstance(exc, SpecError):
-                raise
-            raise SpecError(f"log cursor: not one of ours: {exc!r}") from exc
 
     def _source(self, role: str, replica: int, stream: Stream) -> _Source:
         key = f"{role}/{replica}/{stream.value}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from transload.errors import ConfigError
-from transload.specs import AppDef, CfgVal, Workspace, macros, masked_url, nearest, resolve_secret
+from transload.specs import AppDef, CfgVal, Role, Workspace, macros, masked_url, nearest, resolve_secret
 
 if TYPE_CHECKING:
     from transload.runner.config import Settings
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ENV_JOB_ID = "TRANSLOAD_JOB_ID"
 ENV_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
+ENV_ROLES = "TRANSLOAD_ROLES"
 ENV_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
 
 
@@ -49,7 +50,7 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
 
 
 def tracker_base_of(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], given: str | None) -> str | None:
-    """Return where an app reports: the given base (``${app_id}`` replaced), else a folder of its own; None: nowhere.
+    """Return the base of an app's results: the given one (``${app_id}`` replaced), else the scheduler's; None: none.
 
     A relative path is taken from the working directory: the job may run in another one, and so may who reads.
 
@@ -63,6 +64,15 @@ def tracker_base_of(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVa
         return base if os.path.isabs(base) else os.path.abspath(base)
     _check_protocol(base)
     return base
+
+
+def own_folder(backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None) -> str | None:
+    """Return where an app reports: the scheduler's folder as it is, below any other base a folder of the app's own."""
+    if base is None or base == backend.results_folder(app_id, cfg):
+        return base
+    from transload.runtime.tracking import app_folder
+
+    return app_folder(base, app_id)
 
 
 def _check_protocol(base: str) -> None:
@@ -83,14 +93,14 @@ def _check_protocol(base: str) -> None:
 
 
 def run_environment(
-    handle: str, tracker_base: str | None, parent_run_id: str | None, settings: Settings
+    handle: str, roles: Sequence[Role], tracker_base: str | None, parent_run_id: str | None, settings: Settings
 ) -> dict[str, str]:
     """Return the variables that tell a job which run it is and where it reports.
 
     Raises:
         ConfigError: for a tracker that is not there or cannot be built from its configuration.
     """
-    environment = {ENV_JOB_ID: handle}
+    environment = {ENV_JOB_ID: handle, ENV_ROLES: ",".join(role.name for role in roles)}
     if parent_run_id:
         environment[ENV_PARENT_RUN_ID] = parent_run_id
     if tracker_base:

@@ -11,7 +11,8 @@ from transload.errors import SpecError, TransloadError
 from transload.specs import AppState, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import AppDescription
+    from transload.runtime.tracking import Store
+    from transload.schedulers.api import AppDescription, SchedulerBase
 
 SCHEMA: Final = 1
 
@@ -33,6 +34,9 @@ class AppResults:
         metadata: what the configured trackers know of the run.
         artifacts: name → ``{"path": …, "metadata": …}``, from the configured trackers.
         looked_in: where results were looked for; if there are none, this says where they should have been.
+        first: the key that replica 0 of the first role reports under unless told otherwise.
+        collisions: key → replicas (``role/number``) that wrote it, where there were several: the last one's results
+            are there.
     """
 
     handle: str
@@ -41,23 +45,31 @@ class AppResults:
     metadata: dict[str, Any] = field(default_factory=dict)
     artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
     looked_in: list[str] = field(default_factory=list)
+    first: str = "0"
+    collisions: dict[str, list[str]] = field(default_factory=dict)
 
     def value(self, name: str, key: str | int | None = None) -> ResultValue:
         """Return the result of that name.
 
         Args:
             name: name of the result, for example ``accuracy``.
-            key: the key that it was reported under; may be left out if only one key has the name.
+            key: the key that it was reported under; may be left out if ``final``, replica 0 of the first role or only
+                one key has the name.
 
         Raises:
-            NoSuchResult: if no key has it, or more than one; the message says which, and where was looked.
+            NoSuchResult: if no key has it, or several; the message says which, and where was looked.
         """
-        if key is not None:
-            found = [str(key)] if name in self.results.get(str(key), {}) else []
-        else:
-            found = [each for each, values in self.results.items() if name in values]
+        return self.results[self.key_of(name, key)][name]
+
+    def key_of(self, name: str, key: str | int | None = None) -> str:
+        """Return the key whose result of that name `value` returns; arguments and errors are the same."""
+        keys = self.results if key is None else [str(key)]
+        found = [each for each in keys if name in self.results.get(each, {})]
+        for each in ("final", self.first):
+            if each in found:
+                return each
         if len(found) == 1:
-            return self.results[found[0]][name]
+            return found[0]
         if found:
             raise NoSuchResult(f"result {name!r} was reported under {len(found)} keys ({', '.join(found)}): give one")
         under = f" under key {str(key)!r}" if key is not None else ""
@@ -81,6 +93,8 @@ class AppResults:
             "metadata": self.metadata,
             "artifacts": self.artifacts,
             "looked_in": self.looked_in,
+            "first": self.first,
+            "collisions": self.collisions,
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -107,6 +121,8 @@ class AppResults:
                 metadata=data.get("metadata", {}),
                 artifacts=data.get("artifacts", {}),
                 looked_in=data.get("looked_in", []),
+                first=data.get("first", "0"),
+                collisions=data.get("collisions", {}),
             )
         except (AttributeError, KeyError, TypeError) as exc:
             raise SpecError(f"AppResults: not the JSON form of results: {exc!r}") from exc
@@ -125,38 +141,40 @@ class AppResults:
         return AppResults.from_dict(data)
 
 
-def read_results(tracker_base: str) -> dict[str, dict[str, ResultValue]]:
-    """Return all that was reported below a tracker base: key → name → value.
-
-    Raises:
-        TrackingError: if it cannot be read; the message names it.
-    """
-    from transload.runtime.tracking import FsspecResultTracker
-    from transload.runtime.tracking._errors import told_as_tracking_error
-
-    with told_as_tracking_error(f"tracker base {tracker_base}:"):
-        return FsspecResultTracker(tracker_base).to_dict()
-
-
-def collect_results(app_handle: str, description: AppDescription, trackers: Mapping[str, str | None]) -> AppResults:
+def collect_results(
+    backend: SchedulerBase,
+    app_handle: str,
+    description: AppDescription,
+    trackers: Mapping[str, str | None],
+    *,
+    shared: bool = False,
+) -> AppResults:
     """Return what an app reported, from its tracker base and from the given trackers (name → configuration).
+
+    Args:
+        backend: the app's scheduler.
+        app_handle: the app.
+        description: what its scheduler knows of it.
+        trackers: the trackers.
+        shared: also what is in the tracker base that was given for it and says of no run that it is its own.
 
     Raises:
         TrackingError: if one of them cannot be read; the message names it.
         ConfigError: if a tracker cannot be made of its configuration.
     """
-    results = AppResults(app_handle, description.status.state)
-    if description.tracker_base:
-        results.looked_in.append(description.tracker_base)
-        results.results = read_results(description.tracker_base)
-    if not trackers:
-        return results
     from transload.runtime.tracking._errors import told_as_tracking_error
-    from transload.tracker import build_trackers
 
     # the job knows itself by the session that submitted it, whatever the handle that is asked with
     parsed = parse_app_handle(app_handle)
     run_id = make_app_handle(parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id)
+    results = AppResults(app_handle, description.status.state)
+    roles = description.app.roles if description.app is not None else ()
+    results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
+    _read_base(results, backend.results_store(parsed.app_id), description.tracker_base, run_id, shared=shared)
+    if not trackers:
+        return results
+    from transload.tracker import build_trackers
+
     for name, tracker in zip(trackers, build_trackers(trackers), strict=True):
         results.looked_in.append(f"tracker {name}")
         with told_as_tracking_error(f"tracker {name!r}:"):
@@ -165,3 +183,24 @@ def collect_results(app_handle: str, description: AppDescription, trackers: Mapp
         for artifact in artifacts:
             results.artifacts[artifact.name] = {"path": artifact.path, "metadata": dict(artifact.metadata or {})}
     return results
+
+
+def _read_base(results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool) -> None:
+    """Add what lies in an app's own folder, and what of the base that was given for it is the app's."""
+    from transload.runtime.tracking import given_base, open_store, read_bodies
+    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._names import natural
+
+    found, wanted = {}, (run_id, None) if shared else (run_id,)
+    given = given_base(folder) if folder and own is None else None
+    for place in filter(None, (given, folder if own is None else own.base)):  # what is in its own folder wins
+        results.looked_in.insert(0, place)
+        with told_as_tracking_error(f"tracker base {place}:"):
+            bodies = read_bodies(own or open_store(place))
+        found.update({key: body for key, body in bodies.items() if place != given or body.run in wanted})
+    for key in sorted(found, key=natural):
+        body = found[key]
+        results.results[key] = body.results
+        if body.replaced:
+            writer = body.writer or {}
+            results.collisions[key] = [*body.replaced, f"{writer.get('role')}/{writer.get('replica')}"]

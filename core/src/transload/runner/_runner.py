@@ -479,8 +479,13 @@ class Runner:
             follow=should_tail,
         )
 
-    def results(self, app_handle: AppHandle) -> AppResults:
+    def results(self, app_handle: AppHandle, *, shared: bool = False) -> AppResults:
         """Return what an app reported so far: results, and what the configured trackers know of the run.
+
+        Args:
+            app_handle: the app.
+            shared: also what was written into the tracker base that was given for it by programs that do not say of
+                which run they are. Apps that share a base then share those results.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -488,7 +493,8 @@ class Runner:
         """
         from transload.runner._results import collect_results
 
-        return collect_results(app_handle, self._describe(app_handle), self.settings.trackers())
+        backend, _ = self._locate(app_handle)
+        return collect_results(backend, app_handle, self._describe(app_handle), self.settings.trackers(), shared=shared)
 
     # -- inside
 

@@ -13,6 +13,7 @@ from transload.runner._ids import check_app_id, unique_app_id
 from transload.runner._inject import (
     ENV_JOB_ID,
     ENV_PARENT_RUN_ID,
+    own_folder,
     resolve_secrets,
     run_environment,
     tracker_base_of,
@@ -66,10 +67,11 @@ def build(
     app_id = unique_app_id(app.name) if app_id is None else check_app_id(app_id)
     app_id = backend.qualified_id(app_id, options)
     base = tracker_base_of(backend, app_id, options, tracker_base or configured_base)
+    base = own_folder(backend, app_id, options, base)
     handle = make_app_handle(name, runner._name, app_id)
     # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer
     parent = parent_run_id or os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID)
-    converted = with_identity(app, app_id, run_environment(handle, base, parent, runner.settings))
+    converted = with_identity(app, app_id, run_environment(handle, app.roles, base, parent, runner.settings))
     info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
     if any(role.workspace for role in app.roles):
         # a second convert would differ if a file of the workspace did, which is no change of the request
@@ -153,7 +155,9 @@ def build_from_component(
         app_id = app_id if app_id is not None else unique_app_id(found.fn.__name__)
         backend = runner.scheduler(name)
         options, configured = runner._options(name, backend, cfg)
-        base = tracker_base_of(backend, check_app_id(app_id), options, tracker_base or configured)
+        base = tracker_base_of(
+            backend, backend.qualified_id(check_app_id(app_id), options), options, tracker_base or configured
+        )
         if base is not None:
             defaults["tracker_base"] = base
         values = component_arguments(found, component_args, defaults)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from transload.specs._macros import macros
     from transload.specs._mounts import parse_mounts
-    from transload.specs._named_resources import GiB, get_named_resources, named_resources, resource
+    from transload.specs._named_resources import get_named_resources, named_resources, resource
     from transload.specs._resource import (
         NULL_RESOURCE,
         BindMount,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         runopts,
     )
     from transload.specs._secrets import MASK, looks_secret, masked_env, masked_url, resolve_secret, split_source
+    from transload.specs._sizes import GiB
     from transload.specs._status import (
         AppState,
         AppStatus,
@@ -136,7 +137,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "_macros": ("macros",),
         "_mounts": ("parse_mounts",),
-        "_named_resources": ("GiB", "get_named_resources", "named_resources", "resource"),
+        "_named_resources": ("get_named_resources", "named_resources", "resource"),
         "_resource": (
             "NULL_RESOURCE",
             "BindMount",
@@ -155,6 +156,7 @@ __getattr__, __dir__ = lazy_names(
             "runopt",
             "runopts",
         ),
+        "_sizes": ("GiB",),
         "_secrets": ("MASK", "looks_secret", "masked_env", "masked_url", "resolve_secret", "split_source"),
         "_status": (
             "AppState",

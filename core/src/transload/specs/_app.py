@@ -231,9 +231,10 @@ class AppDef:
         Raises:
             SpecError: if the app is not valid.
         """
-        from transload.specs._json import app_to_dict, dump
+        from transload.specs._json import SCHEMA, dump, to_value
 
-        return dump(app_to_dict(self), indent)
+        self.check()
+        return dump({"schema": SCHEMA, **to_value(self)}, indent)
 
     @staticmethod
     def from_json(text: str | bytes) -> AppDef:
@@ -249,9 +250,13 @@ class AppDef:
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> AppDef:
         """Read the JSON values of an app. Errors as in `from_json`."""
-        from transload.specs._json import app_from_dict
+        from transload.specs._json import build, check_schema
 
-        return app_from_dict(values)
+        data = check_schema(values, "AppDef")
+        roles = data.get("roles", [])
+        if isinstance(roles, list):
+            data["roles"] = [_role(role, f"roles[{index}]") for index, role in enumerate(roles)]
+        return build(AppDef, data, "AppDef")
 
     def digest(self) -> str:
         """Return ``sha256:…`` of the app: equal on every machine for equal apps, whatever the order of dict keys.
@@ -259,6 +264,36 @@ class AppDef:
         Raises:
             SpecError: if the app is not valid.
         """
-        from transload.specs._json import app_digest
+        import hashlib
 
-        return app_digest(self)
+        from transload.specs._json import canonical
+
+        self.check()
+        return "sha256:" + hashlib.sha256(canonical(self).encode()).hexdigest()
+
+
+def _role(data: Any, path: str) -> Role:
+    from transload.specs._json import build
+
+    if not isinstance(data, dict):
+        refuse(path, data, "must be a JSON object")
+    data = dict(data)
+    for name, kind in (("resource", Resource), ("workspace", Workspace)):
+        if isinstance(data.get(name), dict):
+            data[name] = build(kind, data[name], f"{path}.{name}")
+    if isinstance(data.get("mounts"), list):
+        data["mounts"] = [_mount(mount, f"{path}.mounts[{index}]") for index, mount in enumerate(data["mounts"])]
+    return build(Role, data, path)
+
+
+def _mount(data: Any, path: str) -> Mount:
+    from transload.specs._json import build
+
+    if not isinstance(data, dict):
+        refuse(path, data, "must be a JSON object")
+    data = dict(data)
+    kind = data.pop("type", None)
+    kinds: dict[Any, type[Mount]] = {cls.JSON_TYPE: cls for cls in (BindMount, VolumeMount, DeviceMount)}
+    if not isinstance(kind, str) or kind not in kinds:
+        refuse(f"{path}.type", kind, "must be one of bind, volume, device")
+    return build(kinds[kind], data, path)

@@ -1,24 +1,21 @@
-"""AppDef and AppStatus as JSON: versioned, strict about what it does not know, tolerant of what is older."""
+"""Versioned JSON of all that is kept or handed on: one reader and one writer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 from transload.errors import SpecError
-from transload.specs._app import AppDef, Role
 from transload.specs._check import nearest, refuse
-from transload.specs._resource import BindMount, DeviceMount, Mount, Resource, VolumeMount
-from transload.specs._status import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, RoleStatus
-from transload.specs._workspace import Workspace
 
 SCHEMA: Final = 1
-"""Number of the JSON form that this version writes; it reads this one and all older ones."""
+"""Number of the JSON forms that this version writes; it reads this one and all older ones."""
 
-_MOUNTS: Final[dict[str, type[Mount]]] = {"bind": BindMount, "volume": VolumeMount, "device": DeviceMount}
 _T = TypeVar("_T")
 
 
@@ -57,141 +54,67 @@ def check_schema(data: object, what: str) -> dict[str, Any]:
     return data
 
 
-def app_to_dict(app: AppDef) -> dict[str, Any]:
-    """Return ``app`` as JSON values, all fields spelled out."""
-    app.check()
-    return {"schema": SCHEMA, **_to_value(app)}
+@contextmanager
+def reading(what: str, data: object) -> Iterator[dict[str, Any]]:
+    """Give JSON values of ours, checked for their schema; what the block finds wrong with them is one clear error.
 
-
-def app_from_dict(values: Mapping[str, Any]) -> AppDef:
-    """Build an AppDef from JSON values; its paths start at the app."""
-    data = check_schema(values, "AppDef")
-    roles = data.get("roles", [])
-    if isinstance(roles, list):
-        data["roles"] = [_role(role, f"roles[{index}]") for index, role in enumerate(roles)]
-    return _build(AppDef, data, "AppDef")
-
-
-def app_digest(app: AppDef) -> str:
-    """Return the digest of an app (see `AppDef.digest`).
-
-    Fields that hold their default are left out, so that a field added by a later version does not change the digest.
+    Raises:
+        SpecError: if they are not such values, or of a newer schema.
     """
-    import hashlib
-
-    app.check()
-    canonical = json.dumps(_to_value(app, compact=True), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def status_to_dict(status: AppStatus) -> dict[str, Any]:
-    """Return ``status`` as JSON values, states by name."""
-    return {"schema": SCHEMA, **_to_value(status)}
-
-
-def status_from_dict(values: Mapping[str, Any]) -> AppStatus:
-    """Build an AppStatus from JSON values; fields that a later version added are ignored."""
-    data = check_schema(values, "AppStatus")
-    roles = data.get("roles", [])
-    if not isinstance(roles, list):
-        refuse("AppStatus.roles", roles, "must be a list")
-    data["roles"] = [_role_status(role, f"AppStatus.roles[{index}]") for index, role in enumerate(roles)]
-    return _status_part(AppStatus, data, "AppStatus")
-
-
-def _role_status(data: Any, path: str) -> RoleStatus:
-    replicas = data.get("replicas", []) if isinstance(data, dict) else None
-    if not isinstance(replicas, list) or not isinstance(data.get("role"), str):
-        refuse(path, data, "must be an object with the name of a role and a list of replicas")
-    return RoleStatus(
-        data["role"], [_replica(part, data["role"], f"{path}.replicas[{i}]") for i, part in enumerate(replicas)]
-    )
-
-
-def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
-    if isinstance(data, Mapping):
-        data = {"role": role, "hostname": "", **data}
-    replica = _status_part(ReplicaStatus, data, path)
-    if not isinstance(replica.earlier, list):
-        refuse(f"{path}.earlier", replica.earlier, "must be a list")
-    replica.earlier = [
-        _status_part(ReplicaAttempt, attempt, f"{path}.earlier[{index}]")
-        for index, attempt in enumerate(replica.earlier)
-    ]
-    return replica
-
-
-def _status_part(cls: type[_T], data: Any, path: str) -> _T:
-    if not isinstance(data, dict):
-        refuse(path, data, "must be a JSON object")
-    known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
-    values = {key: value for key, value in data.items() if key in known}
-    state = values.get("state")
-    # a later version may know more states
-    values["state"] = AppState.__members__.get(state, AppState.UNKNOWN) if isinstance(state, str) else AppState.UNKNOWN
+    values = check_schema(data, what)
     try:
-        return cls(**values)
-    except TypeError as exc:
-        raise SpecError(f"{path}: {exc}") from exc
+        yield values
+    except SpecError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise SpecError(f"{what}: not the JSON form of one: {exc!r}") from exc
 
 
-def _to_value(value: Any, compact: bool = False) -> Any:
-    if isinstance(value, AppState):
-        return value.name
-    if isinstance(value, (BindMount, VolumeMount, DeviceMount)):
-        kind = next(name for name, cls in _MOUNTS.items() if isinstance(value, cls))
-        return {"type": kind, **_fields(value, compact)}
+def canonical(value: Any) -> str:
+    """Return an object as JSON text that is equal for equal objects, whatever the order of dict keys.
+
+    Fields that hold their default are left out, so that a field added by a later version does not change the text.
+    """
+    return json.dumps(to_value(value, compact=True), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def to_value(value: Any, compact: bool = False) -> Any:
+    """Return a dataclass, and all that is in it, as JSON values: all fields spelled out, enums of numbers by name."""
+    if isinstance(value, Enum):
+        return value.name if isinstance(value, int) else value.value
     if hasattr(value, "__dataclass_fields__"):
         return _fields(value, compact)
     if isinstance(value, dict):
-        return {key: _to_value(item, compact) for key, item in value.items()}
+        return {key: to_value(item, compact) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_to_value(item, compact) for item in value]
+        return [to_value(item, compact) for item in value]
     if compact and isinstance(value, float) and value.is_integer():
         # 1 and 1.0 make equal apps, and other tools write the one for the other
         return int(value)
-    if isinstance(value, str):
-        return str.__str__(value) if type(value) is str else value.value if hasattr(value, "value") else str(value)
-    return value
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _fields(value: Any, compact: bool) -> dict[str, Any]:
-    result = {}
+    kind = getattr(type(value), "JSON_TYPE", None)  # where one field holds objects of several classes
+    result = {} if kind is None else {"type": kind}
     for item in fields(value):
         content = getattr(value, item.name)
         if compact:
             default = item.default_factory() if item.default_factory is not NO_DEFAULT else item.default
             if default is not NO_DEFAULT and content == default:
                 continue
-        result[item.name] = _to_value(content, compact)
+        result[item.name] = to_value(content, compact)
     return result
 
 
-def _role(data: Any, path: str) -> Role:
-    if not isinstance(data, dict):
+def build(cls: type[_T], data: Any, path: str) -> _T:
+    """Build a dataclass from JSON values, which must be its fields and no others; ``path`` starts the message.
+
+    Raises:
+        SpecError: for an unknown or missing field, or a wrong value.
+    """
+    if not isinstance(data, Mapping):
         refuse(path, data, "must be a JSON object")
-    data = dict(data)
-    if isinstance(data.get("resource"), dict):
-        data["resource"] = _build(Resource, data["resource"], f"{path}.resource")
-    if isinstance(data.get("workspace"), dict):
-        data["workspace"] = _build(Workspace, data["workspace"], f"{path}.workspace")
-    if isinstance(data.get("mounts"), list):
-        data["mounts"] = [_mount(mount, f"{path}.mounts[{index}]") for index, mount in enumerate(data["mounts"])]
-    return _build(Role, data, path)
-
-
-def _mount(data: Any, path: str) -> Mount:
-    if not isinstance(data, dict):
-        refuse(path, data, "must be a JSON object")
-    data = dict(data)
-    kind = data.pop("type", None)
-    cls = _MOUNTS.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        refuse(f"{path}.type", kind, "must be one of bind, volume, device")
-    return _build(cls, data, path)
-
-
-def _build(cls: type[_T], data: dict[str, Any], path: str) -> _T:
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     for key in data:
         if key not in known:

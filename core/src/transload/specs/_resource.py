@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from transload.specs._check import check_dict, check_int, check_json, check_number, check_str, refuse
 
@@ -97,6 +97,8 @@ class BindMount:
         read_only: True to forbid writes.
     """
 
+    JSON_TYPE: ClassVar = "bind"
+
     src_path: str
     dst_path: str
     read_only: bool = False
@@ -121,6 +123,8 @@ class VolumeMount:
         read_only: True to forbid writes.
     """
 
+    JSON_TYPE: ClassVar = "volume"
+
     src: str
     dst_path: str
     read_only: bool = False
@@ -144,6 +148,8 @@ class DeviceMount:
         dst_path: path inside the replica.
         permissions: any of ``r`` (read), ``w`` (write), ``m`` (make node).
     """
+
+    JSON_TYPE: ClassVar = "device"
 
     src_path: str
     dst_path: str

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from transload.errors import AppFailed
+from transload.errors import AppFailed, SpecError
 from transload.specs._app import NONE
+from transload.specs._check import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_T = TypeVar("_T")
 
 AppStatusError = AppFailed
 """TorchX's name of `AppFailed`, kept for those who come from there."""
@@ -202,9 +205,9 @@ class AppStatus:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the status as JSON text, states by name, with a ``schema`` number."""
-        from transload.specs._json import dump, status_to_dict
+        from transload.specs._json import SCHEMA, dump, to_value
 
-        return dump(status_to_dict(self), indent)
+        return dump({"schema": SCHEMA, **to_value(self)}, indent)
 
     @staticmethod
     def from_json(text: str | bytes) -> AppStatus:
@@ -220,18 +223,54 @@ class AppStatus:
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> AppStatus:
         """Read the JSON values of a status. Errors as in `from_json`."""
-        from transload.specs._json import status_from_dict
+        from transload.specs._json import check_schema
 
-        return status_from_dict(values)
+        data = check_schema(values, "AppStatus")
+        roles = data.get("roles", [])
+        if not isinstance(roles, list):
+            refuse("AppStatus.roles", roles, "must be a list")
+        data["roles"] = [_role_status(role, f"AppStatus.roles[{index}]") for index, role in enumerate(roles)]
+        return _part(AppStatus, data, "AppStatus")
 
     def __repr__(self) -> str:
-        from transload.specs._json import status_to_dict
+        from transload.specs._json import to_value
 
-        values = status_to_dict(self)
-        values.pop("schema")
+        values = to_value(self)
         values["state"] = repr(self.state)
         values["structured_error_msg"] = _error_value(self.structured_error_msg)
         return "\n".join(["AppStatus:", *_yaml(_without_unset(values), 1), ""])
+
+
+def _role_status(data: Any, path: str) -> RoleStatus:
+    replicas = data.get("replicas", []) if isinstance(data, dict) else None
+    if not isinstance(replicas, list) or not isinstance(data.get("role"), str):
+        refuse(path, data, "must be an object with the name of a role and a list of replicas")
+    role = data["role"]
+    return RoleStatus(role, [_replica(part, role, f"{path}.replicas[{i}]") for i, part in enumerate(replicas)])
+
+
+def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
+    if isinstance(data, dict):
+        data = {"role": role, "hostname": "", **data}
+    replica = _part(ReplicaStatus, data, path)
+    if not isinstance(replica.earlier, list):
+        refuse(f"{path}.earlier", replica.earlier, "must be a list")
+    replica.earlier = [_part(ReplicaAttempt, each, f"{path}.earlier[{i}]") for i, each in enumerate(replica.earlier)]
+    return replica
+
+
+def _part(cls: type[_T], data: Any, path: str) -> _T:
+    """Build a part of a status; fields that a later version added are ignored, and a state of it is UNKNOWN."""
+    if not isinstance(data, dict):
+        refuse(path, data, "must be a JSON object")
+    known = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    values = {key: value for key, value in data.items() if key in known}
+    state = values.get("state")
+    values["state"] = AppState.__members__.get(state, AppState.UNKNOWN) if isinstance(state, str) else AppState.UNKNOWN
+    try:
+        return cls(**values)
+    except TypeError as exc:
+        raise SpecError(f"{path}: {exc}") from exc
 
 
 def exit_text(exit_code: int | None) -> str:

@@ -9,9 +9,8 @@ from ax.api.protocols.metric import IMetric
 from ax.api.protocols.runner import IRunner
 from ax.core.trial_status import TrialStatus
 
-from transload.runtime.tracking import FsspecResultTracker
 from transload_ax.convert import CONSTANTS
-from transload_ax.metric import MetricMissing, read_curve, read_value
+from transload_ax.metric import Reported, read_curve, read_value
 from transload_ax.runner import TRANSLOAD_APP_HANDLE, TRANSLOAD_TRACKER_BASE, TransloadRunner
 from transload_ax.trials import TrialView
 from transload_search.check import check_missing
@@ -79,14 +78,11 @@ class TransloadClientMetric(IMetric):
         Raises:
             MetricMissing: if there is no finite value.
         """
-        base = trial_metadata.get(TRANSLOAD_TRACKER_BASE)
-        if not isinstance(base, str):
-            raise MetricMissing(f"trial {trial_index}: its metadata has no {TRANSLOAD_TRACKER_BASE!r}")
-        results, place = FsspecResultTracker(base).get(trial_index), f"key {str(trial_index)!r} of {base}"
+        results, place = Reported(trial_index, trial_metadata).of(self.name)
         if self.name not in results and f"{self.name}/mean" not in results:
-            step, value = read_curve(results, self.name, self.step_name, place)[-1]
+            step, value = read_curve(results, place, self.name, self.step_name)[-1]
             return int(step), float(value)
-        mean, sem = read_value(results, self.name, place)
+        mean, sem = read_value(results, place, self.name)
         told = results.get(self.step_name, 0)
         step = int(told) if isinstance(told, (int, float)) else 0
         return step, float(mean) if sem != sem else (float(mean), float(sem))

@@ -16,8 +16,10 @@ from ax.core.metric import Metric, MetricFetchE, MetricFetchResult
 from ax.utils.common.result import Err, Ok
 
 from transload.errors import TransloadError
-from transload.runtime.tracking import FsspecResultTracker
-from transload_ax.runner import TRANSLOAD_TRACKER_BASE
+from transload.runner import AppResults, NoSuchResult
+from transload.runtime.tracking import FsspecResultTracker, app_folder
+from transload.specs import AppState, parse_app_handle
+from transload_ax.trials import BASE, HANDLE
 
 Results = Mapping[str, Any]
 
@@ -27,10 +29,11 @@ class MetricMissing(TransloadError, LookupError):
 
 
 class TransloadMetric(Metric):
-    """Reads ``name``, or ``name/mean`` and ``name/sem``, from the results that a trial reported under its index.
+    """Reads ``name``, or ``name/mean`` and ``name/sem``, from what a trial reported.
 
-    A value that is missing, NaN, infinite or no number is an error with the place and what is there; Ax then marks the
-    trial ABANDONED if the metric is an objective.
+    That is looked for under the trial's index in the experiment's tracker base, then in the results of the trial's app
+    as `AppResults.value` does: a program needs to know nothing of trials. A value that is missing, NaN, infinite or no
+    number is an error with the place and what is there; Ax then marks the trial ABANDONED if it is an objective.
 
     Args:
         name: name of the result.
@@ -43,8 +46,8 @@ class TransloadMetric(Metric):
         """Return the metric's value for each arm of a trial."""
         try:
             rows = []
-            for arm, base in _arms(trial):
-                mean, sem = read_value(_results(base, trial.index), self.name, _place(base, trial.index))
+            for arm, reported in _arms(trial):
+                mean, sem = read_value(*reported.of(self.name), self.name)
                 rows.append(_row(self, trial, arm, mean, sem))
             return Ok(Data(df=pd.DataFrame.from_records(rows)))
         except Exception as exc:
@@ -85,15 +88,15 @@ class TransloadCurveMetric(MapMetric):
         """Return the curve of each arm of a trial, as far as it goes."""
         try:
             rows = []
-            for arm, base in _arms(trial):
-                curve = read_curve(_results(base, trial.index), self.name, self.step_name, _place(base, trial.index))
+            for arm, reported in _arms(trial):
+                curve = read_curve(*reported.of(self.name), self.name, self.step_name)
                 rows += [{**_row(self, trial, arm, value, math.nan), MAP_KEY: float(step)} for step, value in curve]
             return Ok(Data(df=pd.DataFrame.from_records(rows)))
         except Exception as exc:
             return Err(MetricFetchE(message=f"trial {trial.index}: {exc}", exception=exc))
 
 
-def read_value(results: Results, name: str, place: str) -> tuple[float, float]:
+def read_value(results: Results, place: str, name: str) -> tuple[float, float]:
     """Return mean and standard error (NaN if unknown) of a result.
 
     Raises:
@@ -110,7 +113,7 @@ def read_value(results: Results, name: str, place: str) -> tuple[float, float]:
     return mean, math.nan if sem is None else _number(sem, f"{name}/sem", place)
 
 
-def read_curve(results: Results, name: str, step_name: str, place: str) -> list[tuple[float, float]]:
+def read_curve(results: Results, place: str, name: str, step_name: str) -> list[tuple[float, float]]:
     """Return the points of a curve, by growing step.
 
     Raises:
@@ -143,26 +146,59 @@ def _number(value: Any, name: str, place: str) -> float:
     return float(value)
 
 
-def _arms(trial: BaseTrial) -> Iterable[tuple[Arm, str]]:
-    """Yield the arms of a trial that have not been given up, each with its tracker base."""
-    base = trial.run_metadata.get(TRANSLOAD_TRACKER_BASE)
-    if not isinstance(base, str):
-        raise MetricMissing(f"its run metadata has no {TRANSLOAD_TRACKER_BASE!r}: it was not run by a TransloadRunner")
-    if isinstance(trial, BatchTrial):
-        for arm in trial.arms:
-            if arm.name not in {each.name for each in trial.abandoned_arms}:
-                yield arm, f"{base.rstrip('/')}/{arm.name}"
-    else:
-        for arm in trial.arms:
-            yield arm, base
+class Reported:
+    """What the app of a trial, or of one arm of a batch trial, reported.
+
+    Args:
+        index: the trial.
+        metadata: its run metadata.
+        arm: name of the arm; ``""``: the trial has one app.
+
+    Raises:
+        MetricMissing: if it was not run by a `TransloadRunner`.
+    """
+
+    def __init__(self, index: int, metadata: Mapping[str, Any], arm: str = "") -> None:
+        base = metadata.get(BASE)
+        if not isinstance(base, str):
+            raise MetricMissing(f"trial {index}: its run metadata has no {BASE!r}: it was not run by a TransloadRunner")
+        found = metadata.get(HANDLE)
+        self.handle = str(found.get(arm, "")) if isinstance(found, Mapping) else str(found or "")
+        self.base, self.key = f"{base.rstrip('/')}/{arm}" if arm else base, str(index)
+
+    def of(self, name: str) -> tuple[Results, str]:
+        """Return the results of the key that has a result of that name, its mean or its curve; and where they are.
+
+        Raises:
+            MetricMissing: if no key has it, or several that the app's own results do not tell apart.
+        """
+        shared, place = FsspecResultTracker(self.base).get(self.key), f"key {self.key!r} of {self.base}"
+        if _has(shared, name) or not self.handle:
+            return shared, place
+        folder = app_folder(self.base, parse_app_handle(self.handle).app_id)
+        own = FsspecResultTracker(folder).to_dict()
+        having: dict[str, dict[str, Any]] = {key: {name: 0} for key, values in own.items() if _has(values, name)}
+        try:
+            key = AppResults(self.handle, AppState.UNKNOWN, having, looked_in=[folder]).key_of(name)
+        except NoSuchResult as exc:
+            there = {f"{self.key} (of all trials)": shared, **own}
+            shown = "; ".join(f"{key}: {', '.join(list(values)[:10])}" for key, values in there.items() if values)
+            problem = str(exc) if having else f"no result {name!r} in {place} or in {folder}"
+            raise MetricMissing(f"{problem}; there is {shown or 'nothing'}") from exc
+        return own[key], f"key {key!r} of {folder}"
 
 
-def _results(base: str, key: int) -> Results:
-    return FsspecResultTracker(base).get(key)
+def _has(results: Results, name: str) -> bool:
+    return name in results or any(each.startswith(f"{name}/") for each in results)
 
 
-def _place(base: str, key: int) -> str:
-    return f"key {str(key)!r} of {base}"
+def _arms(trial: BaseTrial) -> Iterable[tuple[Arm, Reported]]:
+    """Yield the arms of a trial that have not been given up, each with what it reported."""
+    batch = isinstance(trial, BatchTrial)
+    gone = {each.name for each in trial.abandoned_arms} if isinstance(trial, BatchTrial) else set()
+    for arm in trial.arms:
+        if arm.name not in gone:
+            yield arm, Reported(trial.index, trial.run_metadata, arm.name if batch else "")
 
 
 def _row(metric: Metric, trial: BaseTrial, arm: Arm, mean: float, sem: float) -> dict[str, Any]:

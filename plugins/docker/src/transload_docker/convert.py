@@ -27,7 +27,16 @@ from transload.specs import (
     runopts,
 )
 from transload_docker import names
-from transload_docker.host_config import Gpus, covered, host_config, local_folder, mount_entry, results_mount
+from transload_docker.host_config import (
+    TRACKER_BASE,
+    Gpus,
+    covered,
+    host_config,
+    local_folder,
+    mount_entry,
+    results_mount,
+    to_mount,
+)
 from transload_docker.plan import RolePlan
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
@@ -157,8 +166,8 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
         request.secrets[role.name] = dict(role.secrets)
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, policy))
         folder = results_mount(role) if reach == "host" else None
-        if folder and folder not in request.folders:
-            request.folders.append(folder)
+        if folder:
+            _make_first(request, folder, role.env.get(TRACKER_BASE, ""))
         for k in range(role.num_replicas):
             body = _body(role, f"roles[{index}]", k, hosts[index][k], context, folder)
             request.containers.append(
@@ -179,7 +188,7 @@ def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Rea
     request = copy.deepcopy(request)
     old, request.app_id = request.network, app_id
     request.network = names.network_name(app_id) if old else ""
-    folder = local_folder(submission.tracker_base or "") if reach == "host" else None
+    folder = to_mount(submission.tracker_base or "") if reach == "host" else None
     for container in request.containers:
         body = container.body
         container.name = names.container_name(app_id, container.role, container.replica, 0)
@@ -194,9 +203,15 @@ def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Rea
         mounts = body["HostConfig"].setdefault("Mounts", [])
         if folder is not None and not covered(folder, [mount["Target"] for mount in mounts]):
             mounts.append(mount_entry("bind", folder, folder, read_only=False))
-            if folder not in request.folders:
-                request.folders.append(folder)
+            _make_first(request, folder, submission.tracker_base or "")
     return request
+
+
+def _make_first(request: DockerRequest, folder: str, base: str) -> None:
+    """Note the folder that is mounted, and the app's own below it: an engine would make them as root."""
+    for each in (folder, local_folder(base) or folder):
+        if each not in request.folders:
+            request.folders.append(each)
 
 
 def app_id_of(app: AppDef) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import SpecError
+from transload.runtime.tracking import given_base
 from transload.specs import CfgVal, DeviceMount, Role, VolumeMount
 
-_TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
+TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
 _MIB: Final = 1 << 20
 
 
@@ -80,10 +81,15 @@ def mount_entry(kind: str, source: str, target: str, read_only: bool) -> dict[st
 
 def results_mount(role: Role) -> str | None:
     """Return the folder of results that is to be mounted at its own path; None if there is none to mount."""
-    base = local_folder(role.env.get(_TRACKER_BASE, ""))
+    base = to_mount(role.env.get(TRACKER_BASE, ""))
     if base is None or covered(base, [mount.dst_path for mount in role.mounts]):
         return None
     return base
+
+
+def to_mount(folder: str) -> str | None:
+    """Return what is mounted so that an app sees its folder of results: the base that was given for it, if any."""
+    return local_folder(given_base(folder) or folder)
 
 
 def local_folder(base: str) -> str | None:

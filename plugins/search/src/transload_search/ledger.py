@@ -8,6 +8,7 @@ import os
 import posixpath
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
@@ -270,6 +271,12 @@ class SearchLedger:
         """
         values: dict[str, float] | None = None
         if results is not None:
+            from transload.runtime.tracking import open_store, read_bodies
+
+            # nobody else reports into a trial's base: what says of no run is the trial's, too
+            bodies = read_bodies(open_store(self.trial_base(index)))
+            plain = {key: body.results for key, body in bodies.items() if body.run is None}
+            results = replace(results, results={**plain, **results.results})
             values, reason = trial_values(self.search, index, results)
             state, handle = results.state, results.handle
         name = (state or AppState.FAILED).name

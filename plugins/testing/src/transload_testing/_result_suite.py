@@ -18,7 +18,6 @@ from transload_testing._tracking_workers import is_whole, run_worker, run_worker
 __all__ = ["ResultTrackerConformance"]
 
 _BAD_VALUES = {
-    "bool": True,
     "None": None,
     "bytes": b"x",
     "list": [1],
@@ -170,6 +169,18 @@ class ResultTrackerConformance:
         with pytest.raises(TrackingError, match="result name"):
             tracker["k"] = {name: 1}
         assert "k" not in tracker
+
+    def test_values_that_are_taken_for_numbers(self, tracker: ResultTracker) -> None:
+        """A bool is stored as 0 or 1, and whatever has an ``item()`` as that."""
+        scalar = type("Scalar", (), {"item": lambda self: 1.5})()
+        tracker.put("k", yes=True, no=False, scalar=scalar)
+        assert same(tracker.get("k"), {"yes": 1, "no": 0, "scalar": 1.5})
+
+    def test_keys_sort_naturally(self, tracker: ResultTracker) -> None:
+        """Numbers in keys sort as numbers."""
+        for key in ("epoch-10", "epoch-9", 10, 9):
+            tracker.put(key, x=1)
+        assert list(tracker.keys()) == list(tracker.to_dict()) == ["9", "10", "epoch-9", "epoch-10"]
 
     def test_wait_returns_at_once_what_is_there(self, tracker: ResultTracker) -> None:
         """What is there already is not waited for."""

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from transload.errors import SpecError, SubmitError
-from transload.specs import AppState, RetryPolicy, macros
+from transload.specs import AppState, RetryPolicy, macros, parse_app_handle
 from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite, needs_programs
 
 
@@ -202,3 +202,24 @@ class AppTests(SchedulerSuite):
         found = stage.scheduler.describe(app_id)
         assert found is not None
         assert found.tracker_base == base
+
+    @needs_programs
+    def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
+        """Apps that share a tracker base do not see each other's results, and replicas overwrite none."""
+        if stage.scheduler.results_folder("suite", stage.cfg()) is None:
+            pytest.skip("this scheduler has no folder for results")
+        body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'
+        command = (
+            'mkdir -p "$TRANSLOAD_TRACKER_BASE" && cd "$TRANSLOAD_TRACKER_BASE" && test $TRANSLOAD_ROLES = main && '
+            f"printf '{body}' $TRANSLOAD_REPLICA_ID $X > $TRANSLOAD_REPLICA_ID.json"
+        )
+        runner, base, handles = stage.runner(), str(stage.folder / "shared"), []
+        for x in ("1", "2"):
+            app = stage.app(Program(command=command), replicas=2, env={"X": x})
+            handles.append(runner.run(app, stage.scheduler.name, self.cfg, tracker_base=base))
+            stage.submitted.append(parse_app_handle(handles[-1]).app_id)
+        for number, handle in enumerate(handles, 1):
+            assert stage.ended(parse_app_handle(handle).app_id).state is AppState.SUCCEEDED
+            results = runner.results(handle)
+            assert results.results == {"0": {"x": number}, "1": {"x": number}}
+            assert results.key_of("x") == "0"

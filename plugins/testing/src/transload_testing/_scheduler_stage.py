@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import pytest
 
 from transload.following import LogReader, log_lines
+from transload.runner import Runner, Settings
 from transload.schedulers.api import LogPage, SchedulerBase, Stream, Submission, tend
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
 
@@ -99,6 +100,10 @@ class SchedulerStage:
     def cfg(self, **more: CfgVal) -> dict[str, CfgVal]:
         """Return the resolved run options."""
         return self.scheduler.run_opts().resolve({**self.suite.cfg, **more})
+
+    def runner(self) -> Runner:
+        """Return a runner that has this scheduler alone."""
+        return Runner("suite", {self.scheduler.name: lambda session, **_: self.scheduler}, settings=Settings({}, {}))
 
     def submit(self, app: AppDef, app_id: str | None = None, **more: Any) -> str:
         """Submit an app; return its id."""

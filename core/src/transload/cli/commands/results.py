@@ -11,9 +11,10 @@ from transload.cli._options import handle_argument, json_option
 @handle_argument()
 @click.option("--value", "name", metavar="NAME", help="Write only the value of this result.")
 @click.option("--key", metavar="KEY", help="With --value: the key that it was reported under.")
+@click.option("--shared", is_flag=True, help="Also what in its --tracker-base is of no run.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, handle: str, name: str | None, key: str | None, as_json: bool) -> None:
+def command(ctx: click.Context, handle: str, name: str | None, key: str | None, shared: bool, as_json: bool) -> None:
     """Show what an app reported so far: results by key, metadata and artifacts of configured trackers."""
     from transload.cli._output import emit, emit_json, emit_table, note, visible
     from transload.cli._report import value_text
@@ -24,7 +25,7 @@ def command(ctx: click.Context, handle: str, name: str | None, key: str | None, 
     with open_runner() as runner:
         target = find_target(runner, handle)
         description_of(runner, target.handle)
-        results = runner.results(target.handle)
+        results = runner.results(target.handle, shared=shared)
     if name is not None:
         value = results.value(name, key)
         if as_json:
@@ -39,5 +40,7 @@ def command(ctx: click.Context, handle: str, name: str | None, key: str | None, 
         rows += [("(artifact)", n, value_text(artifact.get("path", ""))) for n, artifact in results.artifacts.items()]
         if rows:
             emit_table(("KEY", "RESULT", "VALUE"), [(visible(k), visible(n), value) for k, n, value in rows])
+        for collided, writers in results.collisions.items():
+            note(f"key {collided}: written by {', '.join(writers)}; what the last one wrote is shown")
         if not results.results:
             note(results.explain())

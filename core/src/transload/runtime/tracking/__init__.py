@@ -5,7 +5,9 @@ Needs only the standard library, and fsspec for a base that is not a path.
 
 from __future__ import annotations
 
+from transload.runtime.tracking._names import app_folder, given_base
 from transload.runtime.tracking._stores import Store, open_store
+from transload.runtime.tracking._tracker import read_bodies
 from transload.runtime.tracking.api import (
     ENV_TRANSLOAD_TRACKER_BASE,
     FsspecResultTracker,
@@ -23,5 +25,8 @@ __all__ = [
     "ResultType",
     "Store",
     "TrackingError",
+    "app_folder",
+    "given_base",
     "open_store",
+    "read_bodies",
 ]

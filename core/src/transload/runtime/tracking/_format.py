@@ -1,13 +1,14 @@
-"""The body of a result file: ``{"schema": 1, "key": …, "results": {…}}``, its values checked on the way in and out."""
+"""The body of a result file, ``{"schema": 1, "key": …, "results": {…}, …}``; values are checked both ways."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from transload.runtime.tracking._errors import TrackingError
 
-__all__ = ["MAX_TEXT", "SCHEMA", "Results", "check_key", "check_results", "dump", "load"]
+__all__ = ["MAX_TEXT", "SCHEMA", "Body", "Results", "check_key", "check_results", "dump", "load"]
 
 SCHEMA = 1
 """The number that this version writes, and the newest that it reads."""
@@ -18,7 +19,25 @@ MAX_TEXT = 1024
 Results = dict[str, "int | float | str"]
 
 _MAX_BITS = 3402  # 2**3402 is the first power of two with more than 1024 digits
-_HINTS = {"NoneType": "leave the name out", "bool": "store 0 or 1", "bytes": "decode it to str"}
+_HINTS = {"NoneType": "leave the name out", "bytes": "decode it to str"}
+
+
+class Body(NamedTuple):
+    """What the file of a key holds.
+
+    Args:
+        key: the key; None: the file's name tells it.
+        results: name → value.
+        run: handle of the app that wrote it; None: nobody says.
+        writer: its ``role``, ``replica`` and ``attempt``.
+        replaced: other replicas of that app, ``role/replica``, whose results of this key were replaced.
+    """
+
+    key: str | None
+    results: Results
+    run: str | None = None
+    writer: Mapping[str, Any] | None = None
+    replaced: tuple[str, ...] = ()
 
 
 def check_key(key: object) -> str:
@@ -52,22 +71,35 @@ def check_results(results: Mapping[str, object]) -> Results:
                 raise TrackingError(f"result name {name!r}: {type(name).__name__}; names are str")
             name = str.__str__(name)
         _check_text("result name", name)
-        checked[name] = value if type(value) is float else _check_value(name, value)
+        checked[name] = value if type(value) is float else check_value(name, value)
     return checked
 
 
-def _check_value(name: str, value: object) -> int | float | str:
+def check_value(name: str, value: object) -> int | float | str:
+    """Return a value as a plain int, float or str: a bool as 0 or 1, a scalar of numpy or torch by its ``item()``.
+
+    Raises:
+        TrackingError: it is not allowed.
+    """
     what = f"result {name!r}"
     if isinstance(value, str):
         text = str.__str__(value)
         _check_text(what, text)
         return text
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int):
         return _check_int(what, value)
     if isinstance(value, float):
         return float(value)
+    item = getattr(value, "item", None)
+    if callable(item):
+        try:
+            plain = item()
+        except Exception as exc:  # of more than one element, or on a device that has gone
+            raise TrackingError(f"{what}={_short(value)}: {exc}") from exc
+        if isinstance(plain, int | float | str):
+            return check_value(name, plain)
     kind = type(value).__name__
-    hint = _HINTS.get(kind) or ("call its .item()" if hasattr(value, "item") else "store one name per number")
+    hint = _HINTS.get(kind) or "store one name per number"
     raise TrackingError(f"{what}={_short(value)}: {kind}; a value is an int, a float or a str ({hint})")
 
 
@@ -94,12 +126,12 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def dump(key: str, results: Results) -> bytes:
+def dump(key: str, results: Results, more: Mapping[str, object] | None = None) -> bytes:
     """Return the body of a file; NaN and the infinities are written as Python's json does."""
-    return json.dumps({"schema": SCHEMA, "key": key, "results": results}).encode()
+    return json.dumps({"schema": SCHEMA, "key": key, "results": results, **(more or {})}).encode()
 
 
-def load(data: bytes, where: str) -> tuple[str | None, Results] | None:
+def load(data: bytes, where: str) -> Body | None:
     """Read the body of a file.
 
     Args:
@@ -107,7 +139,7 @@ def load(data: bytes, where: str) -> tuple[str | None, Results] | None:
         where: its path, for messages.
 
     Returns:
-        The key (None if the body does not tell) and the results; None if the file is not one of ours, or not whole.
+        None if the file is not one of ours, or not whole.
 
     Raises:
         TrackingError: it is of a newer schema, or a value in it is not an int, float or str.
@@ -129,6 +161,15 @@ def load(data: bytes, where: str) -> tuple[str | None, Results] | None:
     if type(results) is not dict or not (key is None or type(key) is str):
         return None
     for name, value in results.items():
-        if type(value) not in (float, int, str):
+        if type(value) is bool:
+            results[name] = int(value)
+        elif type(value) not in (float, int, str):
             raise TrackingError(f"{where}: result {name!r}={_short(value)}: a value is an int, a float or a str")
-    return key, results
+    run, writer, replaced = body.get("run"), body.get("writer"), body.get("replaced")
+    return Body(
+        key,
+        results,
+        run if type(run) is str else None,
+        writer if type(writer) is dict else None,
+        tuple(map(str, replaced)) if type(replaced) is list else (),
+    )

@@ -7,7 +7,21 @@ limit is cut to a prefix, ``=``, and a digest; ``=`` occurs in no other name, so
 
 from __future__ import annotations
 
-__all__ = ["MAX_FILE_NAME", "decode_name", "decode_names", "encode_name", "is_digest_name"]
+import re
+
+__all__ = [
+    "MAX_FILE_NAME",
+    "app_folder",
+    "decode_name",
+    "decode_names",
+    "encode_name",
+    "given_base",
+    "is_digest_name",
+    "natural",
+]
+
+OWN = ".apps"
+"""Folder below a given tracker base that holds a folder for each app."""
 
 MAX_FILE_NAME = 200
 """Longest name of a file or folder, in bytes, with its suffix."""
@@ -19,6 +33,22 @@ _ALPHABET = bytes([*_UNRESERVED, ord("%")])
 _UNESCAPED = {b"%02X" % byte: bytes([byte]) for byte in range(256) if byte not in _UNRESERVED}
 _COMMON = (b"3A", b"2F", b"20")
 _TABLE = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range(256)]
+
+
+def app_folder(base: str, app_id: str) -> str:
+    """Return the folder of an app's own below a tracker base that was given for it: a path or a URL."""
+    return f"{base.rstrip('/')}/{OWN}/{encode_name(app_id)}"
+
+
+def given_base(folder: str) -> str | None:
+    """Return the tracker base that was given for an app, from the folder of its own; None: none was given."""
+    base, own, name = folder.rpartition(f"/{OWN}/")
+    return (base or "/") if own and "/" not in name else None
+
+
+def natural(text: str) -> list[str | int]:
+    """Return what to sort texts by so that ``epoch-2`` comes before ``epoch-10``."""
+    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"([0-9]{1,300})", text))]
 
 
 def _percent_encode(text: str) -> str:

@@ -17,10 +17,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from transload.runtime.tracking._fsspec_store import FsspecStore
 
-__all__ = ["Entry", "LocalStore", "Store", "aside_name", "local_path", "open_store"]
+__all__ = ["NOWHERE", "ONE_FILE", "Entry", "LocalStore", "Store", "aside_name", "local_path", "open_store"]
 
 Entry = tuple[str, bool, object]
 """Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
+
+NOWHERE = "nowhere:"
+"""The base of a store that holds nothing, and keeps nothing that is written."""
+
+ONE_FILE = "onefile:"
+"""Before the path of a file that holds all results of a replica, a line for each key."""
 
 _LOCAL_PREFIXES = ("file://", "local://")
 _READ = 1 << 16
@@ -94,6 +100,21 @@ class Store:
     def where(self, path: str) -> str:
         """Return the full path or URL of a file, for messages."""
         return f"{self.base.rstrip('/')}/{path}" if path else self.base
+
+
+class _NowhereStore(Store):
+    """Holds nothing, and keeps nothing."""
+
+    base = NOWHERE
+
+    def read(self, path: str) -> bytes:
+        raise FileNotFoundError(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        return None
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+        return []
 
 
 class LocalStore(Store):
@@ -246,6 +267,12 @@ def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, objec
     text = os.fspath(base)
     if not text:
         raise TrackingError(f"tracker_base={base!r}: a path or a URL is needed")
+    if text == NOWHERE:
+        return _NowhereStore()
+    if text.startswith(ONE_FILE):
+        from transload.runtime.tracking._one_file import OneFileStore
+
+        return OneFileStore(text)
     path = local_path(text)
     if path is not None:
         return LocalStore(path)

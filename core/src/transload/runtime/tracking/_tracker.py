@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from transload.errors import TransloadTimeout
 from transload.runtime.tracking import _format
 from transload.runtime.tracking._errors import TrackingError
-from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name
-from transload.runtime.tracking._stores import LocalStore, Store, open_store
+from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name, natural
+from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, Store, open_store
+from transload.runtime.tracking._writer import Writer
 
 __all__ = ["ENV_TRANSLOAD_TRACKER_BASE", "FsspecResultTracker", "KeyType", "ResultTracker", "ResultType"]
 
@@ -28,7 +29,8 @@ class ResultTracker(ABC):
     """Small results of jobs, by key; a subclass for each kind of store.
 
     A key is an int or a str, and an int is the same key as its decimal text. A value is an int, a float or a str of at
-    most 1024 bytes in UTF-8. By convention a statistic of a result is named with a slash::
+    most 1024 bytes in UTF-8; a bool is stored as 0 or 1, a scalar of numpy or torch as its ``item()``.
+    By convention a statistic of a result is named with a slash::
 
         tracker.put("trial-7", accuracy=0.93)
         tracker["trial-7"] = {"l2norm/mean": 1.2, "l2norm/sem": 3.4}
@@ -62,7 +64,7 @@ class ResultTracker(ABC):
         """Return the results of ``key``, or ``{}`` if there are none yet."""
 
     def keys(self) -> list[str]:
-        """Return all keys, sorted.
+        """Return all keys, sorted (``epoch-2`` before ``epoch-10``).
 
         Raises:
             NotImplementedError: this kind of tracker cannot list.
@@ -130,22 +132,34 @@ class FsspecResultTracker(ResultTracker):
 
     @classmethod
     def from_env(cls) -> FsspecResultTracker:
-        """Return the tracker of the job that this process belongs to (``TRANSLOAD_TRACKER_BASE``).
+        """Return the tracker of the job that this process belongs to.
 
-        Raises:
-            TrackingError: the variable is not set: this process was not launched with a place for results.
+        That is ``TRANSLOAD_TRACKER_BASE``, or the one file (``TRANSLOAD_RESULT_FILE``) of a job without storage.
+        Outside of a job it holds nothing, and what is put goes nowhere: the same program runs by hand.
         """
-        base = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE)
-        if not base:
-            raise TrackingError(
-                f"{ENV_TRANSLOAD_TRACKER_BASE} is not set: launch this with transload, or name a tracker base yourself"
-            )
-        return cls(base)
+        base, file = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE), os.environ.get("TRANSLOAD_RESULT_FILE")
+        return cls(base or (ONE_FILE + file if file else NOWHERE))
 
     def put(self, key: KeyType, /, **results: ResultType) -> None:
         """Store the results of ``key`` in place of those that were there (see ``ResultTracker.put``)."""
-        text = _format.check_key(key)
-        self._store.write(encode_name(text, _SUFFIX), _format.dump(text, _format.check_results(results)))
+        text, checked = _format.check_key(key), _format.check_results(results)
+        writer, more = Writer.from_env(), {}
+        if writer is not None:
+            more = writer.fields()
+            if not writer.alone and text != writer.key:
+                more.update(self._replaced(text, writer))
+        self._store.write(encode_name(text, _SUFFIX), _format.dump(text, checked, more))
+
+    def _replaced(self, key: str, writer: Writer) -> dict[str, object]:
+        """Return the field that names other replicas whose results of a key are about to be replaced."""
+        try:
+            body = self._load(key)
+        except TrackingError:
+            return {}
+        if body is None or body.run != writer.run:
+            return {}
+        names = {*body.replaced, writer.other(body.run, body.writer) or ""} - {"", f"{writer.role}/{writer.replica}"}
+        return {"replaced": sorted(names, key=natural)} if names else {}
 
     def get(self, key: KeyType) -> dict[str, ResultType]:
         """Return the results of ``key``, or ``{}`` if there are none yet.
@@ -153,14 +167,15 @@ class FsspecResultTracker(ResultTracker):
         Raises:
             TrackingError: the file is of a newer schema, or another program wrote a value that is not allowed.
         """
-        return self._load(_format.check_key(key)) or {}
+        body = self._load(_format.check_key(key))
+        return {} if body is None else body.results
 
     def __contains__(self, key: object) -> bool:
         """Tell whether results of ``key`` were stored, be they empty."""
         return self._load(_format.check_key(key)) is not None
 
     def keys(self) -> list[str]:
-        """Return all keys, sorted.
+        """Return all keys, sorted (``epoch-2`` before ``epoch-10``).
 
         Costs one listing; each file is also opened once in the life of the tracker, to see that it is a result.
         """
@@ -168,46 +183,56 @@ class FsspecResultTracker(ResultTracker):
         keys = [decode_name(name, _SUFFIX) or "" for name in names if name in self._known and not is_digest_name(name)]
         fresh = [name for name in names if name not in self._known or is_digest_name(name)]
         for name, data in self._store.read_many(fresh).items():
-            loaded = self._of_file(name, data)
+            loaded = _of_file(self._store, name, data)
             if loaded is not None:
                 self._known.add(name)
                 keys.append(loaded[0])
-        return sorted(keys)
+        return sorted(keys, key=natural)
 
     def to_dict(self) -> dict[str, dict[str, ResultType]]:
         """Return the results of every key, sorted by key: one listing, and one read for each."""
-        names = [name for name, is_dir, _ in self._store.entries() if not is_dir and name.endswith(_SUFFIX)]
-        loaded = (self._of_file(name, data) for name, data in self._store.read_many(names).items())
-        return dict(sorted(item for item in loaded if item is not None))
+        return {key: body.results for key, body in read_bodies(self._store).items()}
 
     def where(self) -> str:
         """Return the base, as an absolute path or a URL."""
         return self._store.base
 
-    def _load(self, key: str) -> dict[str, ResultType] | None:
+    def _load(self, key: str) -> _format.Body | None:
         name = encode_name(key, _SUFFIX)
         try:
             data = self._store.read(name)
         except (FileNotFoundError, IsADirectoryError):  # a folder of that name is somebody else's
             return None
-        loaded = self._of_file(name, data)
+        loaded = _of_file(self._store, name, data)
         return None if loaded is None else loaded[1]
-
-    def _of_file(self, name: str, data: bytes) -> tuple[str, dict[str, ResultType]] | None:
-        """Return key and results of a file, or None if it is not the file of a key."""
-        loaded = _format.load(data, self._store.where(name))
-        if loaded is None:
-            return None
-        key = loaded[0] or decode_name(name, _SUFFIX)
-        if not key or encode_name(key, _SUFFIX) != name:
-            return None
-        return key, loaded[1]
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self._tracker_base, self._options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._tracker_base!r})"
+
+
+def read_bodies(store: Store) -> dict[str, _format.Body]:
+    """Return key → what its file holds, sorted by key: one listing, and one read for each.
+
+    Raises:
+        TrackingError: a file is of a newer schema, or holds a value that is not allowed.
+    """
+    names = [name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX)]
+    loaded = (_of_file(store, name, data) for name, data in store.read_many(names).items())
+    return dict(sorted((item for item in loaded if item is not None), key=lambda item: natural(item[0])))
+
+
+def _of_file(store: Store, name: str, data: bytes) -> tuple[str, _format.Body] | None:
+    """Return key and content of a file, or None if it is not the file of a key."""
+    body = _format.load(data, store.where(name))
+    if body is None:
+        return None
+    key = body.key or decode_name(name, _SUFFIX)
+    if not key or encode_name(key, _SUFFIX) != name:
+        return None
+    return key, body
 
 
 def _rebuild(
