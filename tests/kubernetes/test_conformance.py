@@ -37,7 +37,7 @@ class TestKubernetes(SchedulerConformance):
 class TestJobSet(TestKubernetes):
     """The same with a JobSet instead of Jobs, but for what that cannot express."""
 
-    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always"}
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always", "helper_image": "registry.example/shell:1"}
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler that does not claim what option ``jobset`` rules out."""

@@ -9,7 +9,7 @@ from transload.specs import AppState, AppStatus, RoleStatus, exit_text, is_termi
 from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, Stop
-from transload_kubernetes.views import RoleView, count_restarts, first_failure, running_state, view_role
+from transload_kubernetes.views import RoleView, count_restarts, running_state, view_role
 
 HALF_SUBMITTED_S: Final = 120.0
 """Seconds after which an app whose submitter never finished counts as failed."""
@@ -39,9 +39,9 @@ def judge(facts: Facts, now: float) -> Verdict:
     if ended is not None:  # a JobSet may have yet to say that it has ended: it is left alone
         return Verdict(ended, end=[] if plan.jobset else _to_end(facts))
     views = [view_role(role, facts, bool(stop)) for role in plan.roles]
-    status = AppStatus(running_state(views), roles=[RoleStatus(v.plan.name, v.replicas) for v in views])
+    status = _status_of(views)
     status.num_restarts = count_restarts(views)
-    if (bad := first_failure(views)) is not None:
+    if (bad := status.first_failure()) is not None:
         status.structured_error_msg = bad.structured_error_msg
     if stop is not None:
         return _stopped(status, stop, facts)
@@ -74,6 +74,10 @@ def judge(facts: Facts, now: float) -> Verdict:
     return verdict
 
 
+def _status_of(views: list[RoleView]) -> AppStatus:
+    return AppStatus(running_state(views), roles=[RoleStatus(view.plan.name, view.replicas) for view in views])
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     msg: str
@@ -90,7 +94,7 @@ def _failure(views: list[RoleView]) -> _Failure | None:
     """Return why an app that is Jobs cannot go on as it is, or None; time limits are the Jobs' own."""
     failed = [view for view in views if view.failed]
     if failed:
-        first = first_failure(failed)
+        first = _status_of(failed).first_failure()
         view = next((each for each in failed if first in each.replicas), failed[0])
         return _Failure(_failure_text(view), retry=not view.late)
     for view in views:
@@ -129,7 +133,7 @@ def _failure_text(view: RoleView) -> str:
     found = states.condition(view.job or {}, "Failed") or {}
     if view.late:
         return f"timeout: role {view.plan.name}: {found.get('message') or 'took too long'}"
-    bad = first_failure([view])
+    bad = _status_of([view]).first_failure()
     if bad is None:
         return f"role {view.plan.name}: {found.get('reason', 'failed')}: {found.get('message', '')}".rstrip(": ")
     text = f"{view.plan.name}/{bad.id} {exit_text(bad.exit_code)}"

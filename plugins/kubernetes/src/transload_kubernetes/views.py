@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -163,12 +162,6 @@ def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
         why = states.lost_node(pod) if replica.state is AppState.RUNNING else ""
     if why:
         view.reasons.append(f"{view.plan.name}/{replica.id}: {why}")
-
-
-def first_failure(views: list[RoleView]) -> ReplicaStatus | None:
-    """Return the replica that failed first; what came after may have followed from it."""
-    failed = [each for view in views for each in view.replicas if each.state is AppState.FAILED]
-    return min(failed, key=lambda each: each.end_time or math.inf, default=None)
 
 
 def count_restarts(views: list[RoleView]) -> int:
