@@ -403,6 +403,25 @@ def test_a_try_after_the_first(
     assert execution_of({}, spec, {}).options.answer_lost is answered
 
 
+def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A program is run as it is, without a component; its options become inputs by their names."""
+    command = ["sh", "-c", 'echo "got $*"', "sh", "--batch-size", "4", "--lr=0.1"]
+    made = launcher_from_app(command=command, scheduler="local", inputs={"batch_size": int, "lr": float})
+    inputs = {name: each for name, each in made.component_spec.inputs.items() if not name.startswith("transload")}
+    assert {name: (each.type, each.default) for name, each in inputs.items() if name != "parent_run_id"} == {
+        "batch_size": ("Integer", 4),
+        "lr": ("Float", 0.1),
+    }
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    artifacts = {name: MadeArtifact(str(tmp_path / name)) for name in ("results", "metrics")}
+    run_task(spec, {"batch_size": 8.0, "lr": 0.5}, {"job_id": "1"}, artifacts)
+    assert "main/0 got --batch-size 8 --lr=0.5" in capfd.readouterr().out
+    assert "role main" in dry_run_launcher(command=command, scheduler="local")
+    for wrong in ({"source": launched.failing, "command": command}, {}, {"command": "sh"}):
+        with pytest.raises(SpecError):
+            launcher_from_app(**wrong)
+
+
 # -- clusters
 
 
@@ -434,7 +453,7 @@ def test_a_cluster_travels_with_the_component(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cluster": {"name": "Lab"}, "scheduler": None}, "Lab"),
+        ({"cluster": {"name": "Lab", "kind": "local"}}, "Lab"),
         ({"cluster": {"name": "lab", "kind": "local"}, "scheduler": "local"}, "give one of them"),
         ({"cluster": {"name": "lab", "kind": "local", "secrets": {"x": "k8s:s"}}}, "k8s:SECRET/KEY"),
     ],
