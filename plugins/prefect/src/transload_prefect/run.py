@@ -35,34 +35,29 @@ class Context:
     Args:
         name: of the task or block.
         unit: which app of the flow run; None: outside of one.
-        flow: Prefect's context of the flow run; None: outside of one.
-        task: Prefect's context of the task run; None: outside of one.
+        flow_run_id: the flow run; None: outside of one.
+        task_run_id: the task run; None: outside of one.
+        flow: Prefect's context of the flow run, in whose code this is.
+        task: that of the task run.
     """
 
     name: str
     unit: str | None
-    flow: FlowRunContext | None
-    task: TaskRunContext | None
+    flow_run_id: Any
+    task_run_id: Any = None
+    flow: FlowRunContext | None = None
+    task: TaskRunContext | None = None
 
     @staticmethod
     def here(name: str, unit: str | None) -> Context:
         """Return the context of the code that runs."""
         from prefect.context import FlowRunContext, TaskRunContext
 
-        flow = FlowRunContext.get()
-        return Context(name, unit, flow if flow is not None and flow.flow_run else None, TaskRunContext.get())
-
-    @property
-    def flow_run_id(self) -> Any:
-        """The flow run; None outside of one."""
-        if self.flow is not None and self.flow.flow_run is not None:
-            return self.flow.flow_run.id
-        return None if self.task is None else self.task.task_run.flow_run_id
-
-    @property
-    def task_run_id(self) -> Any:
-        """The task run; None outside of one."""
-        return None if self.task is None else self.task.task_run.id
+        flow, task = FlowRunContext.get(), TaskRunContext.get()
+        if flow is None or flow.flow_run is None:
+            run = task.task_run if task is not None else None
+            return Context(name, unit, run and run.flow_run_id, run and run.id, task=task)
+        return Context(name, unit, flow.flow_run.id, task.task_run.id if task is not None else None, flow, task)
 
 
 def identity_of(context: Context, key: str | None = None, namespace: str | None = None) -> Identity:
