@@ -403,6 +403,67 @@ def test_a_try_after_the_first(
     assert execution_of({}, spec, {}).options.answer_lost is answered
 
 
+def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A program is run as it is, without a component; its options become inputs by their names."""
+    command = ["sh", "-c", 'echo "got $*"', "sh", "--batch-size", "4", "--lr=0.1"]
+    made = launcher_from_app(command=command, scheduler="local", inputs={"batch_size": int, "lr": float})
+    inputs = {name: each for name, each in made.component_spec.inputs.items() if not name.startswith("transload")}
+    assert {name: (each.type, each.default) for name, each in inputs.items() if name != "parent_run_id"} == {
+        "batch_size": ("Integer", 4),
+        "lr": ("Float", 0.1),
+    }
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    artifacts = {name: MadeArtifact(str(tmp_path / name)) for name in ("results", "metrics")}
+    run_task(spec, {"batch_size": 8.0, "lr": 0.5}, {"job_id": "1"}, artifacts)
+    assert "main/0 got --batch-size 8 --lr=0.5" in capfd.readouterr().out
+    assert "role main" in dry_run_launcher(command=command, scheduler="local")
+    for wrong in ({"source": launched.failing, "command": command}, {}, {"command": "sh"}):
+        with pytest.raises(SpecError):
+            launcher_from_app(**wrong)
+
+
+# -- clusters
+
+
+def test_a_cluster_travels_with_the_component(
+    tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher that no settings file tells of a cluster has it in its component; a secret comes from its own pod."""
+    cluster = {"name": "lab", "kind": "local", "secrets": {"state_folder": "k8s:places/lab"}}
+    app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
+    made = launcher_from_app(app, cluster=cluster, secrets={"MORE": ("s", "k")})
+
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made()
+
+    _, platform = compiled(pipeline, tmp_path / "p.yaml")
+    pod = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-a"]
+    variables = {each["keyToEnv"][0]["envVar"]: each["keyToEnv"][0]["secretKey"] for each in pod["secretAsEnv"]}
+    assert variables == {"MORE": "k", "TRANSLOAD_CLUSTER_STATE_FOLDER": "lab"}
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    monkeypatch.setenv("TRANSLOAD_CLUSTER_STATE_FOLDER", str(tmp_path / "state"))
+    artifacts = {name: MadeArtifact(str(tmp_path / name)) for name in ("results", "metrics")}
+    handle = run_task(spec, {}, {"job_id": "1"}, artifacts)["handle"]
+    assert handle.startswith("lab://kfp/")
+    assert (tmp_path / "state" / "local").is_dir()
+    assert run_task(spec, {}, {"job_id": "1"}, artifacts)["handle"] == handle
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cluster": {"name": "Lab", "kind": "local"}}, "Lab"),
+        ({"cluster": {"name": "lab", "kind": "local"}, "scheduler": "local"}, "give one of them"),
+        ({"cluster": {"name": "lab", "kind": "local", "secrets": {"x": "k8s:s"}}}, "k8s:SECRET/KEY"),
+    ],
+)
+def test_refused_clusters(options: dict[str, Any], words: str) -> None:
+    """A wrong cluster is one line when compiling."""
+    with pytest.raises(ConfigError, match=words):
+        launcher_from_app(launched.failing, **options)
+
+
 # -- identity
 
 
@@ -591,7 +652,7 @@ def test_dry_run_is_of_the_same_runner(monkeypatch: pytest.MonkeyPatch, in_proce
 
     monkeypatch.setattr("transload_kfp.run.host_runner", recorded)
     dry_run_launcher(launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit)
-    assert seen == [("kfp", {"inherit_env": inherit})]
+    assert seen == [("kfp", {"inherit_env": inherit, "clusters": []})]
     host_runner("kfp", inherit_env=inherit).close()
 
 

@@ -218,6 +218,17 @@ def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
         assert pods[name]["secretAsEnv"][0]["keyToEnv"] == [{"envVar": "AWS_SECRET_ACCESS_KEY", "secretKey": "key"}]
 
 
+def test_a_cluster_of_a_search(tmp_path: Path, transload_home: Path) -> None:
+    """A search's trials run on the cluster that its tasks carry."""
+    cluster = {"name": "lab", "kind": "local", "connection": {"state_folder": str(tmp_path / "state")}}
+    made = search_component(search(tmp_path, trials=1), str(tmp_path / "base"), image=IMAGE, cluster=cluster)
+    try:
+        steps = Steps(made.constants["search"], str(tmp_path / "base"))
+        assert steps.run_trial(0, steps.suggest(0)[0])["handle"].startswith("lab://kfp/")
+    finally:
+        host_runner("kfp").close()
+
+
 def test_through_the_uniform_door(tmp_path: Path) -> None:
     """The adapter converts a search, and shows its pipeline as a dry-run."""
     adapter = get_adapter("kfp")

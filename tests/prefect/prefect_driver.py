@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Any
-
 from transload.errors import TransloadError
-from transload.pipelines import ExecutionOptions, Identity, Launch
-from transload_prefect.run import Ending, Surroundings, make_execution, run_unit
+from transload.pipelines import Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload_prefect.run import HOST, Told, run_app
 from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
 
@@ -19,27 +16,24 @@ def run(child: ChildJob) -> None:
     flow_run = f"{job.namespace}/{job.generation}"
     store = f"{child.store}.{job.generation}"
 
-    @contextmanager
-    def watch(execution: Any) -> Any:
-        child.on_kill(execution.kill)
-        yield
-
-    around = Surroundings(
-        identity=Identity("prefect", flow_run, (f"{job.name}#0", job.name)),
+    options = ExecutionOptions(**job.options)
+    execution = Execution(
+        host_runner(HOST),
+        Launch.of(child.app, scheduler="scripted", cfg=job.cfg),
+        Identity(HOST, flow_run, (f"{job.name}#0", job.name)),
+        options,
         store=JsonFileStore(store),
         log_store=JsonFileStore(f"{store}.logs"),
         sink=lambda role, replica, stream, line: child.log(f"{role}/{replica} {line}"),
         log=child.log,
-        watch=watch,
     )
-    options = ExecutionOptions(**job.options)
-    launch = Launch.of(child.app, scheduler="scripted", cfg=job.cfg)
+    child.on_kill(execution.kill)
     try:
-        outcome = run_unit(make_execution(launch, options, around), around)
+        outcome = run_app(execution)
     except TransloadError as exc:
         child.finish("FAILED", error=exc, retryable=options.rule.host_may_retry(exc))
     else:
-        if isinstance(outcome, Ending):
+        if isinstance(outcome, Told):
             child.finish(outcome.type, error=outcome.message, retryable=None)
         else:
             child.finish("COMPLETED", results=outcome.to_dict())

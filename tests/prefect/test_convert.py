@@ -32,38 +32,13 @@ def test_state_table() -> None:
     assert all(STATES[state] in StateType.__members__ for state in AppState)
 
 
-@pytest.mark.parametrize(
-    ("link", "line"),
-    [
-        ("https://reports/a.html", "Its page: [https://reports/a.html](https://reports/a.html)"),
-        ("/reports/a.html", "Its page: `/reports/a.html`"),
-        ("/logs/a", "Its folder: `/logs/a`"),
-        (None, "All of its logs: `transload log local://s/a`"),
-    ],
-)
-def test_note_leads_to_the_page(monkeypatch: pytest.MonkeyPatch, link: str | None, line: str) -> None:
-    """What a plugin knows as the page about an app, such as its report, is in the note about its logs."""
-    from transload.plugins import get_plugins
+def test_note_leads_to_the_page() -> None:
+    """What is known as the page about an app is in the note about its logs; without one, how to read them."""
     from transload_prefect.artifacts import log_note
 
-    monkeypatch.setattr(get_plugins(), "app_link", lambda handle: link)
-    assert log_note("local://s/a").splitlines()[-1] == line
-
-
-def test_note_leads_to_what_the_scheduler_knows(monkeypatch: pytest.MonkeyPatch, transload_home: Path) -> None:
-    """Without a plugin's page: the scheduler's own page about the app, else the folder of its logs."""
-    from transload.pipelines import host_runner
-    from transload.runner import Runner
-    from transload_prefect.artifacts import log_note
-
-    handle = host_runner("prefect").run(AppDef("note", [Role("r", "", entrypoint="true")]), "local")
-    host_runner("prefect").wait(handle)
-    described = host_runner("prefect").description(handle)
-    assert described is not None and Path(described.log_url or "").is_dir()
-    assert log_note(handle).splitlines()[-1] == f"Its folder: `{described.log_url}`"
-    described.status.ui_url = "https://cluster/a"
-    monkeypatch.setattr(Runner, "description", lambda self, handle: described)
-    assert log_note(handle).splitlines()[-1] == "Its page: [https://cluster/a](https://cluster/a)"
+    line = "Its page: [https://cluster/a](https://cluster/a)"
+    assert log_note("local://s/a", "https://cluster/a").splitlines()[-1] == line
+    assert log_note("local://s/a", None).splitlines()[-1] == "All of its logs: `transload log local://s/a`"
 
 
 def test_adapter_is_registered() -> None:

@@ -13,10 +13,11 @@ import pytest
 
 def _notes(host: Any) -> tuple[UUID, Any]:
     from transload_prefect.notes import notes_of
+    from transload_prefect.run import Context
 
     flow = host.post("/flows/", name="notes")
     flow_run_id = UUID(host.post("/flow_runs/", flow_id=flow["id"])["id"])
-    return flow_run_id, notes_of(flow_run_id, "train#0", "train", None)
+    return flow_run_id, notes_of(Context("train", "train#0", flow_run_id))
 
 
 def _kept(host: Any, flow_run_id: UUID) -> dict[str, str]:
@@ -67,6 +68,7 @@ def test_notes_outlive_the_process(host: Any, monkeypatch: pytest.MonkeyPatch) -
     """Another process reads what was kept; a note whose artifact was deleted is made again."""
     from transload_prefect import notes
     from transload_prefect.background import background
+    from transload_prefect.run import Context
 
     flow_run_id, made = _notes(host)
     made.put({"handle": "local://x/app"})
@@ -74,8 +76,8 @@ def test_notes_outlive_the_process(host: Any, monkeypatch: pytest.MonkeyPatch) -
     made.cursor.put({"n": 1})
     background().drain()
     monkeypatch.setattr(notes, "_found", {})
-    again = notes.notes_of(flow_run_id, "train#0", "train", None)
-    assert again is not made
+    again = notes.notes_of(Context("train", "train#0", flow_run_id))
+    assert again is not None and again is not made
     assert (again.get(), again.cursor.get()) == ({"handle": "local://x/app"}, {"n": 1})
     host.ask("DELETE", f"/artifacts/{host.artifacts(flow_run_id)[0]['id']}")
     again.put({"handle": "local://x/app", "lost": True})
@@ -85,13 +87,15 @@ def test_notes_outlive_the_process(host: Any, monkeypatch: pytest.MonkeyPatch) -
 def test_a_zero_byte_does_not_reach_the_server() -> None:
     """A database may refuse a whole batch of lines for one zero byte: it is shown as what it is, unreadable."""
     from transload.schedulers.api import Stream
+    from transload_prefect.run import Context
     from transload_prefect.traces import Traces
 
     lines: list[str] = []
     logger = logging.getLogger("test_notes.zero")
     logger.setLevel(logging.INFO)
     logger.addFilter(lambda record: lines.append(record.getMessage()) or False)
-    traces = Traces("train", None, None, logger, None, artifacts=False, events=False, stderr_level=logging.WARNING)
+    context = Context("train", None, None)
+    traces = Traces(context, logger, artifacts=False, events=False, stderr_level=logging.WARNING)
     traces.sink("main", 0, Stream.STDOUT, "a\0b\n")
     assert lines == ["main/0 a\ufffdb"]
 

@@ -111,18 +111,68 @@ async def test_what_is_looked_after_counts_against_the_limit(host: Any, gate: Pa
     assert [each.state.name for each in _apps()] == ["SUCCEEDED"] * 2
 
 
-async def test_what_an_app_says_before_prefect_starts_in_it(host: Any) -> None:
-    """Its last words are in the flow run's log: an import that fails, a missing interpreter."""
+async def test_output_while_the_app_runs(host: Any, gate: Path) -> None:
+    """Lines are in the flow run's log before the app ends, without those that Prefect's own logger sends."""
     from transload_prefect import TransloadWorker
 
     pool = f"pool-{uuid4().hex[:6]}"
-    deployment = _deployment(host, pool, command="sh -c 'echo no module named prefect >&2; exit 3'")
+    print_two = "echo 12:00:00.123 \\| INFO; echo hello"
+    wait = f"while [ ! -e {gate} ]; do sleep 0.05; done"
+    deployment = _deployment(host, pool, command=f'sh -c "{print_two}; {wait}; echo bye"')
+    run = host.post(f"/deployments/{deployment}/create_flow_run")["id"]
+
+    def lines() -> list[str]:
+        return [each["message"] for each in host.logs(run) if each["message"].startswith("flow/0")]
+
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:
+        await worker.get_and_submit_flow_runs()
+        await _soon(lambda: lines() == ["flow/0 hello"])
+        gate.touch()
+        await _soon(lambda: lines() == ["flow/0 hello", "flow/0 bye"])
+        await _soon(lambda: not worker._submitting_flow_run_ids)
+
+
+def test_what_prefect_logs_is_not_repeated() -> None:
+    """Its lines and the tracebacks below them are left out, also chained ones; what follows is handed on."""
+    from transload.schedulers.api import Stream
+    from transload_prefect.output import Output
+
+    got: list[str] = []
+    output = Output(lambda role, replica, stream, line: got.append(line))
+    text = """pip says
+10:00:00.000 | ERROR   | Flow run 'x' - Encountered an exception
+Traceback (most recent call last):
+  File "a.py", line 1
+ValueError: one
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 2
+KeyError: 2
+a warning
+  indented
+10:00:01.000 | INFO    | bye
+the end"""
+    for line in text.splitlines():
+        output("flow", 0, Stream.STDERR, line)
+    assert got == ["pip says", "a warning", "  indented", "the end"]
+
+
+@pytest.mark.parametrize("stream_output", [True, False])
+async def test_what_an_app_says_before_prefect_starts_in_it(host: Any, stream_output: bool) -> None:
+    """Its output and its end are in the flow run's log: an import that fails, a missing interpreter."""
+    from transload_prefect import TransloadWorker
+
+    pool = f"pool-{uuid4().hex[:6]}"
+    words = "sh -c 'echo no module named prefect >&2; exit 3'"
+    deployment = _deployment(host, pool, command=words, stream_output=stream_output)
     run = host.post(f"/deployments/{deployment}/create_flow_run")["id"]
     async with TransloadWorker(work_pool_name=pool, name="one") as worker:
         await worker.get_and_submit_flow_runs()
-        found = await _soon(lambda: [each for each in host.logs(run) if "no module named prefect" in each["message"]])
+        await _soon(lambda: any("flow/0 exit code 3" in each["message"] for each in host.logs(run)))
         await _soon(lambda: not worker._submitting_flow_run_ids)
-    assert "flow/0 exit code 3" in found[0]["message"]
+    assert "".join(each["message"] for each in host.logs(run)).count("no module named prefect") == 1
 
 
 async def test_an_app_that_ended_before_its_flow_run_began(host: Any) -> None:
@@ -288,12 +338,29 @@ def test_configuration_becomes_an_app() -> None:
     assert "hunter2" not in app.to_json()
 
 
+def test_the_whole_app() -> None:
+    """Mounts, secrets, metadata, replicas and a named resource may be set; a flow run itself is run once."""
+    from transload.errors import SpecError
+    from transload.specs import BindMount, named_resources
+    from transload_prefect.worker import AppJobConfiguration
+
+    more: dict[str, Any] = {"metadata": {"kubernetes.x": 1}, "resource": "aws_t3.medium"}
+    mounts = ["type=bind", "src=/a", "dst=/b", "readonly"]
+    made = AppJobConfiguration(command="mpirun x", mounts=mounts, secrets={"TOKEN": "file:/t"}, replicas=3, **more)
+    role = made.to_app().roles[0]
+    assert role.mounts == [BindMount("/a", "/b", read_only=True)]
+    assert (role.secrets, role.metadata, role.num_replicas) == ({"TOKEN": "file:/t"}, {"kubernetes.x": 1}, 3)
+    assert role.resource == named_resources["aws_t3.medium"]
+    with pytest.raises(SpecError, match="replicas=2: a flow run is run once"):
+        AppJobConfiguration(replicas=2).to_app()
+
+
 def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Submitted at once a thousand times, each app gets its own flow run's key, and this process neither."""
     from concurrent.futures import ThreadPoolExecutor
     from types import SimpleNamespace
 
-    from transload_prefect.worker import AppJobConfiguration, _start
+    from transload_prefect.worker import AppJobConfiguration, TransloadWorker
     from transload_testing.scripted import ScriptedScheduler
 
     got: dict[str, str] = {}
@@ -304,13 +371,14 @@ def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch:
 
     monkeypatch.setattr(ScriptedScheduler, "submit", submit)
     monkeypatch.delenv("PREFECT_API_KEY", raising=False)
-    runner = host_runner("prefect")
+    worker = TransloadWorker(work_pool_name="none")
 
     def start(number: int) -> tuple[str, str]:
         key = f"hunter2-{number % 2}"
-        made = AppJobConfiguration(command="true", scheduler="scripted", env={"PREFECT_API_KEY": key})
+        env = {"PREFECT_API_KEY": key}
+        made = AppJobConfiguration(command="true", scheduler="scripted", env=env, stream_output=False)
         flow_run: Any = SimpleNamespace(id=uuid4(), name="two", run_count=0)
-        return _start(runner, flow_run, made, lambda line: None), key
+        return worker._start(flow_run, made).handle or "", key
 
     with ThreadPoolExecutor(2) as pool:
         started = list(pool.map(start, range(2000)))
@@ -320,24 +388,22 @@ def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch:
 
 def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one the flow run is refused by name: this process's own interpreter is in no image."""
-    import shlex
+    import sys
     from types import SimpleNamespace
 
-    from prefect.utilities.processutils import get_sys_executable
-
     from transload.errors import SpecError
-    from transload_prefect.worker import AppJobConfiguration, _start
+    from transload_prefect.worker import AppJobConfiguration, TransloadWorker
     from transload_testing.scripted import ScriptedScheduler
 
     def convert(self: object, app: Any, cfg: object) -> None:
         raise SpecError(f"roles[0].image={app.roles[0].image!r}: must be the name of an image")  # as Docker's does
 
     flow_run: Any = SimpleNamespace(id=uuid4(), name="one", run_count=0)
-    here = AppJobConfiguration(command="prefect flow-run execute").to_app().roles[0]
-    assert (here.entrypoint, here.image) == (shlex.split(get_sys_executable())[0], "")
+    here = AppJobConfiguration().to_app().roles[0]
+    assert (here.entrypoint, here.image) == (sys.executable, "")
     made = AppJobConfiguration(command="prefect flow-run execute", image="img:1").to_app().roles[0]
-    assert (made.entrypoint, made.image) == ("prefect", "img:1")
+    assert (made.entrypoint, made.image) == ("python", "img:1")
     monkeypatch.setattr(ScriptedScheduler, "convert", convert)
-    configuration = AppJobConfiguration(command="prefect flow-run execute", scheduler="scripted")
+    configuration = AppJobConfiguration(scheduler="scripted", stream_output=False)
     with pytest.raises(SpecError, match=r"image='': must be.*set the variable image of the work pool"):
-        _start(host_runner("prefect"), flow_run, configuration, lambda line: None)
+        TransloadWorker(work_pool_name="none")._start(flow_run, configuration)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,6 +111,32 @@ async def test_run_async(control: ScriptedControl, runner: Runner) -> None:
     assert len([each for each in threading.enumerate() if each.name == "transload-states"]) <= 1
     control.open("go")
     assert [each.value("x") for each in await task] == [1] * 20
+
+
+def test_a_cancel_is_tried_again_with_pauses(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a scheduler is away, the end of an app is asked for with growing pauses, however often somebody looks."""
+    from transload.errors import SchedulerUnavailable
+    from transload.pipelines import _execution
+
+    now, asked = [100.0], list[float]()
+
+    def cancel(self: Runner, handle: str) -> bool:
+        asked.append(now[0])
+        raise SchedulerUnavailable("away")
+
+    made = execution(runner, HELD)
+    made.start()
+    monkeypatch.setattr(_execution, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    monkeypatch.setattr(Runner, "cancel", cancel)
+    made.kill()
+    for _ in range(4 * 100):
+        made.poll()
+        now[0] += 0.25
+    assert asked == [100, 101, 103, 107, 115, 131, 161, 191]
+    monkeypatch.undo()
+    made.cancel()
 
 
 async def test_cancelling_the_task_cancels_the_app(control: ScriptedControl, runner: Runner) -> None:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from transload.pipelines._launch import Launch
     from transload.runner import AppResults, Runner
 
-_AGAIN_S: Final = 1.0
-"""Seconds after which a cancel that did not come through is tried again."""
+_AGAIN_S: Final = (1.0, 30.0)
+"""Seconds after which a cancel that did not come through is tried again: at first, and at most (each time twice)."""
 
 
 class Execution:
@@ -91,6 +91,7 @@ class Execution:
         self._on_change = on_change
         self._killed = self._cancelled = self._away = False
         self._passed: str | None = None
+        self._cancel_due, self._cancel_pause = 0.0, _AGAIN_S[0]
         self._feed: Feed | None = None
         self._logs = LogPump(lambda: self.runner, self.options, sink, log_store)
         self._place = where()
@@ -293,7 +294,8 @@ class Execution:
     def _tick(self) -> float:
         """Return the seconds until there is something to do besides taking observations."""
         left = self._deadlines.left()
-        again = _AGAIN_S if (self._killed or self._passed) and not self._cancelled else float("inf")
+        waits = (self._killed or self._passed) and not self._cancelled
+        again = max(self._cancel_due - time.monotonic(), 0.01) if waits else float("inf")
         return min(again, float("inf") if left is None or self._passed else left)
 
     def _take(self, observation: Observation | None) -> bool:
@@ -322,8 +324,10 @@ class Execution:
         self._passed = self._passed or self._deadlines.passed()
         killed = self._killed and self.options.on_kill == "cancel"
         done = self._cancelled or (self._attacher is not None and self._attacher.undone)
-        if (killed or self._passed is not None) and not done:
+        now = time.monotonic()
+        if (killed or self._passed is not None) and not done and now >= self._cancel_due:
             self._cancelled = self.cancel()
+            self._cancel_due, self._cancel_pause = now + self._cancel_pause, min(2 * self._cancel_pause, _AGAIN_S[1])
 
     def _note(self, status: AppStatus) -> None:
         changed = self.status is None or status.state is not self.status.state or status != self.status
@@ -385,7 +389,7 @@ class Execution:
 
     def give_up(self) -> None:
         """Do what ``on_kill`` says, at once: for a host that does not wait any more. Not for a signal handler."""
-        self._killed = True
+        self._killed, self._cancel_due = True, 0.0
         # a submit under way is undone by whoever submits, as soon as it is over
         if not (self._attacher is not None and self._attacher.submitting):
             self._obey()

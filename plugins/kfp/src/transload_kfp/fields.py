@@ -40,6 +40,25 @@ def field_type(path: str) -> type:
     return _TYPES.get((match["field"] or "").rpartition(".")[2], str)
 
 
+def option_path(app: AppDef, name: str) -> str:
+    """Return the path of the text that the program's option of a name has: ``--batch_size``, or ``--batch-size``.
+
+    Raises:
+        SpecError: if there is no such option.
+    """
+    for each in (name, name.replace("_", "-")):
+        path = f"args[--{each}]"
+        try:
+            get_field(app, path)
+        except SpecError:
+            continue
+        return path
+    shown = ", ".join(repr(role.args) for role in app.roles)
+    raise SpecError(
+        f"the program has no argument --{name}; say which text it is, such as ('args[0]', float), of {shown}"
+    )
+
+
 def get_field(app: AppDef, path: str) -> Any:
     """Return what stands at a path of an app.
 

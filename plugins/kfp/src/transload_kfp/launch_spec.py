@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import ExecutionOptions, Launch
+from transload.runner import Cluster
 from transload.specs import AppState, nearest
 from transload_kfp.fields import set_field
 from transload_kfp.ports import InputPort, OutputPort
@@ -36,6 +37,7 @@ class LaunchSpec:
         inputs: what goes in.
         paths: input → field of the AppDef that it sets; empty for a component function.
         outputs: declared results.
+        cluster: `Cluster.to_dict` of where the app runs, where it is defined here; None: the launcher's image knows it.
         inherit_env: give the job the launcher's whole environment.
         dry_run: print what would be submitted, and end.
     """
@@ -45,6 +47,7 @@ class LaunchSpec:
     inputs: list[InputPort] = field(default_factory=list)
     paths: dict[str, str] = field(default_factory=dict)
     outputs: list[OutputPort] = field(default_factory=list)
+    cluster: dict[str, Any] | None = None
     inherit_env: bool = False
     dry_run: bool = False
 
@@ -80,6 +83,7 @@ class LaunchSpec:
             "inputs": [[port.source, port.name, port.type] for port in self.inputs],
             "paths": self.paths,
             "outputs": [[port.name, port.type, port.result, port.key] for port in self.outputs],
+            "cluster": self.cluster,
             "inherit_env": self.inherit_env,
             "dry_run": self.dry_run,
         }
@@ -156,6 +160,27 @@ class LaunchSpec:
         """
         values = [port for port in self.outputs if not port.is_artifact]
         return {port.name: _typed(port, results.value(port.result, port.key)) for port in values}
+
+
+def with_secrets(cluster: Cluster | Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return a cluster as JSON values, and what a task's ``secrets`` must be for it: ``k8s:`` ones become variables.
+
+    Raises:
+        ConfigError: if it is no cluster.
+    """
+    if cluster is None:
+        return None, {}
+    found = cluster if isinstance(cluster, Cluster) else Cluster.from_dict(cluster)
+    sources, variables = dict(found.secrets), {}
+    for setting, source in found.secrets.items():
+        kind, _, place = source.partition(":")
+        if kind == "k8s":
+            secret, slash, key = place.partition("/")
+            if not slash or not key:
+                raise ConfigError(f"cluster {found.name!r}: secrets[{setting!r}]={source!r}: must be k8s:SECRET/KEY")
+            variable = f"TRANSLOAD_CLUSTER_{setting.upper()}"
+            sources[setting], variables[variable] = f"env:{variable}", (secret, key)
+    return replace(found, secrets=sources).to_dict(), variables
 
 
 _OPTIONS: Final = frozenset(each.name for each in fields(ExecutionOptions)) - {"next_after"}

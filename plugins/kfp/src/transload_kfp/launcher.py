@@ -13,9 +13,9 @@ from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef
 from transload_kfp.convert import Results
-from transload_kfp.fields import field_type, get_field
+from transload_kfp.fields import field_type, get_field, option_path
 from transload_kfp.generated import python_component
-from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, split_options
+from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, split_options, with_secrets
 from transload_kfp.names import component_name, port_names
 from transload_kfp.plan import Inputs, settled
 from transload_kfp.ports import (
@@ -30,6 +30,7 @@ from transload_kfp.ports import (
 from transload_kfp.settings import TaskSettings
 
 if TYPE_CHECKING:
+    from transload.runner import Cluster
     from transload_kfp.component import AppComponent
 
 Form = Literal["python", "container"]
@@ -37,9 +38,11 @@ HANDLE: Final = "handle"
 
 
 def launcher_from_app(
-    source: Any,
+    source: Any = None,
     *,
+    command: Sequence[str] | None = None,
     scheduler: str | None = None,
+    cluster: Cluster | Mapping[str, Any] | None = None,
     cfg: Mapping[str, Any] | None = None,
     name: str | None = None,
     args: Mapping[str, Any] | None = None,
@@ -61,14 +64,18 @@ def launcher_from_app(
 
     Args:
         source: an AppDef, its JSON, or a component: a name or function that the launcher's image can import.
+        command: in place of ``source``: a program and its arguments, to be run as they are.
         scheduler: where the app runs; None: the one configured in the launcher's image, else ``local``.
+        cluster: in place of ``scheduler``, a cluster that the launcher's image knows nothing of: a
+            `transload.runner.Cluster`, or its JSON form. Its secrets are Kubernetes secrets of the namespace that the
+            pipeline runs in: ``{"kubeconfig": "k8s:SECRET/KEY"}``; others (``env:``, ``file:``) are the launcher's own.
         cfg: run options of the scheduler.
         name: name of the component; default: the app's.
         args: arguments of the component function that are settled now.
         inputs: of a component function: the arguments that become inputs, names alone or name → type (a class of
-            artifacts of ``kfp.dsl`` gives the function a path in the launcher); None: all. Of an AppDef: name → path of
-            a field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``, ``"args[--lr]"``, ``"env[A]"``,
-            or a pair of that and a type.
+            artifacts of ``kfp.dsl`` gives the function a path in the launcher); None: all. Of an AppDef or a command:
+            name → path of a field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``,
+            ``"args[--lr]"``, ``"env[A]"``, a type (of the program's option of that name), or a pair of both.
         results: results, and files, that become outputs; see `component_from_app`.
         tracker_base: where the app reports; None: where the scheduler says.
         workspace: folder in the launcher's image that travels with the app.
@@ -89,8 +96,15 @@ def launcher_from_app(
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
     where = {"scheduler": scheduler, "cfg": cfg, "tracker_base": tracker_base, "workspace": workspace}
     options, own = split_options(settings)
-    launch, spec = _planned(source, where, args, inputs, results, options, inherit_env=inherit_env, dry_run=dry_run)
-    made = TaskSettings().updated(**own)
+    more: dict[str, Any] = {
+        "command": command,
+        "options": options,
+        "cluster": cluster,
+        "inherit_env": inherit_env,
+        "dry_run": dry_run,
+    }
+    launch, spec, secrets = _planned(source, where, args, inputs, results, **more)
+    made = TaskSettings().updated(**own).updated(secrets=secrets)
     container = launcher_image(image, packages if form == "python" else ())
     return _assembled(spec, name or launch.name, form, container, packages, made)
 
@@ -133,25 +147,30 @@ def _planned(
     args: Mapping[str, Any] | None,
     inputs: Inputs | None,
     results: Results | None,
-    options: Mapping[str, Any],
     *,
-    inherit_env: bool,
-    dry_run: bool,
-) -> tuple[Launch, LaunchSpec]:
-    """Return the launch, and what the component carries; the arguments are those of `launcher_from_app`."""
+    command: Sequence[str] | None = None,
+    cluster: Cluster | Mapping[str, Any] | None = None,
+    **more: Any,
+) -> tuple[Launch, LaunchSpec, dict[str, Any]]:
+    """Return the launch, what the component carries, and the secrets that its task needs."""
+    source = source if command is None else Launch(command=command, app=source)
+    where_to, secrets = with_secrets(cluster)
+    if where_to is not None:
+        if where["scheduler"] not in (None, where_to["name"]):
+            raise ConfigError(f"scheduler={where['scheduler']!r}, cluster={where_to['name']!r}: give one of them")
+        where = {**where, "scheduler": where_to["name"]}
     launch = settled(Launch.of(source, **{key: value for key, value in where.items() if value}), args)
     if launch.component is None:
-        launch = Launch.of(launch, app=launch.build())  # its JSON does not tell its name
+        launch = Launch.of(launch, app=launch.build(), command=None)  # its JSON does not tell its name
         ports, paths = _field_ports(launch.build(), inputs)
     else:
         ports, paths = _argument_ports(as_component(launch.component), launch.args, inputs), {}
-    outputs = [] if dry_run else output_ports(results, [HANDLE])
-    return launch, LaunchSpec(
-        launch.to_dict(), dict(options), ports, paths, outputs, inherit_env=inherit_env, dry_run=dry_run
-    )
+    outputs = [] if more.get("dry_run") else output_ports(results, [HANDLE])
+    spec = LaunchSpec(launch.to_dict(), inputs=ports, paths=paths, outputs=outputs, cluster=where_to, **more)
+    return launch, spec, secrets
 
 
-def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:
+def dry_run_launcher(source: Any = None, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:
     """Return what a launcher would submit, as text for a person; nothing outside of this process is touched.
 
     Below it are the component's inputs and outputs. While an input without a default is open, the app cannot be built:
@@ -172,10 +191,10 @@ def dry_run_launcher(source: Any, *, arguments: Mapping[str, Any] | None = None,
         options.pop(name, None)  # of the component, not of what it submits
     where = {name: options.pop(name, None) for name in ("scheduler", "cfg", "tracker_base", "workspace")}
     args, inputs, results = (options.pop(name, None) for name in ("args", "inputs", "results"))
-    inherit_env = options.pop("inherit_env", False)
+    more = {name: options.pop(name) for name in ("command", "cluster", "inherit_env") if name in options}
     execution, own = split_options(options)
     TaskSettings().updated(**own)
-    _, spec = _planned(source, where, args, inputs, results, execution, inherit_env=inherit_env, dry_run=False)
+    _, spec, _ = _planned(source, where, args, inputs, results, options=execution, **more)
     named = {port.source: port.name for port in spec.inputs}
     values = {named.get(name, name): value for name, value in (arguments or {}).items()}
     missing = [port.name for port in spec.inputs if not port.optional and port.name not in values]
@@ -201,8 +220,10 @@ def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], d
     paths: dict[str, str] = {}
     ports = []
     for each, given in (inputs or {}).items():
-        path, kind = given if isinstance(given, tuple) else (given or f"args[--{each}]", None)
+        is_path = isinstance(given, str) and input_type(given) is None
+        path, kind = given if isinstance(given, tuple) else (given, None) if is_path else (None, given)
         try:
+            path = path or option_path(app, each)
             ports.append(_field_port(app, each, names[each], path, kind))
         except (SpecError, ValueError) as exc:
             raise SpecError(f"inputs[{each!r}]: {exc}") from exc

@@ -12,7 +12,7 @@ from transload.components import Parameter, as_component
 from transload.errors import SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef, Role, macros
-from transload_kfp.fields import get_field, in_command, set_field
+from transload_kfp.fields import get_field, in_command, option_path, set_field
 from transload_kfp.marks import has_mark, mark, pieces
 from transload_kfp.names import port_names
 from transload_kfp.ports import KFP_TYPES, InputPort, OutputPort, default_text, input_type, output_ports
@@ -154,21 +154,14 @@ def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> In
 
 def _replace(app: AppDef, name: str, path: str | None) -> str:
     """Put a mark in the place of a text of the role; return what stood there."""
-    options = [path] if path is not None else [f"args[--{each}]" for each in (name, name.replace("_", "-"))]
-    for each in options:
-        try:
-            before = str(get_field(app, each))
-        except SpecError as exc:
-            if path is not None:
-                raise SpecError(f"inputs[{name!r}]: {exc}") from exc
-        else:
-            set_field(app, each, mark(name))
-            return before
-    raise SpecError(
-        f"inputs[{name!r}]: the program has no argument --{name}; say which text it is, such as ('args[0]', float), of "
-        f"args {app.roles[0].args!r}; where a value decides more than a text, use launcher_from_app, which builds the "
-        "app when the pipeline runs"
-    )
+    try:
+        place = path or option_path(app, name)
+        before = str(get_field(app, place))
+        set_field(app, place, mark(name))
+    except SpecError as exc:
+        more = "; where a value decides more than a text, use launcher_from_app, which builds the app when it runs"
+        raise SpecError(f"inputs[{name!r}]: {exc}{'' if path else more}") from exc
+    return before
 
 
 def _read(text: str, kind: type) -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
 from transload.pipelines import Detached, Ending, Execution, Identity, host_runner
+from transload.runner import Cluster
 from transload.runtime.tracking import TrackingError
 from transload_kfp import sigterm
 from transload_kfp.inline import last_word, say
@@ -24,7 +25,7 @@ from transload_kfp.states import ENDINGS, EXIT_NO_RESULT
 
 if TYPE_CHECKING:
     from transload.pipelines import LogSink
-    from transload.runner import AppResults
+    from transload.runner import AppResults, Runner
     from transload.schedulers.api import Stream
     from transload_kfp.launch_spec import LaunchSpec
 
@@ -72,10 +73,15 @@ def execution_of(
         launch = replace(launch, parent_run_id=context["parent"])
     # a try after the first: KFP has seen the failure of the one before
     options = replace(spec.execution_options(), answer_lost=os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0"))
-    runner = host_runner(HOST, inherit_env=spec.inherit_env)
+    runner = runner_of(spec.cluster, inherit_env=spec.inherit_env)
     return Execution(
         runner, launch, identity_of(context, launch.name, arguments), options, sink=sink or log_line, log=say
     )
+
+
+def runner_of(cluster: Mapping[str, Any] | None, *, inherit_env: bool) -> Runner:
+    """Return the runner of this process; it knows the cluster that a component carries, if it does."""
+    return host_runner(HOST, inherit_env=inherit_env, clusters=[Cluster.from_dict(cluster)] if cluster else [])
 
 
 def log_line(role: str, replica: int, stream: Stream, line: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload_kfp.generated import python_component
-from transload_kfp.launch_spec import split_options
+from transload_kfp.launch_spec import split_options, with_secrets
 from transload_kfp.launcher import launcher_image
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
@@ -14,6 +15,7 @@ from transload_kfp.settings import TaskSettings
 from transload_search import Search
 
 if TYPE_CHECKING:
+    from transload.runner import Cluster
     from transload_kfp.component import AppComponent
 
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every upstream output there,
@@ -74,6 +76,7 @@ def search_pipeline(
     own: bool = True,
     image: str | None = None,
     packages: Sequence[str] = (),
+    cluster: Cluster | Mapping[str, Any] | None = None,
     inherit_env: bool = False,
     **settings: Any,
 ) -> Any:
@@ -91,6 +94,7 @@ def search_pipeline(
         own: each run searches anew, in a folder of its own below the base; False: runs go on with one search.
         image: of the tasks; it needs KFP, this adapter and the scheduler's.
         packages: installed when a task starts.
+        cluster: where the trials' apps run, in place of ``search.scheduler``; see `launcher_from_app`.
         inherit_env: give the jobs the tasks' whole environment.
         settings: of how each trial's app is run, see `transload.pipelines.ExecutionOptions`, and of every task, see
             `TaskSettings`: ``secrets`` for the tracker base, for example. A trial's app is found again by ``retries``,
@@ -102,9 +106,7 @@ def search_pipeline(
     """
     from kfp import dsl
 
-    options, given = split_options(settings)
-    text = encode_search(search, options, inherit_env=inherit_env)
-    made = TaskSettings().updated(**given)
+    text, made = _carried(search, cluster, settings, inherit_env=inherit_env)
     where = launcher_image(image, packages)
     steps = [
         _step(python_component(source, function, where, packages), made, {"search": text})
@@ -116,6 +118,16 @@ def search_pipeline(
 
     run.__annotations__ = {"tracker_base": str, "return": str}
     return dsl.pipeline(run, name=component_name(name or f"search-{_title(search)}"))
+
+
+def _carried(search: Search, cluster: Any, settings: dict[str, Any], *, inherit_env: bool) -> tuple[str, TaskSettings]:
+    """Return what the tasks of a search carry, and their settings."""
+    options, given = split_options(settings)
+    where, secrets = with_secrets(cluster)
+    if where is not None:
+        search = replace(search, scheduler=where["name"])
+    text = encode_search(search, options, cluster=where, inherit_env=inherit_env)
+    return text, TaskSettings().updated(**given).updated(secrets=secrets)
 
 
 def _step(loaded: Any, settings: TaskSettings, constants: Mapping[str, Any]) -> AppComponent:
@@ -155,6 +167,7 @@ def search_component(
     own: bool = True,
     image: str | None = None,
     packages: Sequence[str] = (),
+    cluster: Cluster | Mapping[str, Any] | None = None,
     inherit_env: bool = False,
     **settings: Any,
 ) -> AppComponent:
@@ -168,6 +181,7 @@ def search_component(
         own: likewise.
         image: of the task.
         packages: installed when the task starts.
+        cluster: likewise.
         inherit_env: give the jobs the task's whole environment.
         settings: as in `search_pipeline`, of the one task.
 
@@ -175,9 +189,7 @@ def search_component(
         SpecError: if the search's component cannot be found again elsewhere.
         ConfigError: for a wrong setting.
     """
-    options, given = split_options(settings)
-    text = encode_search(search, options, inherit_env=inherit_env)
-    made = TaskSettings().updated(**given)
+    text, made = _carried(search, cluster, settings, inherit_env=inherit_env)
     loaded = python_component(_ALL, "run_search", launcher_image(image, packages), packages)
     return _step(loaded, made, {"search": text, "tracker_base": tracker_base, "own": own})
 

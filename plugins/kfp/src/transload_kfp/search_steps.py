@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError, TransloadError
-from transload.pipelines import Ending, Execution, ExecutionOptions, host_runner
+from transload.pipelines import Ending, Execution, ExecutionOptions
 from transload_kfp.inline import say
-from transload_kfp.run import HOST, TaskFailed, ended_with_host, log_line, told_to_host
+from transload_kfp.run import TaskFailed, ended_with_host, log_line, runner_of, told_to_host
 from transload_kfp.states import ENDINGS
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
 from transload_search.check import check_early
@@ -28,7 +28,13 @@ NOTHING = "none"
 """The only item of a round without trials: a loop over nothing has no outputs to collect."""
 
 
-def encode_search(search: Search, options: Mapping[str, Any], *, inherit_env: bool = False) -> str:
+def encode_search(
+    search: Search,
+    options: Mapping[str, Any],
+    *,
+    cluster: Mapping[str, Any] | None = None,
+    inherit_env: bool = False,
+) -> str:
     """Return a search and how its trials run as one word.
 
     Raises:
@@ -36,7 +42,8 @@ def encode_search(search: Search, options: Mapping[str, Any], *, inherit_env: bo
         ConfigError: for a wrong option.
     """
     ExecutionOptions(**dict(options))
-    data = {"schema": 1, "search": search.to_dict(), "options": dict(options), "inherit_env": inherit_env}
+    data = {"schema": 1, "search": search.to_dict(), "options": dict(options)}
+    data |= {"cluster": cluster, "inherit_env": inherit_env}
     check_early(search)
     return base64.b64encode(json.dumps(data, sort_keys=True).encode()).decode()
 
@@ -54,7 +61,7 @@ class Steps:
         self.ledger = SearchLedger(Search.from_dict(data["search"]), base)
         # a pod that is started again is no new trial
         self._options = replace(ExecutionOptions(**data["options"]), next_after=frozenset())
-        self._runner = host_runner(HOST, inherit_env=data["inherit_env"])
+        self._runner = runner_of(data["cluster"], inherit_env=data["inherit_env"])
 
     def suggest(self, number: int) -> list[str]:
         """Return the items of a round's loop: ``number@base`` of each trial."""

@@ -6,7 +6,6 @@ killed, that its app never started, or that it was cancelled while it waited in 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
     from transload.runner import Runner
-    from transload.specs import AppStatus
 
 T = TypeVar("T")
 
@@ -69,18 +67,13 @@ async def _all(read: Callable[..., Awaitable[list[T]]]) -> list[T]:
             return found
 
 
-async def find(runner: Runner, flow_run: FlowRun) -> tuple[str, AppStatus | None] | None:
-    """Return the handle and status of a flow run's app (None: provably gone); None if it cannot be seen from here."""
-    handle = flow_run.infrastructure_pid or ""
+def can_be_seen(runner: Runner, handle: str) -> bool:
+    """Tell whether a flow run's app, or that it is gone, can be seen from here."""
     try:
         backend = parse_app_handle(handle).scheduler_backend
     except SpecError:
-        return None  # infrastructure of another kind
-    status = await asyncio.to_thread(runner.status, handle)
-    reach = runner.scheduler(backend).capabilities.reachable_from
-    if status is None and reach != "network":
-        return None  # an app of another machine: nothing is known about it here
-    return handle, status
+        return False  # infrastructure of another kind
+    return runner.status(handle) is not None or runner.scheduler(backend).capabilities.reachable_from == "network"
 
 
 def ended(flow_run: FlowRun) -> bool:

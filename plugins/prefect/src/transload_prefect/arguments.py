@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from transload.errors import SpecError
 
 if TYPE_CHECKING:
     from transload.pipelines import Launch
@@ -59,3 +62,29 @@ def signature_of(launch: Launch) -> inspect.Signature:
         if name not in taken
     ]
     return inspect.Signature(parameters + last)
+
+
+def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str | None]:
+    """Return the launch with the arguments of a call, and which app of the flow run it is.
+
+    Raises:
+        SpecError: if ``launch=`` holds something else than arguments of a Launch.
+    """
+    values = {key: value for key, value in call.arguments.items() if not isinstance(value, LeftOpen)}
+    unit = values.pop(UNIT, None)
+    # the component may have an argument of that name itself
+    more = values.pop(LAUNCH, None) if call.signature.parameters[LAUNCH].default is None else None
+    if more is not None:
+        if not isinstance(more, Mapping):
+            raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch, by name")
+        handle = getattr(more.get("parent_run_id"), "handle", None)  # an upstream's results
+        try:
+            launch = replace(launch, **{**more, "parent_run_id": handle} if handle else dict(more))
+        except (TypeError, ValueError) as exc:
+            raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
+    if values and isinstance(launch.args, Mapping):
+        given = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        launch = replace(launch, args={**launch.args, **given})
+    elif values:
+        raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
+    return launch, unit

@@ -7,11 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from transload.errors import TransloadError
-from transload.pipelines import host_runner
-from transload.plugins import get_plugins
 from transload.specs import AppStatus, exit_text, is_terminal
-from transload_prefect.run import HOST
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -78,27 +74,10 @@ def progress(status: AppStatus) -> float:
     return round(100.0 * sum(is_terminal(each.state) for each in replicas) / len(replicas), 1) if replicas else 0.0
 
 
-def link_of(handle: str) -> str | None:
-    """Return a page about an app: a plugin's, the scheduler's, else the folder of its logs; None if there is none."""
-    link = get_plugins().app_link(handle)
-    if link:
-        return link
-    try:
-        description = host_runner(HOST).description(handle)
-    except TransloadError:
-        return None
-    return None if description is None else description.status.ui_url or description.log_url
-
-
-def log_note(handle: str) -> str:
+def log_note(handle: str, link: str | None) -> str:
     """Return Markdown that says where all of an app's logs are."""
-    link = link_of(handle) if handle else None
     lines = [f"`{handle}`", "", f"All of its logs: `transload log {handle}`"]
-    if link and "://" in link:
-        lines.append(f"\nIts page: [{link}]({link})")
-    elif link:
-        lines.append(f"\nIts {'page' if link.endswith('.html') else 'folder'}: `{link}`")
-    return "\n".join(lines)
+    return "\n".join([*lines, f"\nIts page: [{link}]({link})"] if link else lines)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 from uuid import uuid4
 
 from prefect.blocks.abstract import JobBlock, JobRun
-from prefect.context import FlowRunContext, TaskRunContext
 from pydantic import Field, PrivateAttr, model_validator
 
-from transload.errors import ConfigError, TransloadError
-from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
+from transload.errors import ConfigError
+from transload.pipelines import Execution, ExecutionOptions, Launch
 from transload.runner import AppResults
-from transload_prefect.notes import notes_of
-from transload_prefect.run import HOST, Surroundings, keep_time_limit, make_execution
+from transload_prefect.run import Context, ended_with_host, execution_of, identity_of
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
-from transload_prefect.watch import told_to_stop, watch_of, within_time_limit
+from transload_prefect.watch import watching
 
 
 def _in_event_loop() -> bool:
@@ -40,10 +36,9 @@ class AppJobRun(JobRun[AppResults]):
         handle: the app.
     """
 
-    def __init__(self, execution: Execution, around: Surroundings) -> None:
+    def __init__(self, execution: Execution, traces: Traces) -> None:
         self._execution = execution
-        self._around = around
-        self._ended = False
+        self._traces = traces
 
     @property
     def handle(self) -> str:
@@ -79,39 +74,21 @@ class AppJobRun(JobRun[AppResults]):
         return asyncio.to_thread(self._cancel) if _in_event_loop() else self._cancel()
 
     def _wait(self) -> None:
-        with self._until_the_end() as results:
-            with self._around.watch(self._execution):
-                self._execution.follow()
-            results.append(self._execution.collect())
+        with watching(self._traces.context, self._execution), ended_with_host(self._execution):
+            self._execution.follow()
+        self._collect()
 
     async def _wait_async(self) -> None:
-        with self._until_the_end() as results:
-            with self._around.watch(self._execution):
-                await self._execution.follow_async()
-            results.append(await asyncio.to_thread(self._execution.collect))
-
-    @contextmanager
-    def _until_the_end(self) -> Iterator[list[AppResults]]:
-        """Pass a kill on to the app, and tell once how it ended."""
-        results: list[AppResults] = []
-        try:
-            yield results
-        except TransloadError:
-            raise
-        except BaseException:
-            # a time limit of Prefect's arrives as an exception of one kind or another, depending on who waits
-            self._execution.give_up()
-            keep_time_limit(self._execution)
-            raise
-        finally:
-            if not self._ended and self._around.done is not None:
-                self._ended = True
-                self._around.done(self._execution, results[0] if results else None)
+        with watching(self._traces.context, self._execution), ended_with_host(self._execution):
+            await self._execution.follow_async()
+        await asyncio.to_thread(self._collect)
 
     def _collect(self) -> AppResults:
         if self._execution.status is None or not self._execution.status.is_terminal():
             self._execution.poll()
-        return self._execution.collect()
+        results = self._execution.collect()
+        self._traces.collected(results)
+        return results
 
     def _cancel(self) -> None:
         self._execution.runner.cancel(self.handle)
@@ -176,55 +153,21 @@ class AppJob(JobBlock[AppResults]):
             SpecError: if the app is wrong.
             ConfigError: for an unknown scheduler or option.
         """
-        around = self._surroundings()
-        execution = make_execution(
-            self._launch(), within_time_limit(self._options()), around, inherit_env=self.inherit_env
-        )
-        return self._start_async(execution, around) if _in_event_loop() else self._start(execution, around)
-
-    @staticmethod
-    def _start(execution: Execution, around: Surroundings) -> AppJobRun:
-        execution.start()
-        return AppJobRun(execution, around)
-
-    @staticmethod
-    async def _start_async(execution: Execution, around: Surroundings) -> AppJobRun:
-        await execution.start_async()
-        return AppJobRun(execution, around)
-
-    def _surroundings(self) -> Surroundings:
         name = self._block_document_name or self._name
-        flow, task = FlowRunContext.get(), TaskRunContext.get()
-        flow_run = flow.flow_run if flow is not None else None
-        unit = next_unit(f"block:{name}")
-        task_run_id = task.task_run.id if task is not None else None
-        notes = notes_of(flow_run.id, unit, name, task_run_id) if flow_run is not None and unit is not None else None
-        cursor = notes.cursor if notes is not None else None
-        traces = Traces(
-            name,
-            flow_run.id if flow_run is not None else None,
-            task_run_id,
-            self.logger,
-            cursor,
-            artifacts=True,
-            events=flow_run is not None,
-            stderr_level=logging.WARNING,
-        )
-        watch: Callable[[Execution], Any] = nullcontext
-        if flow is not None and flow_run is not None:
-            found, stop = watch_of(flow), told_to_stop(flow)
+        context = Context.here(name, next_unit(f"block:{name}"))
+        in_flow = context.flow is not None
+        traces = Traces(context, self.logger, artifacts=True, events=in_flow, stderr_level=logging.WARNING)
+        # elsewhere each start is another app
+        identity = identity_of(context, namespace=None if in_flow else uuid4().hex)
+        execution = execution_of(self._launch(), self._options(), identity, traces, inherit_env=self.inherit_env)
+        return self._start_async(execution, traces) if _in_event_loop() else self._start(execution, traces)
 
-            def watch(execution: Execution) -> Any:
-                return found.around(execution, stop)
+    @staticmethod
+    def _start(execution: Execution, traces: Traces) -> AppJobRun:
+        execution.start()
+        return AppJobRun(execution, traces)
 
-        namespace = str(flow_run.id) if flow_run is not None and unit is not None else uuid4().hex
-        return Surroundings(
-            identity=Identity(HOST, namespace, (unit or "", name)),
-            store=notes,
-            log_store=cursor,
-            sink=traces.sink,
-            log=traces.log,
-            on_change=traces.changed,
-            watch=watch,
-            done=lambda execution, results: traces.done(execution, results, False),
-        )
+    @staticmethod
+    async def _start_async(execution: Execution, traces: Traces) -> AppJobRun:
+        await execution.start_async()
+        return AppJobRun(execution, traces)

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
-from transload.pipelines import AdapterCapabilities, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, dry_run
 from transload_prefect.run import HOST
 from transload_prefect.states import STATES
 
@@ -168,9 +168,8 @@ class PrefectAdapter:
         return f"Prefect flow {made.name!r}: {how}\n{self._dry_run_task(shown, args, {'trial_idx': 0})}"
 
     def _dry_run_task(self, task: AppTask, args: Mapping[str, Any], known: Mapping[str, Any]) -> str:
-        identity = Identity(HOST, "dry-run", ("", task.name))
         launch = task.spec.launch
         if args and isinstance(launch.args, Mapping):
             launch = replace(launch, args={**launch.args, **args})
-        request = Execution(host_runner(HOST), launch, identity, task.spec.options, known=known).dry_run()
+        request = dry_run(HOST, launch, task.spec.options, known=known, inherit_env=task.spec.inherit_env)
         return f"Prefect task {task.name!r} (retries: {task.retries}, tags: {sorted(task.tags)})\n{request}"

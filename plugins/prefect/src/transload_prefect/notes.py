@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 from prefect.settings import PREFECT_LOGGING_TO_API_BATCH_INTERVAL
@@ -20,6 +21,9 @@ from prefect.settings import PREFECT_LOGGING_TO_API_BATCH_INTERVAL
 from transload_prefect import api
 from transload_prefect.artifacts import artifact_key, log_note
 from transload_prefect.background import background
+
+if TYPE_CHECKING:
+    from transload_prefect.run import Context
 
 MARGIN: Final = 1.0
 """Seconds that a batch of log lines is given to arrive, once Prefect has begun to send it."""
@@ -41,6 +45,7 @@ class Notes:
     Attributes:
         name: of the task, for people.
         task_run_id: the task run that the artifact is shown with.
+        link: returns the address of a page about the app.
         cursor: the store for how far the log came.
     """
 
@@ -49,6 +54,7 @@ class Notes:
     ) -> None:
         self.name = unit
         self.task_run_id: Any = None
+        self.link: Callable[[], str | None] = lambda: None
         self.cursor = Cursor(self)
         self._flow_run_id = flow_run_id
         self._artifact_id = artifact_id
@@ -88,9 +94,8 @@ class Notes:
                 return
             handle = (self.get() or {}).get("handle") or ""
             key = artifact_key(self.name, "logs")
-            self._artifact_id = api.create_note(
-                self._flow_run_id, self.task_run_id, key, log_note(handle), self._values
-            )
+            text = log_note(handle, self.link() if handle else None)
+            self._artifact_id = api.create_note(self._flow_run_id, self.task_run_id, key, text, self._values)
 
 
 class Cursor:
@@ -154,8 +159,14 @@ _found: dict[str, dict[str, Notes]] = {}
 _lock = threading.Lock()
 
 
-def notes_of(flow_run_id: Any, unit: str, name: str, task_run_id: Any) -> Notes:
-    """Return the notes about an app of a flow run, read from the server the first time that this process asks."""
+def notes_of(context: Context) -> Notes | None:
+    """Return the notes about an app of a flow run, read from the server the first time that this process asks.
+
+    None outside of a flow run: nothing finds the app again there.
+    """
+    flow_run_id, unit = context.flow_run_id, context.unit
+    if flow_run_id is None or unit is None:
+        return None
     with _lock:
         known = _found.get(str(flow_run_id))
         if known is None:
@@ -164,5 +175,5 @@ def notes_of(flow_run_id: Any, unit: str, name: str, task_run_id: Any) -> Notes:
             kept = api.notes_of(flow_run_id, UNIT)
             known = _found[str(flow_run_id)] = {key: Notes(flow_run_id, key, *each) for key, each in kept.items()}
         notes = known.setdefault(unit, Notes(flow_run_id, unit))
-        notes.name, notes.task_run_id = name, task_run_id
+        notes.name, notes.task_run_id = context.name, context.task_run_id
         return notes

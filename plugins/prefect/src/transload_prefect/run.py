@@ -1,38 +1,191 @@
-"""Running an app as one unit of work of Prefect: the policy is core's, here it only meets the host.
+"""Running an app inside a flow run: the policy is core's, here it only meets Prefect.
 
-Nothing here imports Prefect: `Surroundings` is what a task run (or a block, or a test) knows of its place.
+Prefect is imported where it is asked: the state table and the tests of the policy do without it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from transload.errors import StateUnknown, TransloadError
-from transload.pipelines import AppCancelled, Detached, Execution, ExecutionOptions, Identity, Launch, host_runner
-from transload.specs import AppState
-from transload_prefect.states import APP_CANCELLED, APP_CRASHED, APP_DETACHED, STATES
+from transload.errors import TransloadError
+from transload.pipelines import Ending, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload_prefect.states import ENDINGS
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from prefect.context import FlowRunContext, TaskRunContext
 
-    from transload.pipelines import LogSink, Store
     from transload.runner import AppResults
-    from transload.specs import AppStatus
+    from transload_prefect.traces import Traces
 
 HOST: Final = "prefect"
+"""Session name of all handles."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """An end that Prefect is told by a returned state instead of an exception: it is not retried.
+# -- whose app it is
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where in Prefect an app runs.
 
     Args:
-        type: name of the state type.
-        name: name of the state.
+        name: of the task or block.
+        unit: which app of the flow run; None: outside of one.
+        flow_run_id: the flow run; None: outside of one.
+        task_run_id: the task run; None: outside of one.
+        flow: Prefect's context of the flow run, in whose code this is.
+        task: that of the task run.
+    """
+
+    name: str
+    unit: str | None
+    flow_run_id: Any
+    task_run_id: Any = None
+    flow: FlowRunContext | None = None
+    task: TaskRunContext | None = None
+
+    @staticmethod
+    def here(name: str, unit: str | None) -> Context:
+        """Return the context of the code that runs."""
+        from prefect.context import FlowRunContext, TaskRunContext
+
+        flow, task = FlowRunContext.get(), TaskRunContext.get()
+        if flow is None or flow.flow_run is None:
+            run = task.task_run if task is not None else None
+            return Context(name, unit, run and run.flow_run_id, run and run.id, task=task)
+        return Context(name, unit, flow.flow_run.id, task.task_run.id if task is not None else None, flow, task)
+
+
+def identity_of(context: Context, key: str | None = None, namespace: str | None = None) -> Identity:
+    """Return whose app it is: equal for all tries of a task, and whenever the flow run is run again.
+
+    Args:
+        context: where it runs.
+        key: readable part of the app's id, instead of the name.
+        namespace: tells the app from those of others, instead of the flow run's id.
+    """
+    run = context.flow_run_id if context.unit is not None else context.task_run_id
+    return Identity(HOST, namespace or str(run), (context.unit or "", key or context.name))
+
+
+# -- its execution
+
+
+def execution_of(
+    launch: Launch,
+    options: ExecutionOptions,
+    identity: Identity,
+    traces: Traces,
+    *,
+    inherit_env: bool = False,
+    known: Mapping[str, Any] | None = None,
+    host_retries: int | None = None,
+) -> Execution:
+    """Return the execution of an app.
+
+    Args:
+        launch: what to run.
+        options: the user's settings; the task's own limit is added here.
+        identity: whose app it is.
+        traces: where Prefect keeps and shows what is known of it.
+        inherit_env: give the job the environment of the flow's process.
+        known: arguments that a component may declare.
+        host_retries: how often Prefect itself retries.
+    """
+    execution = Execution(
+        host_runner(HOST, inherit_env=inherit_env),
+        launch,
+        identity,
+        within_time_limit(traces.context, options),
+        store=traces.notes,
+        log_store=traces.cursor,
+        sink=traces.sink,
+        log=traces.log,
+        on_change=lambda status: traces.changed(execution, status),
+        known=known,
+        host_retries=host_retries,
+    )
+    if traces.notes is not None:
+        traces.notes.link = execution.link
+    return execution
+
+
+def within_time_limit(context: Context, options: ExecutionOptions) -> ExecutionOptions:
+    """Return the options with the time limit of the running task, if it has one, as their deadline.
+
+    In a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can, it is over no sooner
+    than this one, which tells the two from a kill.
+    """
+    seconds = context.task.task.timeout_seconds if context.task is not None else None
+    if context.task is None or not seconds:
+        return options
+    deadline = context.task.start_time.timestamp() + seconds
+    return replace(options, deadline=min(deadline, options.deadline or deadline))
+
+
+# -- its life in the task
+
+
+def run_app(execution: Execution) -> AppResults | Told:
+    """Start or attach, wait for the end; return results, or what Prefect is to be told by a returned state.
+
+    Raises:
+        TransloadError: an end that Prefect's retries may answer.
+    """
+    with told_to_host() as told, ended_with_host(execution):
+        return execution.run()
+    return told[0]
+
+
+async def run_app_async(execution: Execution) -> AppResults | Told:
+    """Do what `run_app` does, without blocking the event loop. Cancelling the coroutine kills the app."""
+    with told_to_host() as told, ended_with_host(execution):
+        return await execution.run_async()
+    return told[0]
+
+
+@contextmanager
+def ended_with_host(execution: Execution) -> Iterator[None]:
+    """End the app, or leave it, as ``on_kill`` says, when something but an error of ours ends who waits for it.
+
+    A time limit of Prefect's arrives as an exception of one kind or another, depending on who waits. It is no kill from
+    outside, and never just detaches.
+    """
+    try:
+        yield
+    except TransloadError:
+        raise
+    except BaseException:
+        execution.give_up()
+        deadline = execution.options.deadline
+        if deadline is not None and time.time() >= deadline:
+            execution.cancel()
+        raise
+
+
+@contextmanager
+def told_to_host() -> Iterator[list[Told]]:
+    """Turn errors into states to be returned, where Prefect must not retry them; the others are raised."""
+    told: list[Told] = []
+    try:
+        yield told
+    except TransloadError as exc:
+        ending = ending_of(exc)
+        if ending is None:
+            raise
+        told.append(ending)
+
+
+class Told(NamedTuple):
+    """A state that a task returns.
+
+    Args:
+        type: of the state.
+        name: of the state.
         message: what happened.
     """
 
@@ -41,115 +194,7 @@ class Ending:
     message: str
 
 
-@dataclass(kw_only=True)
-class Surroundings:
-    """What Prefect tells a unit of work of its place, and where the unit leaves traces.
-
-    Args:
-        identity: whose app it is.
-        store: keeps what re-attaching needs; None: only the id derived from the identity.
-        log_store: keeps how far logs were handed on.
-        sink: gets the log lines.
-        log: takes one line for people.
-        on_change: gets each new status of the app.
-        watch: for the time of a ``with``, has the execution killed when the host wants its end.
-        host_retries: how often Prefect itself retries.
-        done: is called once the app's fate is known: with its results, or None.
-    """
-
-    identity: Identity
-    store: Store | None = None
-    log_store: Store | None = None
-    sink: LogSink | None = None
-    log: Callable[[str], None] | None = None
-    on_change: Callable[[Execution, AppStatus], None] | None = None
-    watch: Callable[[Execution], AbstractContextManager[object]] = nullcontext
-    host_retries: int | None = None
-    done: Callable[[Execution, AppResults | None], None] | None = None
-
-
-def make_execution(
-    launch: Launch,
-    options: ExecutionOptions,
-    around: Surroundings,
-    *,
-    inherit_env: bool = False,
-    known: Mapping[str, Any] | None = None,
-) -> Execution:
-    """Return the execution of an app in these surroundings; ``known``: arguments that a component may declare."""
-    execution = Execution(
-        host_runner(HOST, inherit_env=inherit_env),
-        launch,
-        around.identity,
-        options,
-        store=around.store,
-        log_store=around.log_store,
-        sink=around.sink,
-        log=around.log,
-        on_change=lambda status: _changed(around, execution, status),
-        host_retries=around.host_retries,
-        known=known,
-    )
-    return execution
-
-
-def _changed(around: Surroundings, execution: Execution, status: AppStatus) -> None:
-    if around.on_change is not None:
-        around.on_change(execution, status)
-
-
-def run_unit(execution: Execution, around: Surroundings) -> AppResults | Ending:
-    """Start or attach, wait for the end, return results or an ending; blocks.
-
-    Raises:
-        AppFailed: if the app failed; Prefect's retries apply.
-        AppLost: if it is gone.
-        TransloadTimeout: if a time limit passed.
-        SubmitError: if it was not taken.
-        SpecError: if the app is wrong.
-        ConfigError: for an unknown scheduler or option.
-    """
-    with _ended(execution, around) as outcome, around.watch(execution):
-        outcome.append(execution.run())
-    found: AppResults | Ending = outcome[0]
-    return found
-
-
-async def run_unit_async(execution: Execution, around: Surroundings) -> AppResults | Ending:
-    """Do what `run_unit` does, without blocking the event loop. Cancelling the coroutine kills the unit."""
-    with _ended(execution, around) as outcome, around.watch(execution):
-        outcome.append(await execution.run_async())
-    found: AppResults | Ending = outcome[0]
-    return found
-
-
-def keep_time_limit(execution: Execution) -> None:
-    """Cancel an app whose time is up: that is no kill from outside, and ``on_kill`` does not matter."""
-    deadline = execution.options.deadline
-    if deadline is not None and time.time() >= deadline:
-        execution.cancel()
-
-
-@contextmanager
-def _ended(execution: Execution, around: Surroundings) -> Iterator[list[Any]]:
-    """Turn exceptions into an ending where the table says so, and tell the surroundings how it ended."""
-    outcome: list[Any] = []
-    try:
-        yield outcome
-    except AppCancelled as exc:
-        outcome.append(Ending(STATES[AppState.CANCELLED], APP_CANCELLED, str(exc)))
-    except StateUnknown as exc:
-        outcome.append(Ending(STATES[AppState.UNKNOWN], APP_CRASHED, str(exc)))
-    except Detached as exc:
-        outcome.append(Ending(STATES[AppState.CANCELLED], APP_DETACHED, str(exc)))
-    except TransloadError:
-        raise
-    except BaseException:
-        # Prefect's own time limit arrives as an exception of one kind or another, depending on who waits
-        execution.give_up()
-        keep_time_limit(execution)
-        raise
-    finally:
-        if around.done is not None and execution.handle is not None:
-            first = outcome[0] if outcome else None
-            around.done(execution, None if isinstance(first, Ending) else first)
+def ending_of(error: TransloadError) -> Told | None:
+    """Return the state that Prefect is told an error by; None: it is raised."""
+    told = ENDINGS[Ending.of(error)]
+    return None if told is None else Told(*told, str(error))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from transload.pipelines import StateMap
+from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
 STATES: Final = StateMap(
@@ -39,6 +40,14 @@ STATES: Final = StateMap(
 """AppState → name of a ``prefect.client.schemas.objects.StateType``."""
 
 APP_CANCELLED: Final = "AppCancelled"
-APP_CRASHED: Final = "AppCrashed"
-APP_DETACHED: Final = "AppDetached"
-"""Names of the states that a task returns: cancelled, state unknown, let go with ``on_kill="detach"``."""
+"""Name of the state of a task whose app somebody cancelled."""
+
+ENDINGS: Final[Mapping[Ending, tuple[str, str] | None]] = {
+    Ending.FAILED: None,
+    Ending.CANCELLED: ("CANCELLED", APP_CANCELLED),
+    Ending.TIMEOUT: None,
+    Ending.UNKNOWN: ("CRASHED", "AppCrashed"),
+    Ending.DETACHED: ("CANCELLED", "AppDetached"),
+    Ending.WRONG: None,
+}
+"""Ending → type and name of the state that a task returns; None: the error is raised, and Prefect may retry it."""

@@ -25,16 +25,15 @@ from prefect.utilities.annotations import allow_failure, opaque, quote
 from prefect.utilities.collections import isiterable
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
+from transload.pipelines import Execution, ExecutionOptions, Launch
 from transload.runner import AppResults
 from transload.specs import masked_env
-from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, signature_of
+from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, launch_of, signature_of
 from transload_prefect.cache import AppCachePolicy
-from transload_prefect.notes import notes_of
-from transload_prefect.run import HOST, Ending, Surroundings, make_execution, run_unit, run_unit_async
+from transload_prefect.run import Context, Told, execution_of, identity_of, run_app, run_app_async
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
-from transload_prefect.watch import told_to_stop, watch_of, within_time_limit
+from transload_prefect.watch import watch_of, watching
 
 _LONGEST_SHOWN: Final = 24
 _MOST_SHOWN: Final = 4
@@ -295,27 +294,19 @@ def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
 
 def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
     signature = signature_of(spec.launch)
-    # the component may have an argument of that name itself
-    settable = signature.parameters[LAUNCH].default is None
-
-    def bind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Any, str | None]:
-        values = dict(signature.bind(*args, **kwargs).arguments)
-        unit, more = values.pop(UNIT, None), values.pop(LAUNCH, None) if settable else None
-        given = {key: value for key, value in values.items() if not isinstance(value, LeftOpen)}
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}, more, unit
 
     if asynchronous:
 
         async def run(*args: Any, **kwargs: Any) -> Any:
-            execution, around = _prepare(spec, *bind(args, kwargs))
-            return _returned(await run_unit_async(execution, around))
+            with _prepared(spec, signature.bind(*args, **kwargs)) as (execution, traces):
+                return _returned(await run_app_async(execution), traces, spec)
 
         function: Any = run
     else:
 
         def run_blocking(*args: Any, **kwargs: Any) -> Any:
-            execution, around = _prepare(spec, *bind(args, kwargs))
-            return _returned(run_unit(execution, around))
+            with _prepared(spec, signature.bind(*args, **kwargs)) as (execution, traces):
+                return _returned(run_app(execution), traces, spec)
 
         function = run_blocking
     function.__signature__ = signature
@@ -324,78 +315,38 @@ def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any
     return function  # type: ignore[no-any-return]
 
 
-def _prepare(spec: AppSpec, values: dict[str, Any], more: Any, unit: str | None) -> tuple[Any, Surroundings]:
-    """Return the execution of this task run, and its surroundings."""
-    launch = spec.launch
-    if more is not None and not isinstance(more, Mapping):
-        raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch, by name")
-    if more:
-        parent = more.get("parent_run_id")
-        if isinstance(parent, AppResults):
-            more = {**more, "parent_run_id": parent.handle}
-        try:
-            launch = replace(launch, **dict(more))
-        except (TypeError, ValueError) as exc:
-            raise SpecError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
-    if values and isinstance(launch.args, Mapping):
-        launch = replace(launch, args={**launch.args, **values})
-    elif values:
-        raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
-    around = _surroundings(spec, unit)
-    options = within_time_limit(spec.options)
-    return make_execution(launch, options, around, inherit_env=spec.inherit_env, known=spec.known), around
-
-
-def _surroundings(spec: AppSpec, unit: str | None) -> Surroundings:
-    flow, task = FlowRunContext.get(), TaskRunContext.get()
+@contextmanager
+def _prepared(spec: AppSpec, call: inspect.BoundArguments) -> Iterator[tuple[Execution, Traces]]:
+    """Give the execution of this task run, watched, and its traces."""
+    launch, unit = launch_of(spec.launch, call)
+    task = TaskRunContext.get()
     if task is None:
         raise ConfigError("an app task runs inside a task run: call the task, not its function")
-    run = task.task_run
-    name = spec.key or task.task.name
-    flow_run = flow.flow_run if flow is not None and unit is not None else None
-    namespace = spec.namespace
-    if namespace is None:
-        namespace = str(run.id if flow_run is None else flow_run.id)
-    notes = notes_of(flow_run.id, unit, task.task.name, run.id) if flow_run is not None and unit is not None else None
-    cursor = notes.cursor if notes is not None else None
+    context = Context.here(task.task.name, unit)
     traces = Traces(
-        task.task.name,
-        run.flow_run_id,
-        run.id,
+        context,
         get_run_logger(),
-        cursor,
         artifacts=spec.artifacts,
         events=spec.events,
         stderr_level=logging.getLevelNamesMapping()[spec.stderr_level],
     )
-    around = Surroundings(
-        identity=Identity(HOST, namespace, (unit or "", name)),
-        store=notes,
-        log_store=cursor,
-        sink=traces.sink,
-        log=traces.log,
-        on_change=traces.changed,
+    identity = identity_of(context, spec.key, spec.namespace)
+    execution = execution_of(
+        launch,
+        spec.options,
+        identity,
+        traces,
+        inherit_env=spec.inherit_env,
+        known=spec.known,
         host_retries=task.task.retries,
-        done=partial(_done, traces, spec),
     )
-    if flow is not None and flow.flow_run is not None:
-        watch, stop = watch_of(flow), told_to_stop(flow)
-        around.watch = lambda execution: _both(watch.around(execution, stop), spec.meanwhile(execution))
-    return around
+    with watching(context, execution), spec.meanwhile(execution):
+        yield execution, traces
 
 
-@contextmanager
-def _both(one: AbstractContextManager[object], other: AbstractContextManager[object]) -> Iterator[None]:
-    with one, other:
-        yield
-
-
-def _done(traces: Traces, spec: AppSpec, execution: Any, results: AppResults | None) -> None:
-    traces.done(execution, results, spec.assets)
-
-
-def _returned(outcome: AppResults | Ending) -> Any:
-    if isinstance(outcome, Ending):
+def _returned(outcome: AppResults | Told, traces: Traces, spec: AppSpec) -> Any:
+    if isinstance(outcome, Told):
         make = Crashed if outcome.type == "CRASHED" else Cancelled
         return make(name=outcome.name, message=outcome.message)
+    traces.collected(outcome, spec.assets)
     return outcome

@@ -19,12 +19,13 @@ from transload.specs import is_terminal
 from transload_prefect import api
 from transload_prefect.artifacts import artifact_key, progress, replica_rows, result_rows, table, trial_rows
 from transload_prefect.background import background
+from transload_prefect.notes import notes_of
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution
     from transload.runner import AppResults
     from transload.specs import AppStatus
-    from transload_prefect.notes import Cursor
+    from transload_prefect.run import Context
 
 
 class TrialTable:
@@ -53,42 +54,32 @@ class TrialTable:
 
 
 class Traces:
-    """The traces of one app in one task run.
+    """The traces of one app.
 
     Args:
-        name: of the task, for keys of artifacts.
-        flow_run_id: where artifacts belong; None: nowhere.
-        task_run_id: likewise.
+        context: where it runs.
         logger: the run logger.
-        cursor: is told of each line that Prefect's logger sends; None: nobody is.
         artifacts: write artifacts.
         events: emit events.
         stderr_level: level of lines of stderr; others are INFO.
+
+    Attributes:
+        context: where it runs.
+        notes: what finds it again; None: nothing does.
+        cursor: how far its log came; None: nobody notes it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        flow_run_id: UUID | None,
-        task_run_id: UUID | None,
-        logger: Any,
-        cursor: Cursor | None,
-        *,
-        artifacts: bool,
-        events: bool,
-        stderr_level: int,
-    ) -> None:
-        self._name = name
-        self._flow_run_id = flow_run_id
-        self._task_run_id = task_run_id
+    def __init__(self, context: Context, logger: Any, *, artifacts: bool, events: bool, stderr_level: int) -> None:
+        self.context = context
+        self.notes = notes_of(context)
+        self.cursor = self.notes.cursor if self.notes is not None else None
         self._logger = logger
-        self._cursor = cursor
-        self._artifacts = artifacts and (flow_run_id is not None or task_run_id is not None)
+        self._artifacts = artifacts and (context.flow_run_id is not None or context.task_run_id is not None)
         self._events = events
         self._stderr_level = stderr_level
         self._progress: UUID | None = None
         self._shown: float | None = None
-        self._finished = False
+        self._collected = False
         self._lock = threading.Lock()
 
     def log(self, message: str) -> None:
@@ -101,8 +92,8 @@ class Traces:
         # a database may refuse a whole batch of lines for a zero byte
         text = line.rstrip().replace("\0", "\ufffd")
         sent = PREFECT_LOGGING_TO_API_ENABLED.value() and self._logger.isEnabledFor(level)
-        if self._cursor is not None and sent:
-            self._cursor.handing()
+        if self.cursor is not None and sent:
+            self.cursor.handing()
         self._logger.log(level, "%s", f"{role}/{replica} {text}")
 
     def changed(self, execution: Execution, status: AppStatus) -> None:
@@ -111,26 +102,27 @@ class Traces:
         if self._events:
             emit_event(
                 event=f"transload.app.{status.state.name.lower()}",
-                resource={"prefect.resource.id": f"transload.app.{handle}", "prefect.resource.name": self._name},
+                resource={"prefect.resource.id": f"transload.app.{handle}", "prefect.resource.name": self.context.name},
                 payload={"handle": handle, "state": status.state.name, "message": status.msg},
                 related=self._related(),
                 id=uuid5(NAMESPACE_URL, f"{handle}/{status.state.name}/{status.num_restarts}"),
             )
-        if self._artifacts and not is_terminal(status.state):
-            background().post(lambda: self._show_progress(progress(status), handle))
-
-    def done(self, execution: Execution, results: AppResults | None, assets: bool | list[str]) -> None:
-        """Take note of the end."""
-        status, handle = execution.status, execution.handle
-        if status is None or handle is None:
-            return
         if self._artifacts:
-            background().post(lambda: self._write(execution, status, handle, results))
-        if results is not None and assets:
+            background().post(lambda: self._show(status, handle))
+
+    def collected(self, results: AppResults, assets: bool | list[str] = False) -> None:
+        """Take note of the results, once."""
+        if self._collected:
+            return
+        self._collected = True
+        if self._artifacts and results.results:
+            data = table(result_rows(results))
+            background().post(lambda: self._create("results", "table", data, f"results of {results.handle}"))
+        if assets:
             self._materialize(results, assets)
 
     def _related(self) -> list[dict[str, str]]:
-        ids = (("flow-run", self._flow_run_id), ("task-run", self._task_run_id))
+        ids = (("flow-run", self.context.flow_run_id), ("task-run", self.context.task_run_id))
         return [
             {"prefect.resource.id": f"prefect.{role}.{each}", "prefect.resource.role": role}
             for role, each in ids
@@ -139,29 +131,25 @@ class Traces:
 
     # -- artifacts, in the background thread
 
-    def _show_progress(self, percent: float, handle: str) -> None:
+    def _show(self, status: AppStatus, handle: str) -> None:
         with self._lock:
-            if percent == self._shown:
-                return
+            percent = progress(status)
             if self._progress is None:
                 self._progress = self._create("progress", "progress", percent, f"replicas of {handle} that have ended")
-            else:
+            elif percent != self._shown:
                 api.client().update_artifact(self._progress, ArtifactUpdate(data=percent))
             self._shown = percent
-
-    def _write(self, execution: Execution, status: AppStatus, handle: str, results: AppResults | None) -> None:
-        self._show_progress(progress(status), handle)
-        title = f"{handle}: {status.state.name}"
-        self._create("replicas", "table", table(replica_rows(status)), f"replicas of {title}")
-        if results is not None and results.results:
-            self._create("results", "table", table(result_rows(results)), f"results of {handle}")
+        if is_terminal(status.state):
+            title = f"replicas of {handle}: {status.state.name}"
+            self._create("replicas", "table", table(replica_rows(status)), title)
 
     def _create(self, what: str, kind: str, data: Any, description: str) -> UUID:
-        made = ArtifactCreate(key=artifact_key(self._name, what), type=kind, data=data, description=description)
-        if self._flow_run_id is not None:
-            made.flow_run_id = self._flow_run_id
-        if self._task_run_id is not None:
-            made.task_run_id = self._task_run_id
+        made = ArtifactCreate(key=artifact_key(self.context.name, what), type=kind, data=data, description=description)
+        # set where there is one: None would be sent as a text
+        if self.context.flow_run_id is not None:
+            made.flow_run_id = self.context.flow_run_id
+        if self.context.task_run_id is not None:
+            made.task_run_id = self.context.task_run_id
         created: UUID = api.client().create_artifact(made).id
         return created
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from prefect.client.schemas.objects import StateType
-from prefect.context import FlowRunContext, TaskRunContext
+from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
@@ -18,7 +17,8 @@ from transload_prefect import api
 from transload_prefect.background import background
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution, ExecutionOptions
+    from transload.pipelines import Execution
+    from transload_prefect.run import Context
 
 TICK: Final = 0.25
 """Seconds between two looks at what is watched."""
@@ -29,34 +29,7 @@ ASK_INTERVAL: Final = 3.0
 CALLERS_END: Final = 2.0
 """Seconds after the end of a cancelled subflow when those that called it are taken to have ended as well."""
 
-FIRST_PAUSE: Final = 1.0
-"""Seconds before the end of an app is asked for again; each time twice as long."""
-
-LONGEST_PAUSE: Final = 30.0
-
 _STOPPING: Final = (StateType.CANCELLING, StateType.CANCELLED)
-
-
-class Kills:
-    """Asks for the end of executions, again and again with pauses, until it was accepted."""
-
-    def __init__(self) -> None:
-        self._due: dict[Execution, tuple[float, float]] = {}
-
-    def ask(self, execution: Execution) -> None:
-        """Kill an execution, unless its end was accepted, or asked for a moment ago."""
-        status = execution.status
-        if status is not None and (status.cancel_requested or status.is_terminal()):
-            return
-        now = time.monotonic()
-        due, pause = self._due.get(execution, (now, FIRST_PAUSE))
-        if now >= due:
-            self._due[execution] = (now + pause, min(2 * pause, LONGEST_PAUSE))
-            execution.kill()
-
-    def forget(self, execution: Execution) -> None:
-        """Know nothing of an execution that is over."""
-        self._due.pop(execution, None)
 
 
 class FlowRunWatch:
@@ -73,7 +46,7 @@ class FlowRunWatch:
         self._running = running
         self._lock = threading.Lock()
         self._watched: dict[Execution, Callable[[], bool]] = {}
-        self._kills = Kills()
+        self._killed: set[Execution] = set()
         self._line: list[Any] | None = None
         self._asked = time.monotonic()
         self._asking = False
@@ -94,14 +67,12 @@ class FlowRunWatch:
             if not self._looking:
                 self._looking = True
                 background("watch").post(self._tick)
-        if self.cancelled:
-            execution.kill()
         try:
             yield
         finally:
             with self._lock:
                 self._watched.pop(execution, None)
-                self._kills.forget(execution)
+                self._killed.discard(execution)
 
     def _tick(self) -> None:
         """Look again and again, for the last time when the process ends."""
@@ -117,8 +88,9 @@ class FlowRunWatch:
         with self._lock:
             watched = dict(self._watched)
         for execution, stop in watched.items():
-            if self.cancelled or stop():
-                self._kills.ask(execution)
+            if execution not in self._killed and (self.cancelled or stop()):
+                self._killed.add(execution)  # it asks again by itself, until that came through
+                execution.kill()
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
             self._asking = True
@@ -207,6 +179,13 @@ def watch_of(flow_context: Any) -> FlowRunWatch:
         return found
 
 
+def watching(context: Context, execution: Execution) -> AbstractContextManager[None]:
+    """Have an execution killed, for the time of a ``with``, once its flow run or its task is to end."""
+    if context.flow is None:
+        return nullcontext()
+    return watch_of(context.flow).around(execution, told_to_stop(context.flow))
+
+
 def told_to_stop(flow_context: Any) -> Callable[[], bool]:
     """Return what tells whether a task runner is ending (SIGTERM and SIGINT reach only the main thread).
 
@@ -228,17 +207,3 @@ def _runners(flow_context: Any) -> Iterator[Any]:
         yield flow_context.task_runner
         token = getattr(flow_context, "_token", None)
         flow_context = token.old_value if token is not None else None
-
-
-def within_time_limit(options: ExecutionOptions) -> ExecutionOptions:
-    """Return the options with the time limit of the running task, if it has one, as their deadline.
-
-    In a thread of a task runner, Prefect's own time limit cannot interrupt anything; where it can, it is over no sooner
-    than this one, which tells the two from a kill.
-    """
-    task = TaskRunContext.get()
-    seconds = task.task.timeout_seconds if task is not None else None
-    if task is None or not seconds:
-        return options
-    deadline = task.start_time.timestamp() + seconds
-    return replace(options, deadline=min(deadline, options.deadline or deadline))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import os
 import shlex
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -16,21 +18,23 @@ import httpx
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import InfrastructureNotAvailable, InfrastructureNotFound, ObjectNotFound
 from prefect.states import Cancelled
-from prefect.utilities.processutils import get_sys_executable
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from transload.errors import AppNotFound, ConfigError, PluginError, SchedulerUnavailable, SpecError, TransloadError
 from transload.pipelines import (
+    AppLost,
     Execution,
     ExecutionOptions,
     Identity,
     Launch,
     host_runner,
 )
-from transload.specs import AppDef, AppState, Resource, Role
-from transload_prefect.adopt import ended, find, is_cancelling, orphans
-from transload_prefect.run import HOST
+from transload.specs import AppDef, AppState, Resource, Role, parse_mounts, resource
+from transload_prefect.adopt import can_be_seen, ended, is_cancelling, orphans
+from transload_prefect.output import Output
+from transload_prefect.run import HOST, Context
+from transload_prefect.traces import Traces
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
@@ -54,34 +58,60 @@ ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLE
 QUEUE_INTERVAL: Final = 5.0
 """Seconds between two questions whether a flow run was cancelled, as long as its app has not begun to run it."""
 
+RUN_INTERVAL: Final = 10.0
+"""Seconds between these questions from then on."""
+
 _TAIL: Final = 20
-"""How many last lines of an app that failed are shown."""
+"""How many last lines of an app that failed are shown, where its output is not."""
 
-_SCHEDULER: Any = Field(
-    default=None, title="Scheduler", description="Where flow runs go; empty: the configured one, else local."
-)
-_CFG: Any = Field(default_factory=dict, title="Run options", description="Run options of the scheduler.")
-_IMAGE: Any = Field(default=None, title="Image", description="Image, or what the scheduler takes for one.")
-_WORKSPACE: Any = Field(default=None, title="Workspace", description="Folder on the worker's machine that comes along.")
-_CPU: Any = Field(default=-1, title="CPUs", description="CPUs; -1: unset.")
-_GPU: Any = Field(default=-1, title="GPUs", description="GPUs; -1: unset.")
-_MEM: Any = Field(default=-1, title="Memory", description="Memory in MB; -1: unset.")
-_RETRIES: Any = Field(default=0, title="Retries", description="How often the scheduler starts it again.")
-_TIMEOUT: Any = Field(default=None, title="Time limit", description="Seconds for the whole.")
+_FLOW_RUN: Final = """\
+import os, runpy, sys, time, uuid
+sys.argv = ["prefect", "flow-run", "execute"]
+try:
+    runpy.run_module("prefect", run_name="__main__")
+except SystemExit as end:
+    if end.code:
+        raise
+from prefect.client.orchestration import get_client
+with get_client(sync_client=True) as client:
+    state = client.read_flow_run(uuid.UUID(os.environ["PREFECT__FLOW_RUN_ID"])).state
+if state is not None and state.type.value.startswith("CANCELL"):
+    time.sleep(60)  # a worker cancels the app meanwhile, so that its scheduler does not say that it ended well
+    sys.exit("the flow run was cancelled")
+"""
+"""What runs a flow run in its app; Prefect's own command, which ends with 0 also when the flow run was cancelled."""
 
 
-class AppJobConfiguration(BaseJobConfiguration):
+class _Variables(BaseModel):
+    """What a work pool of type ``transload`` and its deployments may set."""
+
+    scheduler: str | None = Field(
+        default=None, description="Where flow runs go; empty: the configured one, else local."
+    )
+    cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
+    image: str | None = Field(default=None, description="Image, or what the scheduler takes for one.")
+    workspace: str | None = Field(default=None, description="Folder on the worker's machine that comes along.")
+    cpu: float = Field(default=-1, description="CPUs; -1: unset.")
+    gpu: int = Field(default=-1, description="GPUs; -1: unset.")
+    mem_mb: int = Field(default=-1, description="Memory in MB; -1: unset.")
+    resource: str | None = Field(default=None, description="Name of a resource, in place of CPUs, GPUs and memory.")
+    mounts: list[str] = Field(default_factory=list, description="type=bind, src=/data, dst=/data, readonly, and so on.")
+    secrets: dict[str, str] = Field(default_factory=dict, description="Variables of the job: env:NAME, file:PATH …")
+    metadata: dict[str, Any] = Field(default_factory=dict, description="What a scheduler may look at, by its name.")
+    replicas: int = Field(
+        default=1, description="How often the command runs, side by side; more than one needs a command."
+    )
+    max_retries: int = Field(default=0, description="How often the scheduler starts it again.")
+    timeout: float | None = Field(default=None, description="Seconds for the whole.")
+    stream_output: bool = Field(default=True, description="Show the job's output in the flow run's log.")
+
+
+class AppVariables(_Variables, BaseVariables):
+    """The variables of a work pool of type ``transload``."""
+
+
+class AppJobConfiguration(_Variables, BaseJobConfiguration):
     """How a flow run becomes an app; the template of a work pool fills it in."""
-
-    scheduler: str | None = _SCHEDULER
-    cfg: dict[str, Any] = _CFG
-    image: str | None = _IMAGE
-    workspace: str | None = _WORKSPACE
-    cpu: float = _CPU
-    gpu: int = _GPU
-    mem_mb: int = _MEM
-    max_retries: int = _RETRIES
-    timeout: float | None = _TIMEOUT
 
     def to_app(self) -> AppDef:
         """Return the app of a flow run; its command waits until the flow run has ended.
@@ -90,39 +120,30 @@ class AppJobConfiguration(BaseJobConfiguration):
             SpecError: if a variable of the work pool is wrong.
         """
         words = _words(self.command or self._base_flow_run_command())
-        if words[:1] == ["prefect"] and not self.image:
+        if words == self._base_flow_run_command().split():
+            if self.replicas != 1:
+                raise SpecError(f"replicas={self.replicas}: a flow run is run once; give a command for more")
             # on this machine: the worker's own Prefect, wherever PATH leads
-            words = [*shlex.split(get_sys_executable()), "-m", *words]
-        env = {name: value for name, value in self.env.items() if value is not None and name not in SECRET}
+            words = ["python" if self.image else sys.executable, "-c", _FLOW_RUN]
+        own = {name: f"env:{name}" for name in self.secret_values()}
         role = Role(
             name="flow",
             image=self.image or "",
             entrypoint=words[0],
             args=words[1:],
-            env=env,
-            secrets={name: f"env:{name}" for name in self.secret_values()},
+            env={name: value for name, value in self.env.items() if value is not None and name not in SECRET},
+            secrets={**self.secrets, **own},
+            num_replicas=self.replicas,
             max_retries=self.max_retries,
-            resource=Resource(cpu=self.cpu, gpu=self.gpu, memMB=self.mem_mb),
+            resource=resource(h=self.resource) if self.resource else Resource(self.cpu, self.gpu, self.mem_mb),
+            mounts=parse_mounts(self.mounts),
+            metadata=self.metadata,
         )
         return AppDef(name="prefect-flow-run", roles=[role], metadata=dict(self.labels), timeout=self.timeout)
 
     def secret_values(self) -> dict[str, str]:
         """Return the secrets, which may come from a profile, by the name that `to_app` refers to."""
         return {name: value for name in SECRET if (value := self.env.get(name))}
-
-
-class AppVariables(BaseVariables):
-    """The variables of a work pool of type ``transload``."""
-
-    scheduler: str | None = _SCHEDULER
-    cfg: dict[str, Any] = _CFG
-    image: str | None = _IMAGE
-    workspace: str | None = _WORKSPACE
-    cpu: float = _CPU
-    gpu: int = _GPU
-    mem_mb: int = _MEM
-    max_retries: int = _RETRIES
-    timeout: float | None = _TIMEOUT
 
 
 class AppWorkerResult(BaseWorkerResult):
@@ -157,31 +178,69 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         Raises:
             TransloadError: if it was not taken, or is lost.
         """
-        runner = host_runner(HOST)
         self._followed.add(flow_run.id)
         try:
-            handle = await asyncio.to_thread(_start, runner, flow_run, configuration, self._logger.info)
+            execution = await asyncio.to_thread(self._start, flow_run, configuration)
+            handle = execution.handle or ""
             self._logger.info("flow run %s is %s", flow_run.name, handle)
             if task_status is not None:
                 task_status.started(handle)
-            status = await self._follow(runner, flow_run.id, handle)
-            if status is None:
-                raise TransloadError(f"{handle} is lost: it was deleted, or its scheduler lost its state")
+            status = await self._follow(flow_run.id, execution)
             code = _exit_status(status)
             if code and await self._was_cancelled(flow_run.id, handle):
                 code = 0  # or Prefect would call it crashed
             if code:
-                await asyncio.to_thread(self._tell_failure, runner, flow_run, handle, status)
+                await asyncio.to_thread(self._tell_failure, flow_run, execution)
             return AppWorkerResult(identifier=handle, status_code=code)
         finally:
             self._followed.discard(flow_run.id)
 
-    def _tell_failure(self, runner: Runner, flow_run: FlowRun, handle: str, status: AppStatus) -> None:
-        """Put the last words of an app into its flow run's log: it may have died before Prefect started in it."""
-        execution = Execution(runner, None, Identity(HOST, "", (flow_run.name,)), ExecutionOptions(tail_lines=_TAIL))
-        execution.attach(handle)
+    def _start(
+        self, flow_run: FlowRun, configuration: AppJobConfiguration, next_after: frozenset[AppState] = ENDED
+    ) -> Execution:
+        """Submit the app of a flow run, unless it is there already; return its execution.
+
+        Args:
+            flow_run: what the app is to run.
+            configuration: how.
+            next_after: ends of an app that are answered by another one.
+        """
+        launch = Launch(
+            app=configuration.to_app(),
+            scheduler=configuration.scheduler,
+            cfg=configuration.cfg,
+            workspace=configuration.workspace,
+        )
+        # what is one flow run's is in no other's reach: flow runs are submitted side by side
+        runner = host_runner(HOST).with_environ({**os.environ, **configuration.secret_values()})
+        stream = configuration.stream_output
+        execution = self._execution_of(flow_run, runner, launch, stream, next_after=next_after)
         try:
-            execution.collect(status)
+            execution.start()
+        except SpecError as exc:
+            if not configuration.image and ".image" in str(exc):
+                raise SpecError(f"{exc} (set the variable image of the work pool; it needs Prefect)") from exc
+            raise
+        return execution
+
+    def _execution_of(
+        self, flow_run: FlowRun, runner: Runner, launch: Launch | None, stream: bool, **more: Any
+    ) -> Execution:
+        # a flow run that is run again (a retry, a resume) is another app; submitting one twice is not
+        identity = Identity(HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count))
+        options = ExecutionOptions(patience=float("inf"), tail_lines=0 if stream else _TAIL, **more)
+        told: dict[str, Any] = {"log": self._logger.info}
+        if stream:
+            context = Context(flow_run.name, f"flow-run-{flow_run.run_count}", flow_run.id)
+            logger = self.get_flow_run_logger(flow_run)
+            traces = Traces(context, logger, artifacts=False, events=False, stderr_level=logging.WARNING)
+            told |= {"sink": Output(traces.sink), "log_store": traces.cursor}
+        return Execution(runner, launch, identity, options, **told)
+
+    def _tell_failure(self, flow_run: FlowRun, execution: Execution) -> None:
+        """Put the end of an app into its flow run's log: it may have died before Prefect started in it."""
+        try:
+            execution.collect()
         except TransloadError as exc:
             self.get_flow_run_logger(flow_run).error("%s", exc)
 
@@ -234,21 +293,37 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
                     self._limiter.release_on_behalf_of(borrower)
 
     async def _look_after(self, flow_run: FlowRun, counted: asyncio.Task[None]) -> None:
-        runner = host_runner(HOST)
         if flow_run.infrastructure_pid:
-            found = await find(runner, flow_run)
+            execution = await asyncio.to_thread(self._found, flow_run)
         else:
             await counted
-            found = await self._start_again(runner, flow_run.id)
-        if found is None:
+            execution = await self._start_again(flow_run.id)
+        if execution is None:
             return
-        handle, status = found
+        handle, status = execution.handle or "", None
         self.get_flow_run_logger(flow_run).info("Worker %r looks after %s from here on", self.name, handle)
-        if status is not None:
-            status = await self._follow(runner, flow_run.id, handle)
-        await self._report(flow_run.id, handle, status)
+        with suppress(AppLost):
+            status = await self._follow(flow_run.id, execution)
+        if await self._was_cancelled(flow_run.id, handle):
+            return
+        flow_run = await self.client.read_flow_run(flow_run.id)
+        if not ended(flow_run) and (status is None or _exit_status(status)):
+            if status is not None:
+                await asyncio.to_thread(self._tell_failure, flow_run, execution)
+            how = "is lost" if status is None else f"ended: {status.summary()}"
+            await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
 
-    async def _start_again(self, runner: Runner, flow_run_id: UUID) -> tuple[str, AppStatus | None] | None:
+    def _found(self, flow_run: FlowRun) -> Execution | None:
+        """Return the execution of an app that an earlier worker submitted; None if it cannot be seen from here."""
+        runner, handle = host_runner(HOST), flow_run.infrastructure_pid or ""
+        if not can_be_seen(runner, handle):
+            return None
+        stream = bool((flow_run.job_variables or {}).get("stream_output", True))
+        execution = self._execution_of(flow_run, runner, None, stream)
+        execution.attach(handle)
+        return execution
+
+    async def _start_again(self, flow_run_id: UUID) -> Execution | None:
         """Submit a flow run whose worker died around the submit: what was submitted is found by its id."""
         flow_run = await self.client.read_flow_run(flow_run_id)
         if flow_run.infrastructure_pid or flow_run.state is None or flow_run.state.type is not StateType.PENDING:
@@ -261,26 +336,16 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
                 worker_name=self.name,
                 worker_id=self.backend_id,
             )
-            handle = await asyncio.to_thread(_start, runner, flow_run, configuration, self._logger.info, frozenset())
+            execution = await asyncio.to_thread(self._start, flow_run, configuration, frozenset())
         except (ValueError, PluginError) as exc:  # a person must mend something
             message = f"Failed to submit flow run to infrastructure: {type(exc).__name__}: {exc}"
             await self._propose_crashed_state(flow_run, message)
             return None
-        await self.client.update_flow_run(flow_run_id=flow_run.id, infrastructure_pid=handle)
-        return handle, await asyncio.to_thread(runner.status, handle)
-
-    async def _report(self, flow_run_id: UUID, handle: str, status: AppStatus | None) -> None:
-        if await self._was_cancelled(flow_run_id, handle):
-            return
-        flow_run = await self.client.read_flow_run(flow_run_id)
-        if not ended(flow_run) and (status is None or _exit_status(status)):
-            if status is not None:
-                await asyncio.to_thread(self._tell_failure, host_runner(HOST), flow_run, handle, status)
-            how = "is lost" if status is None else f"ended: {status.summary()}"
-            await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
+        await self.client.update_flow_run(flow_run_id=flow_run.id, infrastructure_pid=execution.handle)
+        return execution
 
     async def _was_cancelled(self, flow_run_id: UUID, handle: str) -> bool:
-        """Tell whether a flow run whose app has ended was being cancelled; it is cancelled then."""
+        """Tell whether a flow run whose app has ended was cancelled; one that is being cancelled is now."""
         try:
             flow_run = await self.client.read_flow_run(flow_run_id)
         except ObjectNotFound:
@@ -288,34 +353,39 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         if is_cancelling(flow_run):
             message = f"The flow run was cancelled; its app is {handle}"
             await self.client.set_flow_run_state(flow_run_id, Cancelled(message=message), force=True)
-            return True
-        return False
+        return flow_run.state is not None and flow_run.state.type in (StateType.CANCELLING, StateType.CANCELLED)
 
     # -- following
 
-    async def _follow(self, runner: Runner, flow_run_id: UUID, handle: str) -> AppStatus | None:
-        """Wait for the end of an app; cancel it if its flow run is cancelled before it has begun."""
-        asking = asyncio.create_task(self._cancel_in_queue(flow_run_id, handle))
+    async def _follow(self, flow_run_id: UUID, execution: Execution) -> AppStatus:
+        """Wait for the end of an app; cancel it if its flow run is cancelled.
+
+        Raises:
+            AppLost: if it is gone.
+        """
+        asking = asyncio.create_task(self._pass_cancel_on(flow_run_id, execution.handle or ""))
         try:
-            return await runner.wait_async(handle, patience=float("inf"))
+            return await execution.follow_async()
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    async def _cancel_in_queue(self, flow_run_id: UUID, handle: str) -> None:
+    async def _pass_cancel_on(self, flow_run_id: UUID, handle: str) -> None:
+        """Cancel an app whose flow run was cancelled; one that has begun to run it hears of that, and cleans up."""
+        pause = QUEUE_INTERVAL
         while True:
-            try:
+            with suppress(httpx.HTTPError):
                 flow_run = await self.client.read_flow_run(flow_run_id)
-            except httpx.HTTPError:
-                await asyncio.sleep(QUEUE_INTERVAL)
-                continue
-            if ended(flow_run) or flow_run.start_time is not None:
-                return  # from here on, the flow run's own process hears of it
-            if is_cancelling(flow_run):
-                with suppress(InfrastructureNotFound, InfrastructureNotAvailable):
-                    await self.kill_infrastructure(handle, AppJobConfiguration())
-                return
-            await asyncio.sleep(QUEUE_INTERVAL)
+                begun = flow_run.start_time is not None
+                pause = RUN_INTERVAL if begun else QUEUE_INTERVAL
+                cancelled = flow_run.state is not None and flow_run.state.type is StateType.CANCELLED
+                if cancelled or (is_cancelling(flow_run) and not begun):
+                    with suppress(InfrastructureNotFound, InfrastructureNotAvailable):
+                        await self.kill_infrastructure(handle, AppJobConfiguration())
+                    return
+                if ended(flow_run):
+                    return
+            await asyncio.sleep(pause)
 
     async def kill_infrastructure(
         self, infrastructure_pid: str, configuration: AppJobConfiguration, grace_seconds: int = 30
@@ -347,41 +417,6 @@ def _words(command: str) -> list[str]:
     if not words:
         raise SpecError(f"command={command!r}: must name a program")
     return words
-
-
-def _start(
-    runner: Runner,
-    flow_run: FlowRun,
-    configuration: AppJobConfiguration,
-    log: Callable[[str], None],
-    next_after: frozenset[AppState] = ENDED,
-) -> str:
-    """Submit the app of a flow run, unless it is there already; return its handle.
-
-    Args:
-        runner: submits.
-        flow_run: what the app is to run.
-        configuration: how.
-        log: takes one line for people.
-        next_after: ends of an app that are answered by another one.
-    """
-    # a flow run that is run again (a retry, a resume) is another app; submitting one twice is not
-    identity = Identity(HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count))
-    launch = Launch(
-        app=configuration.to_app(),
-        scheduler=configuration.scheduler,
-        cfg=configuration.cfg,
-        workspace=configuration.workspace,
-    )
-    options = ExecutionOptions(next_after=next_after)
-    # what is one flow run's is in no other's reach: flow runs are submitted side by side
-    submitter = runner.with_environ({**os.environ, **configuration.secret_values()})
-    try:
-        return Execution(submitter, launch, identity, options, log=log).start().handle
-    except SpecError as exc:
-        if not configuration.image and ".image" in str(exc):
-            raise SpecError(f"{exc} (set the variable image of the work pool; it needs Prefect)") from exc
-        raise
 
 
 def _exit_status(status: AppStatus) -> int:
