@@ -212,12 +212,13 @@ class AppTests(SchedulerSuite):
             f"printf '{body}' $TRANSLOAD_REPLICA_ID $X > $TRANSLOAD_REPLICA_ID.json"
         )
         runner, base, handles = stage.runner(), str(stage.folder / "shared"), []
+        replicas = 2 if stage.scheduler.capabilities.replicas else 1
         for x in ("1", "2"):
-            app = stage.app(Program(command=command), replicas=2, env={"X": x})
+            app = stage.app(Program(command=command), replicas, env={"X": x})
             handles.append(runner.run(app, stage.scheduler.name, self.cfg, tracker_base=base))
             stage.submitted.append(parse_app_handle(handles[-1]).app_id)
         for number, handle in enumerate(handles, 1):
             assert stage.ended(parse_app_handle(handle).app_id).state is AppState.SUCCEEDED
             results = runner.results(handle)
-            assert results.results == {"0": {"x": number}, "1": {"x": number}}
+            assert results.results == {str(k): {"x": number} for k in range(replicas)}
             assert results.key_of("x") == "0"
