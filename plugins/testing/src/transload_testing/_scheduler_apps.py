@@ -211,7 +211,8 @@ class AppTests(SchedulerSuite):
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'
         command = (
             'mkdir -p "$TRANSLOAD_TRACKER_BASE" && cd "$TRANSLOAD_TRACKER_BASE" && test $TRANSLOAD_ROLES = main && '
-            f"printf '{body}' $TRANSLOAD_REPLICA_ID $X > $TRANSLOAD_REPLICA_ID.json"
+            f"printf '{body}' $TRANSLOAD_REPLICA_ID $X > $TRANSLOAD_REPLICA_ID.json; "
+            'echo "{\\"schema\\": 1, \\"step\\": 3, \\"results\\": {\\"x\\": $X}}" >> $TRANSLOAD_REPLICA_ID.steps.jsonl'
         )
         runner, base, handles = stage.runner(), str(stage.folder / "shared"), []
         for x in ("1", "2"):
@@ -223,3 +224,4 @@ class AppTests(SchedulerSuite):
             results = runner.results(handle)
             assert results.results == {"0": {"x": number}, "1": {"x": number}}
             assert results.key_of("x") == "0"
+            assert runner.steps(handle) == {key: {"x": {3: number}} for key in "01"}
