@@ -38,6 +38,7 @@ BASE = ("core", "plugins/testing")
 """What every suite installs: the core, and the conformance suites with the scripted scheduler."""
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
+WAITING = {"slurm": 4}  # workers of suites that mostly wait for others
 OTHER_PYTHONS = ("3.12", "3.13")
 SCHEMAS = {
     "github-workflows": ".github/workflows/*.yml",
@@ -72,7 +73,7 @@ def suite(session: nox.Session, name: str, *folders: str) -> None:
     find_cpu_torch(session)
     session.install(*TOOLS, *files_of(name), *(f"./{folder}" for folder in folders))
     install_own(session, *folders)
-    run_pytest(session, f"tests/{name}")
+    run_pytest(session, f"tests/{name}", workers=WAITING.get(name, 2))
 
 
 def files_of(name: str) -> list[str]:
@@ -84,9 +85,9 @@ def files_of(name: str) -> list[str]:
     return more
 
 
-def run_pytest(session: nox.Session, *folders: str, more: tuple[str, ...] = ()) -> None:
+def run_pytest(session: nox.Session, *folders: str, more: tuple[str, ...] = (), workers: int = 2) -> None:
     """Run these folders' quick tests, or what the words after `--` say; `more` are further options."""
-    given = tuple(session.posargs) or ("-q", "-n", "2")
+    given = tuple(session.posargs) or ("-q", "-n", str(workers))
     slow = given == SLOW
     named = any((ROOT / word.partition("::")[0]).exists() for word in given if not word.startswith("-"))
     where = () if named else folders
