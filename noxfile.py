@@ -48,6 +48,7 @@ SCHEMAS = {
 }
 """What the lint session compares with a schema: its name, and the files."""
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
+HOST_SUITES = {"command_line": "core"}
 nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
 # Uncompiled packages cost every single test process seconds.
@@ -144,14 +145,24 @@ def torch(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def everywhere(session: nox.Session) -> None:
-    """Run one component, unchanged, on every engine and in every host; print one table; all accuracies must be equal.
+    """Run one component, unchanged, in every host on every engine; print one table; all accuracies must be equal.
 
-    Each runs in the environment of its own session, which is made if it is not there yet.
+    Each host runs in the environment of its own session, which is made if it is not there yet, with the engines'
+    plugins on its path besides. `-- --write` puts the table into the pages.
     """
     find_cpu_torch(session)
     digits = ("-r", "examples/digits/requirements.txt")
-    rows = [f"{name}={python_of(session, 'core' if name == 'local' else name, *digits)}" for name in EVERYWHERE]
-    session.run("python", "tests/everywhere/table.py", *rows, external=True)
+    rows = [f"{name}={python_of(session, HOST_SUITES.get(name, name), *digits)}" for name in EVERYWHERE]
+    starter = python_of(session, "docker", *digits)
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
+    besides = ROOT / ".nox" / "everywhere"
+    shutil.rmtree(besides, ignore_errors=True)
+    install = (uv, "pip", "install", "--quiet", "--python", str(starter), "--target", str(besides))
+    engines = [f"./plugins/{name}" for name in ("docker", "kubernetes", "slurm")]
+    session.run(*install, "./core", *engines, external=True)
+    session.run(*install, "--no-deps", "--reinstall", "--refresh", "./core", *engines, external=True)
+    session.env["PYTHONPATH"] = str(besides)
+    session.run("python", "tests/everywhere/table.py", *session.posargs, str(starter), *rows, external=True)
 
 
 def python_of(session: nox.Session, name: str, *more: str, version: str = "") -> Path:
