@@ -162,7 +162,8 @@ def everywhere(session: nox.Session) -> None:
     session.run(*install, "./core", *engines, external=True)
     session.run(*install, "--no-deps", "--reinstall", "--refresh", "./core", *engines, external=True)
     session.env["PYTHONPATH"] = str(besides)
-    session.run("python", "tests/everywhere/table.py", *session.posargs, str(starter), *rows, external=True)
+    with real_cluster(session):
+        session.run("python", "tests/everywhere/table.py", *session.posargs, str(starter), *rows, external=True)
 
 
 def python_of(session: nox.Session, name: str, *more: str, version: str = "") -> Path:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "slurm"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "real_kubernetes"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import engines
@@ -32,7 +33,7 @@ def main(folder: Path, pythons: list[str]) -> None:
     settings = folder / "transload.toml"
     tables = []
     with contextlib.ExitStack() as stack:
-        for engine, start in (("docker", docker), ("slurm", slurm)):
+        for engine, start in (("docker", docker), ("slurm", slurm), ("kubernetes", kubernetes)):
             why = missing(engine)
             if why is not None and engine not in engines.required():
                 answer["left_out"][engine] = why
@@ -67,6 +68,30 @@ def slurm(stack: contextlib.ExitStack, folder: Path, _pythons: list[str]) -> tup
     cluster.start()
     leads = {"SLURM_CONF": str(cluster.conf), "PATH": cluster.env["PATH"]}
     return leads | {"TRANSLOAD_SLURM_DIR": str(folder / "slurm")}, ""
+
+
+def kubernetes(stack: contextlib.ExitStack, _folder: Path, pythons: list[str]) -> tuple[dict[str, str], str]:
+    """Make a namespace in the real cluster, whose nodes have the folders of this machine."""
+    from conftest import IMAGE, RealCluster
+
+    cluster = RealCluster(os.environ["REAL_KUBECONFIG"])
+    stack.callback(cluster.wait_removed)
+    stack.callback(cluster.remove)
+    # the image has Python and no scikit-learn: the interpreters of the hosts are mounted from the node
+    folders = dict.fromkeys([sys.base_prefix, *(str(Path(python).parents[1]) for python in pythons)])
+    mounts = [{"name": f"python-{number}", "mountPath": path} for number, path in enumerate(folders)]
+    volumes = [{"name": each["name"], "hostPath": {"path": each["mountPath"]}} for each in mounts]
+    pod = {"containers": [{"name": "main", "volumeMounts": mounts}], "volumes": volumes}
+    table = {
+        "kubeconfig": cluster.kubeconfig,
+        "namespace": cluster.namespace(),
+        "image": IMAGE,
+        "image_pull_policy": "IfNotPresent",
+        "helper_image": IMAGE,
+        "overlay": json.dumps({"spec": {"template": {"spec": pod}}}),
+    }
+    # a text of JSON is one of TOML
+    return {}, "[schedulers.kubernetes]\n" + "".join(f"{name} = {json.dumps(text)}\n" for name, text in table.items())
 
 
 if __name__ == "__main__":
