@@ -53,7 +53,7 @@ SECTIONS: Mapping[str, list[str]] = {
     ],
     "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes"],
     "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
-    "Understand": ["states", "reliability", "benchmarks", "scale", "dependencies"],
+    "Understand": ["states", "reliability", "benchmarks", "dependencies"],
     "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
     "Reference": ["reference", "api/*"],
 }
@@ -223,6 +223,8 @@ def toctrees() -> str:
         "../ARCHITECTURE",
         "../CONTRIBUTING",
         "../SECURITY",
+        "../CODE_OF_CONDUCT",
+        "../benchmarks/scale",
         "../CHANGELOG",
         "../core/CHANGELOG",
         "../core/README",
