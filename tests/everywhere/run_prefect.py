@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 os.environ |= {
     "PREFECT_HOME": os.environ["TRANSLOAD_HOME"] + "/prefect",
@@ -27,7 +28,15 @@ def everywhere(engine: str) -> tuple[AppResults, str]:
 
 
 def lines_of(run: str) -> str:
-    """Return the log of a flow run, as the server has it."""
+    """Return the log of a flow run once the server has the app's last line; Prefect sends lines some time later."""
+    end, found = time.monotonic() + 30, ""
+    while "held-out" not in found and time.monotonic() < end:
+        time.sleep(0.2)
+        found = _read(run)
+    return found
+
+
+def _read(run: str) -> str:
     with get_client(sync_client=True) as client:
         return "\n".join(
             each.message for each in client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run])))
