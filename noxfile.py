@@ -13,7 +13,7 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import nox
@@ -48,6 +48,7 @@ SCHEMAS = {
 }
 """What the lint session compares with a schema: its name, and the files."""
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
+HOSTS = ("airflow", "ax", "kfp", "prefect")
 HOST_SUITES = {"command_line": "core"}
 nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
@@ -147,12 +148,37 @@ def torch(session: nox.Session) -> None:
 def everywhere(session: nox.Session) -> None:
     """Run one component, unchanged, in every host on every engine; print one table; all accuracies must be equal.
 
-    Each host runs in the environment of its own session, which is made if it is not there yet, with the engines'
-    plugins on its path besides. `-- --write` puts the table into the pages.
+    `-- --write` puts the table into the pages.
+    """
+    starter, *rows = hosts_and_engines(session, EVERYWHERE)
+    with real_cluster(session):
+        session.run("python", "tests/everywhere/table.py", *session.posargs, starter, *rows, external=True)
+
+
+@nox.session(venv_backend="none")
+def once(session: nox.Session) -> None:
+    """Kill hosts at random moments on every engine, and count.
+
+    `-- --kills 50 --cells prefect:local,ax:slurm --seed 0`: how many in each cell (5), which (all), from which seed on.
+    """
+    given = dict(zip(session.posargs[::2], session.posargs[1::2], strict=True))
+    wanted = [given.pop(f"--{name}", default) for name, default in (("kills", "5"), ("seed", ""), ("cells", "all"))]
+    if given:
+        session.error(f"{', '.join(given)}: the options are --kills, --seed and --cells")
+    starter, *rows = hosts_and_engines(session, HOSTS)
+    with real_cluster(session):
+        session.run("python", "tests/once/count.py", *wanted, starter, *rows, external=True)
+
+
+def hosts_and_engines(session: nox.Session, names: Sequence[str]) -> list[str]:
+    """Have all that hosts need on every engine; return the Python that starts engines, and NAME=PYTHON of each host.
+
+    Each host has the environment of its own session, which is made if it is not there yet, with the engines' plugins
+    on its path besides.
     """
     find_cpu_torch(session)
     digits = ("-r", "examples/digits/requirements.txt")
-    rows = [f"{name}={python_of(session, HOST_SUITES.get(name, name), *digits)}" for name in EVERYWHERE]
+    rows = [f"{name}={python_of(session, HOST_SUITES.get(name, name), *digits)}" for name in names]
     starter = python_of(session, "docker", *digits)
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
     besides = ROOT / ".nox" / "everywhere"
@@ -162,8 +188,7 @@ def everywhere(session: nox.Session) -> None:
     session.run(*install, "./core", *engines, external=True)
     session.run(*install, "--no-deps", "--reinstall", "--refresh", "./core", *engines, external=True)
     session.env["PYTHONPATH"] = str(besides)
-    with real_cluster(session):
-        session.run("python", "tests/everywhere/table.py", *session.posargs, str(starter), *rows, external=True)
+    return [str(starter), *rows]
 
 
 def python_of(session: nox.Session, name: str, *more: str, version: str = "") -> Path:

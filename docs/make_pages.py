@@ -53,7 +53,7 @@ SECTIONS: Mapping[str, list[str]] = {
     ],
     "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes"],
     "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
-    "Understand": ["states", "reliability", "benchmarks", "dependencies"],
+    "Understand": ["states", "reliability", "once", "benchmarks", "dependencies"],
     "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
     "Reference": ["reference", "api/*"],
 }

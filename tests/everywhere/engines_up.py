@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "slurm"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "real_kubernetes"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import engines
@@ -72,9 +72,8 @@ def slurm(stack: contextlib.ExitStack, folder: Path, _pythons: list[str]) -> tup
 
 def kubernetes(stack: contextlib.ExitStack, _folder: Path, pythons: list[str]) -> tuple[dict[str, str], str]:
     """Make a namespace in the real cluster, whose nodes have the folders of this machine."""
-    from conftest import IMAGE, RealCluster
-
-    cluster = RealCluster(os.environ["REAL_KUBECONFIG"])
+    real = runpy.run_path(str(Path(__file__).resolve().parents[1] / "real_kubernetes" / "conftest.py"))
+    cluster, image = real["RealCluster"](os.environ["REAL_KUBECONFIG"]), real["IMAGE"]
     stack.callback(cluster.wait_removed)
     stack.callback(cluster.remove)
     # the image has Python and no scikit-learn: the interpreters of the hosts are mounted from the node
@@ -85,9 +84,9 @@ def kubernetes(stack: contextlib.ExitStack, _folder: Path, pythons: list[str]) -
     table = {
         "kubeconfig": cluster.kubeconfig,
         "namespace": cluster.namespace(),
-        "image": IMAGE,
+        "image": image,
         "image_pull_policy": "IfNotPresent",
-        "helper_image": IMAGE,
+        "helper_image": image,
         "overlay": json.dumps({"spec": {"template": {"spec": pod}}}),
     }
     # a text of JSON is one of TOML
