@@ -13,7 +13,7 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import nox
@@ -38,6 +38,7 @@ BASE = ("core", "plugins/testing")
 """What every suite installs: the core, and the conformance suites with the scripted scheduler."""
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
+WAITING = {"slurm": 4}  # workers of suites that mostly wait for others
 OTHER_PYTHONS = ("3.12", "3.13")
 SCHEMAS = {
     "github-workflows": ".github/workflows/*.yml",
@@ -47,6 +48,8 @@ SCHEMAS = {
 }
 """What the lint session compares with a schema: its name, and the files."""
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
+HOSTS = ("airflow", "ax", "kfp", "prefect")
+HOST_SUITES = {"command_line": "core"}
 nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
 # Uncompiled packages cost every single test process seconds.
@@ -72,7 +75,7 @@ def suite(session: nox.Session, name: str, *folders: str) -> None:
     find_cpu_torch(session)
     session.install(*TOOLS, *files_of(name), *(f"./{folder}" for folder in folders))
     install_own(session, *folders)
-    run_pytest(session, f"tests/{name}")
+    run_pytest(session, f"tests/{name}", workers=WAITING.get(name, 2))
 
 
 def files_of(name: str) -> list[str]:
@@ -84,9 +87,9 @@ def files_of(name: str) -> list[str]:
     return more
 
 
-def run_pytest(session: nox.Session, *folders: str, more: tuple[str, ...] = ()) -> None:
+def run_pytest(session: nox.Session, *folders: str, more: tuple[str, ...] = (), workers: int = 2) -> None:
     """Run these folders' quick tests, or what the words after `--` say; `more` are further options."""
-    given = tuple(session.posargs) or ("-q", "-n", "2")
+    given = tuple(session.posargs) or ("-q", "-n", str(workers))
     slow = given == SLOW
     named = any((ROOT / word.partition("::")[0]).exists() for word in given if not word.startswith("-"))
     where = () if named else folders
@@ -143,14 +146,49 @@ def torch(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def everywhere(session: nox.Session) -> None:
-    """Run one component, unchanged, on every engine and in every host; print one table; all accuracies must be equal.
+    """Run one component, unchanged, in every host on every engine; print one table; all accuracies must be equal.
 
-    Each runs in the environment of its own session, which is made if it is not there yet.
+    `-- --write` puts the table into the pages.
+    """
+    starter, *rows = hosts_and_engines(session, EVERYWHERE)
+    with real_cluster(session):
+        session.run("python", "tests/everywhere/table.py", *session.posargs, starter, *rows, external=True)
+
+
+@nox.session(venv_backend="none")
+def once(session: nox.Session) -> None:
+    """Kill hosts at random moments on every engine, and count.
+
+    `-- --kills 50 --cells prefect:local,ax:slurm --seed 0`: how many in each cell (5), which (all), from which seed on.
+    """
+    given = dict(zip(session.posargs[::2], session.posargs[1::2], strict=True))
+    wanted = [given.pop(f"--{name}", default) for name, default in (("kills", "5"), ("seed", ""), ("cells", "all"))]
+    if given:
+        session.error(f"{', '.join(given)}: the options are --kills, --seed and --cells")
+    starter, *rows = hosts_and_engines(session, HOSTS)
+    with real_cluster(session):
+        session.run("python", "tests/once/count.py", *wanted, starter, *rows, external=True)
+
+
+def hosts_and_engines(session: nox.Session, names: Sequence[str]) -> list[str]:
+    """Have all that hosts need on every engine; return the Python that starts engines, and NAME=PYTHON of each host.
+
+    Each host has the environment of its own session, which is made if it is not there yet, with the engines' plugins
+    on its path besides.
     """
     find_cpu_torch(session)
     digits = ("-r", "examples/digits/requirements.txt")
-    rows = [f"{name}={python_of(session, 'core' if name == 'local' else name, *digits)}" for name in EVERYWHERE]
-    session.run("python", "tests/everywhere/table.py", *rows, external=True)
+    rows = [f"{name}={python_of(session, HOST_SUITES.get(name, name), *digits)}" for name in names]
+    starter = python_of(session, "docker", *digits)
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
+    besides = ROOT / ".nox" / "everywhere"
+    shutil.rmtree(besides, ignore_errors=True)
+    install = (uv, "pip", "install", "--quiet", "--python", str(starter), "--target", str(besides))
+    engines = [f"./plugins/{name}" for name in ("docker", "kubernetes", "slurm")]
+    session.run(*install, "./core", *engines, external=True)
+    session.run(*install, "--no-deps", "--reinstall", "--refresh", "./core", *engines, external=True)
+    session.env["PYTHONPATH"] = str(besides)
+    return [str(starter), *rows]
 
 
 def python_of(session: nox.Session, name: str, *more: str, version: str = "") -> Path:

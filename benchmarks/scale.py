@@ -6,7 +6,7 @@ those of ``transload.pipelines``), and watchers that are told of changes and ask
 costs the controller is given by ``--query`` and ``--job``: the defaults are CPU times of slurmctld 22.05, with 200 and
 with 1,000 jobs. What listing a tracker costs is measured here on a local folder.
 
-Usage: python benchmarks/scale.py [--clients 1000] [--apps 100000] [--seconds 600] [--plot docs/images/scale.svg]
+Usage: python benchmarks/scale.py [--clients 1000] [--apps 100000] [--seconds 600] [--plot benchmarks/scale.svg]
 """
 
 from __future__ import annotations

@@ -35,8 +35,10 @@ include_patterns = [
     "examples/*/README.md",
     "examples/README.md",
     "docs/api/*.md",
+    "benchmarks/*.md",
+    "CODE_OF_CONDUCT.md",
 ]
-exclude_patterns = [".*", "docs/_build", "core/src", "tests", "benchmarks", "plugins/*/src", "**/.*"]
+exclude_patterns = [".*", "docs/_build", "core/src", "tests", "benchmarks/*.py", "plugins/*/src", "**/.*"]
 
 html_theme = "furo"
 html_copy_source = False

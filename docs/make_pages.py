@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Write states.md and hooks.md from the code, and, for the site alone, a page of the API for each module.
+"""Write states.md, hooks.md and a part of adapters.md from the code, and, for the site alone, a page for each module.
 
-Run it after changing a state table or a hook: the first two pages are kept with the sources, and a test compares them.
+Run it after changing a state table, a hook or an adapter's run.py: these pages are kept with the sources, and a test
+compares them.
 A state table is read without its host; the distributions of this repository must be installed (their hosts need not).
 """
 
@@ -21,6 +22,7 @@ from types import ModuleType
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+from make_adapters import adapters  # noqa: E402 - a neighbour of this file
 from make_reference import MODULES, public_names  # noqa: E402 - a neighbour of this file
 
 from transload import hookspecs  # noqa: E402
@@ -53,7 +55,7 @@ SECTIONS: Mapping[str, list[str]] = {
     ],
     "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes"],
     "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
-    "Understand": ["states", "reliability", "benchmarks", "scale", "dependencies"],
+    "Understand": ["states", "reliability", "once", "benchmarks", "dependencies"],
     "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
     "Reference": ["reference", "api/*"],
 }
@@ -223,6 +225,8 @@ def toctrees() -> str:
         "../ARCHITECTURE",
         "../CONTRIBUTING",
         "../SECURITY",
+        "../CODE_OF_CONDUCT",
+        "../benchmarks/scale",
         "../CHANGELOG",
         "../core/CHANGELOG",
         "../core/README",
@@ -236,7 +240,7 @@ def toctrees() -> str:
     return text
 
 
-PAGES = {"states.md": states, "hooks.md": hooks}
+PAGES = {"states.md": states, "hooks.md": hooks, "adapters.md": adapters}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

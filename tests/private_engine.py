@@ -233,6 +233,7 @@ class PrivateEngine:
         packages: Sequence[str] = ("scikit-learn",),
         folders: Mapping[str, Path] | None = None,
         applets: str = "",
+        also: Sequence[str] = (),
     ) -> str:
         """Make an image of this very Python with some packages, at the same paths; return its name.
 
@@ -241,6 +242,7 @@ class PrivateEngine:
             packages: distributions, each with all that it requires (scikit-learn brings NumPy).
             folders: path in the image → folder that goes there.
             applets: names of small programs that the image has too, as the one with a shell does.
+            also: Pythons of other environments, which are there as well, with the same packages.
         """
         archive = self.folder / "python.tar"
         with tarfile.open(archive, "w") as tar:
@@ -249,6 +251,8 @@ class PrivateEngine:
                 self._add_busybox(tar, applets)
                 # a link would not find the environment that the interpreter belongs to
                 _script(tar, "usr/local/bin/python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+            for other in {Path(each).parents[1] for each in also} - {Path(sys.prefix)}:
+                _add_environment(tar, other)
             _folder(tar, "tmp", 0o1777)
         self.load(archive, name)
         archive.unlink()
@@ -293,9 +297,17 @@ def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[
     for path, folder in folders.items():
         tar.add(folder, path.lstrip("/"), filter=_slim)
     if environment != base:
-        tar.add(environment / "pyvenv.cfg", str(environment / "pyvenv.cfg").lstrip("/"))
-        for program in ("python", "python3", version):
-            _link(tar, str(environment / "bin" / program).lstrip("/"), str(binary))
+        _add_environment(tar, environment)
+
+
+def _add_environment(tar: tarfile.TarFile, environment: Path) -> None:
+    """Add an environment of the interpreter; one that is not the running one gets the running one's packages."""
+    tar.add(environment / "pyvenv.cfg", str(environment / "pyvenv.cfg").lstrip("/"))
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for program in ("python", "python3", version):
+        _link(tar, str(environment / "bin" / program).lstrip("/"), os.path.realpath(sys.executable))
+    if environment != Path(sys.prefix):
+        _link(tar, str(environment / "lib").lstrip("/"), str(Path(sys.prefix) / "lib"))
 
 
 def _packages(wanted: str) -> set[str]:

@@ -26,10 +26,10 @@ def make_pipeline(scheduler: str = "local", **launcher: Any) -> Any:
     return everywhere
 
 
-def run_here(folder: str) -> dsl.PipelineTask:
+def run_here(folder: str, scheduler: str = "local") -> dsl.PipelineTask:
     """Run the pipeline by KFP's local runner, without a cluster; return its task."""
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=folder)
-    task: dsl.PipelineTask = make_pipeline(form="python", image="python:3.11")()
+    task: dsl.PipelineTask = make_pipeline(scheduler, form="python", image="python:3.11")()
     return task
 
 

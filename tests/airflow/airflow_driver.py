@@ -77,7 +77,7 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     app_log.addHandler(Lines(child))
     job = child.job
     options = {"deferrable": deferrable, "defer_after": 0, **job.options}
-    task = TransloadOperator(task_id="job", app=child.app, scheduler="scripted", cfg=job.cfg, **options)
+    task = TransloadOperator(task_id="job", app=child.app, scheduler=job.scheduler, cfg=job.cfg, **options)
     now = dt.datetime.now(dt.UTC)
     ti = TaskInstance(
         dag_id=job.namespace,

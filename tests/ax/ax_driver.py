@@ -64,14 +64,14 @@ class Optimiser:
 
     def launch(self, arm: str, parameters: Mapping[str, Any]) -> TrialLaunch:
         """Return what the trial submits."""
-        return TrialLaunch(app=self.child.app, scheduler="scripted", cfg=self.child.job.cfg)
+        return TrialLaunch(app=self.child.app, scheduler=self.child.job.scheduler, cfg=self.child.job.cfg)
 
     def step(self) -> None:
         """Do once what Ax's loop does."""
         if self.kept["status"] == "CANDIDATE":
             self.kept["metadata"][HANDLE] = self.trials.run(self.view, self.launch)
             self.become("RUNNING")
-        names = self.trials.poll([self.view], "scripted", self.child.job.cfg)
+        names = self.trials.poll([self.view], self.child.job.scheduler, self.child.job.cfg)
         self.become(names[0])
 
     def report(self) -> None:
@@ -82,7 +82,9 @@ class Optimiser:
             return
         left = 0 in self.trials.left
         retryable = status == "FAILED" and (left or self.options.rule.host_may_retry(AppLost("")))
-        child.finish(status, error=self.trials.reason(self.view, "scripted", child.job.cfg), retryable=retryable)
+        child.finish(
+            status, error=self.trials.reason(self.view, child.job.scheduler, child.job.cfg), retryable=retryable
+        )
 
 
 def run(child: ChildJob) -> None:

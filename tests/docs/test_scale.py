@@ -29,7 +29,7 @@ def _seconds(value: float) -> str:
 
 def test_the_table_is_what_the_simulation_gives(scale: ModuleType) -> None:
     """Each row but the first, which takes long, and the constants: run ``benchmarks/scale.py`` where this fails."""
-    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "scale.md").read_text(encoding="utf-8")
     world = scale.World()
     for looks_at in (world.apps, world.apps // world.users, world.apps // world.clients):
         load = scale.simulate(world, "batched", looks_at)

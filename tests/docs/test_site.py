@@ -75,10 +75,19 @@ def test_every_public_name_of_a_plugin_is_in_the_reference(init: Path, names: se
     assert {f"{init.parent.name}.{name}" for name in _exported(init)} - names == set()
 
 
-@pytest.mark.parametrize("page", ["states.md", "hooks.md"])
+@pytest.mark.parametrize("page", ["states.md", "hooks.md", "adapters.md"])
 def test_pages_written_from_the_code_are_fresh(page: str) -> None:
     """Run ``docs/make_pages.py`` where this fails."""
     assert (ROOT / "docs" / page).read_text() == _script("make_pages").PAGES[page]()
+
+
+@pytest.mark.parametrize("host", ["Prefect", "Kubeflow Pipelines", "Tinyflow, the template"])
+def test_every_run_py_has_the_same_words(host: str) -> None:
+    """The functions that make up an adapter's `run.py` are there, called alike, in the same order."""
+    script = _script("make_adapters")
+    found = [name for name in script.functions(script.HOSTS[host]) if name in script.WORDS]
+    optional = {"traces_of"} - set(found)
+    assert found == [word for word in script.WORDS if word not in optional]
 
 
 def test_every_page_is_built(pages: list[Path]) -> None:

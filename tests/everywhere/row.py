@@ -1,50 +1,47 @@
-"""One row of the table: which engine ran the job, how it says that it went, and the accuracy."""
+"""What the hosts of the table share: the job, the engines to run it on, and how a cell is told."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "everywhere"))
 
 from job import ARGUMENTS, COMPONENT
 
-EXAMPLE = Path(sys.path[0])
+__all__ = ["ARGUMENTS", "COMPONENT", "ENGINES", "EXAMPLE", "TESTS", "Cell"]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "everywhere"
 TESTS = Path(__file__).resolve().parents[1]
-_BEGAN = time.monotonic()
+ENGINES = os.environ["EVERYWHERE_ENGINES"].split()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that servers are stopped on the way out
 
 
-def emit(engine: str, handle: str, state: str, host_state: str, accuracy: float, seconds: float | None = None) -> None:
-    """Print the row as the last line of stdout."""
-    taken = seconds if seconds is not None else time.monotonic() - _BEGAN
-    row = {"engine": engine, "handle": handle, "state": state, "host": host_state}
-    print(json.dumps({**row, "accuracy": accuracy, "seconds": round(taken, 1)}), flush=True)
-
-
-def by_command_line(scheduler: str, host_state: Callable[[dict[str, Any]], str], cfg: str = "") -> None:
-    """Run the job with `transload run`, and emit its row.
+class Cell:
+    """One host on one engine.
 
     Args:
-        scheduler: where.
-        host_state: asks the engine itself how the job went; gets what the command printed.
-        cfg: run options, as on the command line.
+        host: the host.
+        engine: where the job runs.
     """
-    words = [word for name, value in ARGUMENTS.items() for word in (f"--{name}", str(value))]
-    options = ["--cfg", cfg] if cfg else []
-    command = [sys.executable, "-m", "transload", "run", "--json", "-s", scheduler, *options, COMPONENT, *words]
-    began = time.monotonic()
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=os.environ, timeout=300)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}")
-    seconds = time.monotonic() - began
-    said = json.loads(done.stdout)
-    accuracy = said["results"]["final"]["accuracy"]
-    emit(scheduler, said["handle"], said["state"], host_state(said), accuracy, seconds)
+
+    def __init__(self, host: str, engine: str) -> None:
+        self._said: dict[str, object] = {"host": host, "engine": engine}
+        self._began = time.monotonic()
+
+    def emit(self, handle: str, state: str, host_state: str, accuracy: float, log: str | None) -> None:
+        """Print the cell as a line of stdout.
+
+        Args:
+            handle: of the app.
+            state: how the app ended.
+            host_state: what the host itself says of its unit of work.
+            accuracy: as the host hands it on.
+            log: what the host shows of the app's lines; None where the host shows none.
+        """
+        lines = None if log is None else sum("epoch" in line and "loss" in line for line in log.splitlines())
+        seconds = round(time.monotonic() - self._began, 1)
+        told = {"handle": handle, "state": state, "said": host_state, "accuracy": accuracy, "lines": lines}
+        print(json.dumps({**self._said, **told, "seconds": seconds}), flush=True)

@@ -1,47 +1,63 @@
-"""One component, unchanged, on every engine and host: runs them all for real, one after the other, and prints a table.
+"""One component, unchanged, in every host on every engine: runs all of it for real, and prints a table.
 
-    python table.py local=PYTHON slurm=PYTHON …
+    python table.py [--write] STARTER command_line=PYTHON airflow=PYTHON …
 
-Each engine's row is made by ``run_<engine>.py`` with that engine's own Python, since hosts cannot share an environment.
-The row of an engine that is not on this machine says so, with the reason, unless TRANSLOAD_REQUIRE names it. The
-exit status tells whether all other rows are there, all succeeded, and all accuracies are equal, bit for bit.
+STARTER is the Python that starts the engines (``engines_up.py``). Each host's row of cells is made by ``run_<host>.py``
+with that host's own Python, since hosts cannot share an environment. An engine that is not on this machine is named
+with the reason, unless TRANSLOAD_REQUIRE names it. With ``--write`` the table goes to the pages, too. The exit status
+tells whether all cells are there, all succeeded, all accuracies are equal, bit for bit, and all logs show lines.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import engines
-
 HERE = Path(__file__).resolve().parent
-COLUMNS = ("engine", "handle", "state", "host", "accuracy", "seconds")
-LIMIT_S = 600
+ROOT = HERE.parents[1]
+PAGES = (ROOT / "examples" / "everywhere" / "README.md",)
+BEGIN, END = "<!-- table: nox -s everywhere -- --write -->", "<!-- end of the table -->"
+COLUMNS = ("host", "engine", "handle", "state", "said", "accuracy", "lines", "seconds")
+LIMIT_S = 900
 GRACE_S = 60
 
 
-def run(engine: str, python: str) -> dict[str, Any]:
-    """Return an engine's row; one with ``error`` if it did not come to one."""
+@contextlib.contextmanager
+def started(python: str, pythons: list[str]) -> Iterator[dict[str, dict[str, str]]]:
+    """Have the engines started; give what ``engines_up.py`` says of them."""
+    folder = tempfile.mkdtemp(prefix="tl-", dir="/tmp")
+    command = [python, str(HERE / "engines_up.py"), folder, *pythons]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
+        try:
+            assert starter.stdout is not None
+            said = starter.stdout.readline()
+            if not said:
+                raise SystemExit(f"the engines did not start: exit {starter.wait(GRACE_S)}")
+            yield json.loads(said)
+        finally:
+            starter.communicate(timeout=GRACE_S)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(host: str, python: str, environment: dict[str, str]) -> tuple[list[dict[str, Any]], str]:
+    """Return the cells of a host, and what went wrong, if anything did."""
     home = tempfile.mkdtemp(prefix="tl-", dir="/tmp")
-    environment = {**os.environ, "TRANSLOAD_HOME": home}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
-        code, out, errors = _finished([python, str(HERE / f"run_{engine}.py")], environment)
-        row: dict[str, Any] = json.loads((out.strip().splitlines() or ["null"])[-1])
-        if code == 0 and row:
-            return row
-        return {"engine": engine, "error": f"exit {code}\n{out[-3000:]}\n{errors[-6000:]}"}
+        command = [python, str(HERE / f"run_{host}.py")]
+        code, out, errors = _finished(command, environment | {"TRANSLOAD_HOME": home})
+        cells = [json.loads(line) for line in out.splitlines() if line.startswith('{"host"')]
+        return cells, f"{host}: exit {code}\n{out[-3000:]}\n{errors[-6000:]}" if code else ""
     except (subprocess.TimeoutExpired, ValueError) as exc:
-        return {"engine": engine, "error": f"{type(exc).__name__}: {exc}"}
+        return [], f"{host}: {type(exc).__name__}: {exc}"
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -62,8 +78,8 @@ def _finished(command: list[str], environment: dict[str, str]) -> tuple[int, str
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a Markdown table."""
-    cells = [[str(row.get(name, "")) for name in COLUMNS] for row in rows]
+    """Return the cells as a Markdown table, a line each."""
+    cells = [["–" if row[name] is None else str(row[name]) for name in COLUMNS] for row in rows]
     table = [list(COLUMNS), *cells]
     widths = [max(len(line[column]) for line in table) for column in range(len(COLUMNS))]
     lines = [
@@ -72,35 +88,48 @@ def render(rows: list[dict[str, Any]]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
-def _missing(engine: str) -> str | None:
-    """Return why an engine cannot run here, or None."""
-    if engine == "slurm" and os.geteuid() != 0:
-        return "the fake GPUs of the test cluster are device files, which root alone can make"
-    return engines.missing(engine) if engine in engines.ENGINES else None
+def write(table: str, left_out: dict[str, str]) -> None:
+    """Put the table into the pages, between its marks, with today's date."""
+    missing = "".join(f"\n- not run: {engine}: {why}" for engine, why in left_out.items())
+    for page in PAGES:
+        before, _, rest = page.read_text().partition(BEGIN)
+        after = rest.partition(END)[2]
+        today = dt.datetime.now(dt.UTC).date()
+        page.write_text(f"{before}{BEGIN}\nMade on {today}:\n\n{table}\n{missing}\n{END}{after}")
 
 
 def main(arguments: list[str]) -> int:
     """Run what the arguments name; return the exit status."""
-    rows = []
-    for argument in arguments:
-        engine, _, python = argument.partition("=")
-        why = _missing(engine)
-        if why is not None and engine not in engines.required():
-            rows.append({"engine": engine, "state": f"not run: {why}"})
-            continue
-        print(f"{engine} …", file=sys.stderr, flush=True)
-        rows.append(run(engine, python))
-    print(render(rows))
-    for row in rows:
-        if "error" in row:
-            print(f"\n{row['engine']}: {row['error']}", file=sys.stderr)
-    good = [row for row in rows if row.get("state") == "SUCCEEDED"]
-    left_out = [row for row in rows if str(row.get("state", "")).startswith("not run")]
-    accuracies = {row["accuracy"] for row in good}
-    if len(good) + len(left_out) < len(rows) or len(accuracies) != 1:
-        print(f"not the same everywhere: {len(good)} of {len(rows)} succeeded; accuracies {sorted(accuracies)}")
+    to_pages = arguments[:1] == ["--write"]
+    starter, *hosts = arguments[to_pages:]
+    pairs = [each.partition("=")[::2] for each in hosts]
+    cells, troubles = [], []
+    with started(starter, [python for _, python in pairs]) as engines:
+        environment = {**os.environ, **engines["environment"], "EVERYWHERE_ENGINES": " ".join(engines["engines"])}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        here = str(ROOT / "examples" / "everywhere")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+        for host, python in pairs:
+            print(f"{host} …", file=sys.stderr, flush=True)
+            found, trouble = run(host, python, environment)
+            cells += found
+            troubles += [trouble] if trouble else []
+    table = render(cells)
+    print(table)
+    for engine, why in engines["left_out"].items():
+        print(f"not run: {engine}: {why}")
+    for trouble in troubles:
+        print(f"\n{trouble}", file=sys.stderr)
+    wanted = len(pairs) * len(engines["engines"])
+    good = [cell for cell in cells if cell["state"] == "SUCCEEDED"]
+    silent = [f"{cell['host']} on {cell['engine']}" for cell in cells if cell["lines"] == 0]
+    accuracies = {cell["accuracy"] for cell in good}
+    if len(good) < wanted or len(accuracies) != 1 or silent:
+        print(f"not the same everywhere: {len(good)} of {wanted}; accuracies {sorted(accuracies)}; no lines: {silent}")
         return 1
-    print(f"the same accuracy {accuracies.pop()} in {len(good)} of {len(rows)}; not run: {len(left_out)}")
+    if to_pages:
+        write(table, engines["left_out"])
+    print(f"the same accuracy {accuracies.pop()} in {len(good)} of {wanted}")
     return 0
 
 

@@ -14,7 +14,7 @@ def run(child: ChildJob) -> None:
     from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
 
     job = child.job
-    launch = {"app": child.app, "scheduler": "scripted", "cfg": job.cfg}
+    launch = {"app": child.app, "scheduler": job.scheduler, "cfg": job.cfg}
     ends = {EXIT_CANCELLED: AppState.CANCELLED, EXIT_UNKNOWN: AppState.UNKNOWN}
     try:
         spec = LaunchSpec(launch, dict(job.options))

@@ -167,6 +167,17 @@ def test_values_that_are_no_numbers_leave_gaps(parse: Parse) -> None:
     parse(app_report(app_data(results=constant)))
 
 
+def test_steps_are_drawn() -> None:
+    """Each curve is a series by step; with several keys its name has the key."""
+    results = AppResults("local://s/a", AppState.RUNNING, {"0": {"loss": 1}, "1": {"loss": 2}})
+    steps = {"0": {"loss": {2.0: 1.0, 1.0: 3.0}, "once": {1.0: 1.0}}}
+    assert [(each.name, each.group, each.points) for each in series_of(results, steps)] == [
+        ("loss", "step ", [(1.0, 3.0), (2.0, 1.0)]),
+        ("loss", "", [(0, 1.0), (1, 2.0)]),
+    ]
+    assert [each.name for each in series_of(results, {**steps, "b": steps["0"]})] == ["0: loss", "b: loss", "loss"]
+
+
 def test_long_series_are_thinned(parse: Parse) -> None:
     """A hundred thousand points are drawn in a few hundred, least and greatest among them."""
     values: dict[str, dict[str, int | float | str]] = {str(k): {"loss": math.sin(k / 1000)} for k in range(100_000)}

@@ -13,7 +13,7 @@ import pytest
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import host_runner
 from transload.runner import AppResults
-from transload.runtime.tracking import FsspecResultTracker, open_store
+from transload.runtime.tracking import FsspecResultTracker, open_store, read_steps
 from transload.specs import AppDef, AppState, Role
 from transload_search import (
     Constraint,
@@ -24,7 +24,6 @@ from transload_search import (
     SearchFailed,
     SearchLedger,
     next_round,
-    read_steps,
     run_search,
     trial_values,
 )

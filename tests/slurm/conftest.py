@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -72,18 +73,31 @@ def cluster(cluster_of_three: object, monkeypatch: pytest.MonkeyPatch) -> Iterat
         made.start_controller()
 
 
-@pytest.fixture(scope="session")
-def login_of_three(cluster_of_three: object) -> Iterator[object]:
-    """The login node itself; tests take ``login``."""
-    assert isinstance(cluster_of_three, cluster_module.Cluster)
+@contextlib.contextmanager
+def _login(cluster: object, address: str = "127.0.0.1") -> Iterator[object]:
+    assert isinstance(cluster, cluster_module.Cluster)
     base = Path(tempfile.mkdtemp(prefix="tlsh-", dir="/tmp"))
-    made = login_module.Login(base, cluster_of_three.env)
+    made = login_module.Login(base, {**cluster.env, "SLURM_CONF": str(cluster.conf)}, address)
     try:
         made.start()
         yield made
     finally:
         made.stop()
         shutil.rmtree(base)
+
+
+@pytest.fixture(scope="session")
+def login_of_three(cluster_of_three: object) -> Iterator[object]:
+    """The login node itself; tests take ``login``."""
+    with _login(cluster_of_three) as made:
+        yield made
+
+
+@pytest.fixture
+def login_at(cluster: object) -> Iterator[Callable[[str], object]]:
+    """``login_at("10.0.0.1")``: one more login node, which listens there."""
+    with contextlib.ExitStack() as stack:
+        yield lambda address: stack.enter_context(_login(cluster, address))
 
 
 @pytest.fixture

@@ -117,8 +117,9 @@ class Login:
     def refuse(self) -> None:
         """End sshd alone: nobody gets in any more; who is in stays."""
         if self._process is not None:
+            os.kill(self._process.pid, signal.SIGSTOP)  # else one more may come in meanwhile
             self._sessions |= set(self._children())
-            self._process.terminate()
+            self._process.kill()
             self._process.wait()
             self._process = None
 

@@ -437,3 +437,11 @@ def test_digits_example(runner: Runner) -> None:
         accuracy[scheduler] = runner.results(handle).value("accuracy")
     assert accuracy["slurm"] == accuracy["local"]
     assert 0.3 < float(accuracy["slurm"]) <= 1.0
+
+
+def test_prologue_runs_first(runner: Runner, shell_app: ShellApp) -> None:
+    """What it exports reaches every replica; the wrapper's Python may come from it."""
+    prologue = f"export FROM_PROLOGUE='a b'\npy() {{ :; }}\nPATH={Path(sys.executable).parent}:$PATH"
+    handle = runner.run(shell_app('echo "$FROM_PROLOGUE"', num_replicas=2), "slurm", {"prologue": prologue})
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert [lines(runner, handle, "main", k) for k in range(2)] == [["a b\n"], ["a b\n"]]

@@ -45,19 +45,3 @@ class TestArrays(SchedulerConformance):
         only = frozenset({RetryPolicy.REPLICA})
         scheduler.capabilities = replace(scheduler.capabilities, roles=False, gangs=False, retries=only)
         return scheduler
-
-
-@pytest.mark.usefixtures("login")
-@pytest.mark.engine("sshd")
-class TestBySsh(SchedulerConformance):
-    """And from a machine that has neither Slurm's tools nor the cluster's disk."""
-
-    image = "/tmp"
-    timeout = 60.0
-    inherits_environment = False
-
-    def make_scheduler(self, folder: Path) -> SlurmScheduler:
-        """Return a scheduler at the end of an ssh."""
-        scheduler = create_slurm("suite")
-        scheduler.connect({"ssh": "login", "folder": str(folder)})
-        return scheduler

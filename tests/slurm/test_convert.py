@@ -175,3 +175,31 @@ def test_folder_with_odd_characters(tmp_path: Path) -> None:
     text = convert.script(request, "app", folder, "t")
     assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
     assert shlex.quote(folder) in text
+
+
+def test_arguments_of_one_role() -> None:
+    """A role's own options of sbatch and srun come after those for all, and no other role gets them."""
+    app = AppDef(
+        "app", [role("a", metadata={"slurm.srun_args": ["--mpi=pmix"], "slurm.sbatch_args": ["--hint=x"]}), role("b")]
+    )
+    request = convert.convert(
+        app, run_opts().resolve({"srun_args": ["--cpu-bind=cores"], "sbatch_args": ["--contiguous"]})
+    )
+    first, second = convert.script(request, "x", "/f", "t").split("#SBATCH hetjob\n")
+    assert first.index("#SBATCH --contiguous\n") < first.index("#SBATCH --hint=x\n")
+    assert "#SBATCH --contiguous\n" in second and "--hint" not in second
+    assert [part.srun[-2:] for part in request.roles] == [
+        ["--cpu-bind=cores", "--mpi=pmix"],
+        ["--job-name=b", "--cpu-bind=cores"],
+    ]
+    with pytest.raises(ConfigError, match="must be an option"):
+        convert.convert(AppDef("app", [role(metadata={"slurm.srun_args": ["word"]})]), run_opts().resolve({}))
+
+
+def test_prologue() -> None:
+    """Its lines stand before the wrapper's command, and after all that is for sbatch."""
+    text = script(role(), cfg={"prologue": "\nmodule load python\r\nexport A='x y'\n"})
+    head, _, rest = text.partition("\nmodule load python\nexport A='x y'\n")
+    assert "#SBATCH" in head and "#SBATCH" not in rest and "supervise" in rest
+    with pytest.raises(ConfigError, match="prologue"):
+        script(role(), cfg={"prologue": "a\x00b"})

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from transload.errors import ConfigError, SchedulerUnavailable, SubmitError
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm, pack, ssh
 from transload_slurm.connection import Connection
+from transload_slurm.results import RemoteStore
 
 pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
 
@@ -121,6 +122,28 @@ def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None
     assert run() == ["second\n", "second\n"]
     after = {path.name: path.stat().st_ino for path in blobs.rglob("*") if path.is_file()}
     assert len(set(after.items()) - set(before.items())) == 2  # the file, and the new list
+
+
+def test_results_come_back(far: Runner, login: Any, shell_app: Callable[..., AppDef], tmp_path: Path) -> None:
+    """What an app reports in its folder on the cluster is read through the connection, from a given base, too."""
+    body = '{"schema": 1, "key": "final", "results": {"loss": 0.25}}'
+    script = f"cd \"$TRANSLOAD_TRACKER_BASE\" && printf '{body}' > final.json"
+    for base in (None, f"{login.home}/runs"):
+        handle = far.run(shell_app(f'mkdir -p "$TRANSLOAD_TRACKER_BASE"; {script}'), "slurm", tracker_base=base)
+        status = far.wait(handle, timeout=60)
+        assert status is not None and status.state is AppState.SUCCEEDED, status
+        assert far.results(handle).value("loss") == 0.25
+    with pytest.raises(AppNotFound):
+        far.scheduler("slurm").results_store("nobody")
+    link = far.scheduler("slurm").apps.connection  # type: ignore[attr-defined]
+    (login.home / "large").write_bytes(b"x" * (9 << 20))
+    (login.home / "none").touch()
+    store = RemoteStore(link, str(login.home))
+    assert (len(store.read("large")), store.read("none")) == (9 << 20, b"")
+    assert {name: len(data) for name, data in store.read_many(["large", "none", "gone"]).items()} == {
+        "large": 9 << 20,
+        "none": 0,
+    }
 
 
 def test_unknown_host_key(login: Any) -> None:

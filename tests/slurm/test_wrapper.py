@@ -89,7 +89,7 @@ def _trace(job: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("gone", ["slurmctld", "munged"])
+@pytest.mark.parametrize("gone", ["slurmctld", pytest.param("munged", marks=pytest.mark.slow)])  # srun waits 50 s
 def test_controller_is_away_while_the_replicas_start(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, gone: str
 ) -> None:

@@ -22,7 +22,7 @@ def run(child: ChildJob) -> None:
         log=child.log,
         on_stop=child.on_kill,
     )
-    step = step_from_app(child.app, launch={"scheduler": "scripted", "cfg": job.cfg}, **job.options)
+    step = step_from_app(child.app, launch={"scheduler": job.scheduler, "cfg": job.cfg}, **job.options)
     try:
         results = step.work(context)
     except tinyflow.Broken as exc:

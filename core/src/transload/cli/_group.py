@@ -21,6 +21,7 @@ _SECTIONS: Final[dict[str, dict[str, str]]] = {
         "log": "Show the logs of an app's replicas, or follow them.",
         "describe": "Show the definition of an app.",
         "results": "Show the results that an app reported.",
+        "put": "In a job: report results, as NAME=VALUE.",
         "tracker": "Look into trackers: runs, metadata, artifacts, lineage.",
     },
     "Look at what there is": {

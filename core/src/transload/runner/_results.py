@@ -204,3 +204,15 @@ def _read_base(results: AppResults, own: Store | None, folder: str | None, run_i
         if body.replaced:
             writer = body.writer or {}
             results.collisions[key] = [*body.replaced, f"{writer.get('role')}/{writer.get('replica')}"]
+
+
+def collect_steps(backend: SchedulerBase, description: AppDescription) -> dict[str, dict[str, dict[float, float]]]:
+    """Return key → name → step → value of what an app reported step by step; errors as in `Runner.steps`."""
+    from transload.runtime.tracking import open_store, read_curves
+    from transload.runtime.tracking._errors import told_as_tracking_error
+
+    store = backend.results_store(description.app_id)
+    if store is None and not description.tracker_base:
+        return {}
+    with told_as_tracking_error("steps"):
+        return read_curves(store or open_store(str(description.tracker_base)))

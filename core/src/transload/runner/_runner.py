@@ -496,6 +496,18 @@ class Runner:
         backend, _ = self._locate(app_handle)
         return collect_results(backend, app_handle, self._describe(app_handle), self.settings.trackers(), shared=shared)
 
+    def steps(self, app_handle: AppHandle) -> dict[str, dict[str, dict[float, float]]]:
+        """Return the curves that an app reported step by step so far: key → name → step → value.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            TrackingError: if they cannot be read.
+        """
+        from transload.runner._results import collect_steps
+
+        backend, _ = self._locate(app_handle)
+        return collect_steps(backend, self._describe(app_handle))
+
     # -- inside
 
     def _locate(self, app_handle: AppHandle) -> tuple[SchedulerBase, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transload.pipelines import AdapterCapabilities, Execution, ExecutionOptions, Identity, Launch, host_runner
-from transload_tinyflow.run import run_app
+from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, dry_run
+from transload_tinyflow.run import HOST, execution_of, run_app
 from transload_tinyflow.states import STATES
 
 if TYPE_CHECKING:
-    from tinyflow import Step
+    from tinyflow import Context, Step
+
+    from transload.runner import AppResults
 
 
 def step_from_app(
@@ -38,13 +40,17 @@ def step_from_app(
     from tinyflow import Step
 
     made, settings = Launch.of(source, **(launch or {})), ExecutionOptions(**options)
-    return Step(name or made.name, lambda context: run_app(made, settings, context, retries, inherit_env), retries)
+
+    def work(context: Context) -> AppResults:
+        return run_app(execution_of(context, made, settings, inherit_env=inherit_env, host_retries=retries), context)
+
+    return Step(name or made.name, work, retries)
 
 
 class TinyflowAdapter:
     """The adapter that ``transload.pipelines.get_adapter("tinyflow")`` returns."""
 
-    name = "tinyflow"
+    name = HOST
     state_map = STATES
     capabilities = AdapterCapabilities(notes={"deferred": "a step holds the engine while it waits"})
 
@@ -56,7 +62,6 @@ class TinyflowAdapter:
         self, source: Any, *, launch: dict[str, Any] | None = None, inherit_env: bool = False, **options: Any
     ) -> str:
         """Return what a step would submit; a wrong option is refused here as well."""
-        step = {name: options.pop(name) for name in ("name", "retries") if name in options}
-        made, settings = Launch.of(source, **(launch or {})), ExecutionOptions(**options)
-        identity = Identity("tinyflow", "dry-run", (step.get("name") or made.name,))
-        return Execution(host_runner("tinyflow", inherit_env=inherit_env), made, identity, settings).dry_run()
+        own = {"name", "retries"}  # of the step, not of what it submits
+        settings = ExecutionOptions(**{name: value for name, value in options.items() if name not in own})
+        return dry_run(HOST, Launch.of(source, **(launch or {})), settings, inherit_env=inherit_env)

@@ -1,42 +1,73 @@
-"""Running an app inside a step: the policy is core's, here it only meets the host."""
+"""Running an app inside a step: the policy is core's, here it only meets Tinyflow."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
-from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload.pipelines import Ending, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload_tinyflow.states import ENDINGS
 
 if TYPE_CHECKING:
     from tinyflow import Context
 
     from transload.runner import AppResults
 
+HOST: Final = "tinyflow"
+"""Session name of all handles."""
 
-def run_app(launch: Launch, options: ExecutionOptions, context: Context, retries: int, inherit_env: bool) -> AppResults:
-    """Run an app as the work of a step.
 
-    Raises:
-        Stopped: if the app was cancelled.
-        Broken: if it failed, was lost, could not be submitted, or its state is unknown for too long.
-    """
-    from tinyflow import Broken, Stopped
+def identity_of(context: Context) -> Identity:
+    """Return whose app it is: equal for every try of a step, another one once a person runs it again."""
+    return Identity(HOST, context.flow_run, (context.step,), str(context.round))
 
-    execution = Execution(
-        host_runner("tinyflow", inherit_env=inherit_env),
-        launch,
-        Identity("tinyflow", context.flow_run, (context.step,), str(context.round)),
-        options,
-        store=context.notes,
-        log_store=context.log_notes,
-        sink=lambda role, replica, stream, line: context.log(f"{role}/{replica} {line}"),
-        log=context.log,
-        host_retries=retries,
-    )
-    context.on_stop(execution.kill)
-    try:
+
+def execution_of(
+    context: Context, launch: Launch, options: ExecutionOptions, *, inherit_env: bool = False, **more: Any
+) -> Execution:
+    """Return the execution of a step's app; ``more``: arguments of ``Execution``."""
+    runner = host_runner(HOST, inherit_env=inherit_env)
+    return Execution(runner, launch, identity_of(context), options, **traces_of(context), **more)
+
+
+def traces_of(context: Context) -> dict[str, Any]:
+    """Return where a step leaves what it knows of its app: arguments of ``Execution``."""
+    return {
+        "store": context.notes,
+        "log_store": context.log_notes,
+        "sink": lambda role, replica, stream, line: context.log(f"{role}/{replica} {line}"),
+        "log": context.log,
+    }
+
+
+def run_app(execution: Execution, context: Context) -> AppResults:
+    """Submit the app or attach to it, wait for its end, return what it reported; errors as `ending_of` says."""
+    with told_to_host(execution.options), ended_with_host(execution, context):
         return execution.run()
-    except AppCancelled as exc:
-        raise Stopped(str(exc)) from exc
+
+
+@contextmanager
+def ended_with_host(execution: Execution, context: Context) -> Iterator[None]:
+    """End the app, or leave it, as ``on_kill`` says, when Tinyflow stops the step."""
+    context.on_stop(execution.kill)
+    yield
+
+
+@contextmanager
+def told_to_host(options: ExecutionOptions) -> Iterator[None]:
+    """Turn errors into those that Tinyflow acts on."""
+    try:
+        yield
     except TransloadError as exc:
-        raise Broken(str(exc), again=options.rule.host_may_retry(exc)) from exc
+        raise ending_of(exc, options) from exc
+
+
+def ending_of(error: TransloadError, options: ExecutionOptions) -> Exception:
+    """Return the exception with which Tinyflow is told of an error: stopped, or broken and perhaps tried again."""
+    import tinyflow
+
+    if ENDINGS[Ending.of(error)] == "Stopped":
+        return tinyflow.Stopped(str(error))
+    return tinyflow.Broken(str(error), again=options.rule.host_may_retry(error))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from transload.pipelines import StateMap
+from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
 STATES: Final = StateMap(
@@ -23,3 +24,13 @@ STATES: Final = StateMap(
     notes={AppState.UNKNOWN: "once patience is exhausted"},
 )
 """AppState → name of a ``tinyflow.StepState``."""
+
+ENDINGS: Final[Mapping[Ending, str]] = {
+    Ending.FAILED: "Broken",
+    Ending.CANCELLED: "Stopped",
+    Ending.TIMEOUT: "Broken",
+    Ending.UNKNOWN: "Broken",
+    Ending.DETACHED: "Broken",
+    Ending.WRONG: "Broken",
+}
+"""Ending → name of the exception that Tinyflow is told it with."""

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from transload.specs import NONE, AppState, ReplicaStatus, Role, exit_text, masked_env, parse_app_handle
 from transload_report.chart import series_plot, series_words
-from transload_report.convert import Series, app_span, counts, earlier_counts, replica_rows, series_of, single_results
+from transload_report.convert import (
+    Series,
+    app_span,
+    counts,
+    earlier_counts,
+    replica_rows,
+    series_of,
+    single_results,
+)
 from transload_report.model import AppData
 from transload_report.page import graph_of, render
 from transload_report.timeline import timeline
@@ -138,7 +146,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 def _results(data: AppData) -> dict[str, Any]:
     """Return what the section of the results shows."""
     results = data.results
-    series = series_of(results) if results else []
+    series = series_of(results, data.steps) if results else []
     singles = single_results(results, series) if results else []
     note = data.results_problem or (results.explain() if results and not results.results else "")
     if len(series) > MAX_PLOTS:

@@ -131,8 +131,8 @@ def series_words(series: Series) -> str:
     return text + (f"; {gaps} not drawn" if gaps else "") + ("; logarithmic axis" if wide else "")
 
 
-def _at(point: tuple[int, float]) -> str:
-    return f"{point[1]:.4g} at {point[0]}"
+def _at(point: tuple[float, float]) -> str:
+    return f"{point[1]:.4g} at {point[0]:g}"
 
 
 def search_plot(data: SearchData, key: str = "search") -> Markup | None:
@@ -225,7 +225,7 @@ def _cross(frame: Frame, trial: TrialData) -> Markup:
     return element("path", title, d=path, cls=f"cross {trial.app_state.name}")
 
 
-def _pieces(points: Sequence[tuple[int, float]]) -> list[list[tuple[float, float]]]:
+def _pieces(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
     """Return the stretches between gaps."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for x, y in points:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import AppNotFound, TransloadError
@@ -20,6 +20,8 @@ __all__ = ["collect_app", "collect_lineage", "collect_runs"]
 
 LINES: Final = 20
 """How many of the last log lines are shown of a replica, unless told otherwise."""
+
+Curves = Mapping[str, Mapping[str, Mapping[float, float]]]
 
 MAX_LOGS: Final = 30
 """Of how many replicas log lines are shown."""
@@ -54,7 +56,7 @@ def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
 
 _BASIC: Final = (
     *("handle", "status", "written", "app", "created", "cfg", "tracker_base", "log_url", "results"),
-    "results_problem",
+    *("results_problem", "steps"),
 )
 
 
@@ -64,7 +66,7 @@ def _collect(runner: Runner, handle: str) -> AppData:
     found = runner.description(handle)
     if found is None:
         raise AppNotFound(handle)
-    results, problem = _results(runner, handle)
+    results, steps, problem = _results(runner, handle)
     return AppData(
         handle=handle,
         status=found.status,
@@ -76,6 +78,7 @@ def _collect(runner: Runner, handle: str) -> AppData:
         log_url=found.log_url,
         results=results,
         results_problem=problem,
+        steps=steps,
     )
 
 
@@ -149,11 +152,11 @@ def _lineage(runner: Runner, run_id: str) -> Lineage | None:
     return None
 
 
-def _results(runner: Runner, handle: str) -> tuple[AppResults | None, str]:
+def _results(runner: Runner, handle: str) -> tuple[AppResults | None, Curves, str]:
     try:
-        return runner.results(handle), ""
+        return runner.results(handle), runner.steps(handle), ""
     except (TransloadError, OSError, ImportError) as exc:
-        return None, f"The results cannot be read: {exc}"
+        return None, {}, f"The results cannot be read: {exc}"
 
 
 def _chosen(status: AppStatus) -> list[ReplicaStatus]:

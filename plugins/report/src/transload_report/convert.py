@@ -95,13 +95,13 @@ class Series:
 
     Args:
         name: name of the result.
-        group: what the keys have in common: ``""`` for 0, 1, 2 …, ``epoch-`` for epoch-0, epoch-1 …
+        group: what the keys have in common: ``""`` for 0, 1, 2 …, ``epoch-`` for epoch-0 …; ``step `` for steps.
         points: ``(number, value)`` by number.
     """
 
     name: str
     group: str
-    points: Sequence[tuple[int, float]] = field(default_factory=list)
+    points: Sequence[tuple[float, float]] = field(default_factory=list)
 
 
 def replica_rows(status: AppStatus, created: float | None, written: float) -> list[Row]:
@@ -193,8 +193,10 @@ def _evenly(items: Sequence[int], count: int) -> list[int]:
     return list(items) if len(items) <= count else [items[k * len(items) // count] for k in range(count)]
 
 
-def series_of(results: AppResults) -> list[Series]:
-    """Return the results that are series: numbers of one name under two or more keys that differ in their number."""
+def series_of(
+    results: AppResults, steps: Mapping[str, Mapping[str, Mapping[float, float]]] | None = None
+) -> list[Series]:
+    """Return what was reported step by step, and the numbers of one name under keys that differ in their number."""
     found: dict[tuple[str, str], dict[int, float]] = {}
     for key, values in results.results.items():
         place = _numbered(key)
@@ -203,7 +205,12 @@ def series_of(results: AppResults) -> list[Series]:
         for name, value in values.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 found.setdefault((place[0], name), {})[place[1]] = _as_float(value)
-    return [
+    by_step = {
+        name if steps and len(steps) == 1 else f"{key}: {name}": points
+        for key, curves in (steps or {}).items()
+        for name, points in curves.items()
+    }
+    return [Series(name, "step ", sorted(points.items())) for name, points in by_step.items() if len(points) >= 2] + [
         Series(name, group, sorted(points.items()))
         for (group, name), points in found.items()
         if sum(is_drawable(value) for value in points.values()) >= 2

@@ -47,6 +47,7 @@ class AppData:
         log_url: folder or page of its logs.
         results: what it reported; None if that could not be read.
         results_problem: why it could not.
+        steps: key → name → step → value, of what it reported step by step.
         logs: the last log lines of its replicas, or of those that matter most.
         logs_left_out: how many replicas are not in ``logs``.
         lineage: where it came from and what came of it; None without a tracker.
@@ -62,6 +63,7 @@ class AppData:
     log_url: str | None = None
     results: AppResults | None = None
     results_problem: str = ""
+    steps: Mapping[str, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
     logs: Sequence[LogTail] = ()
     logs_left_out: int = 0
     lineage: Lineage | None = None

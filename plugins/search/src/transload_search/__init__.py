@@ -23,7 +23,6 @@ from transload_search.search import (
     Values,
     get_suggester,
 )
-from transload_search.steps import read_steps
 
 __version__: Final = "0.1.0"
 
@@ -43,7 +42,6 @@ __all__ = [
     "failed_state",
     "get_suggester",
     "next_round",
-    "read_steps",
     "run_search",
     "run_search_async",
     "stopped_early",

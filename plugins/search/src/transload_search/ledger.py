@@ -17,7 +17,6 @@ from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import failed_state
 from transload_search.search import FEWEST_FAILURES, Search, SearchFailed, SearchTrial, Suggester, Values, get_suggester
-from transload_search.steps import read_steps
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -330,6 +329,8 @@ class SearchLedger:
 
     def curve(self, index: int) -> dict[float, float]:
         """Return step → value of the (first) objective, as far as a trial has reported it."""
+        from transload.runtime.tracking import read_steps
+
         goal = self.search.objectives[0]
         return read_steps(self._store, f"trials/{index}", goal.name, goal.key)
 

@@ -78,6 +78,9 @@ class Apps:
             self.jobs.accepted(job_id, app_id)
         return started or (self.store.record(app_id) or {}).get("mark") == mark
 
+    def results_store(self, app_id: str) -> None:
+        """Results are on a disk of this machine."""
+
     def withdraw(self, app_id: str, mark: str) -> None:
         """Take back a submit that bears ``mark``: its submitter does not want it any more."""
         record = self.store.record(app_id)

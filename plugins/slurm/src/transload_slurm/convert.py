@@ -23,7 +23,7 @@ from transload.specs import (
     masked_env,
     parse_app_handle,
 )
-from transload_slurm.options import PER_JOB, PER_ROLE, extra, flags, plain, role_options
+from transload_slurm.options import PER_JOB, PER_ROLE, extra, flags, plain, prologue, role_options
 
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
@@ -38,6 +38,9 @@ CAPABILITIES: Final = Capabilities(
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 COMMENT: Final = "transload:"
 """Begins the comment of every job; the app id and the token of its submit follow."""
+
+_STEP_S: Final = 20
+"""Seconds for which ``srun`` waits for a step: one that Slurm has put off it may forget; the wrapper asks anew."""
 
 NO_ID: Final = "<app id>"
 
@@ -93,6 +96,7 @@ class SlurmRequest:
         grace_period: seconds between SIGTERM and SIGKILL.
         job_dir: folder for logs, workspace and results; None: the app's own.
         python: the Python of the nodes.
+        prologue: lines of shell that the script runs first.
     """
 
     name: str
@@ -106,6 +110,7 @@ class SlurmRequest:
     grace_period: float
     job_dir: str | None
     python: str
+    prologue: str
 
     def __str__(self) -> str:
         return format_request(self)
@@ -157,6 +162,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         grace_period=float(grace),
         job_dir=_folder("job_dir", plain("job_dir", str(folder)), here) if folder else None,
         python=plain("python", str(cfg.get("python") or "python3")),
+        prologue=prologue(cfg.get("prologue")),
     )
 
 
@@ -209,7 +215,7 @@ def _role(
     if app.timeout is not None and not options.get("time"):
         # the wrapper ends the app to the second; this is for the case that it cannot
         limit.append(f"--time={math.ceil((app.timeout + 60) / 60)}")
-    own = extra("srun_args", cfg.get("srun_args"))
+    own = extra("srun_args", options.get("srun_args"))
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
     step = [flag for flag in shape if not flag.startswith("--gpus")]
     gpus = [flag for flag in shape if flag.startswith("--gpus")]
@@ -225,13 +231,14 @@ def _role(
         max_retries=role.max_retries,
         retry_policy=role.retry_policy,
         secrets=dict(role.secrets),
-        sbatch=[*shape, *limit, *extra("sbatch_args", cfg.get("sbatch_args"))],
+        sbatch=[*shape, *limit, *extra("sbatch_args", options.get("sbatch_args"))],
         srun=[
             *group,
             *step,
             *gpus,
             "--kill-on-bad-exit=0",
             "--wait=0",
+            f"--immediate={_STEP_S}",
             "--export=ALL",
             f"--job-name={role.name}",
             *own,
@@ -309,6 +316,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
     return "\n".join(
         [
             *lines,
+            *([request.prologue] if request.prologue else []),
             f'command -v {python} >/dev/null || {{ echo "transload: no "{python}" on $(hostname)" >&2; exit 127; }}',
             f"cd {shlex.quote(folder)} || exit 75  # the app was deleted, or its submit withdrawn",
             f"exec {python} -I -S {job} supervise {shlex.quote(folder)} {token}",

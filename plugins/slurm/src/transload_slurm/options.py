@@ -50,6 +50,11 @@ def run_opts() -> runopts:
     )
     opts.add("srun_args", type_=list[str], help="more options of srun, for every role, for example --cpu-bind=cores")
     opts.add(
+        "prologue",
+        type_=str,
+        help="lines of shell that the batch script runs first: module load, conda activate, export; set -e is yours",
+    )
+    opts.add(
         "gang",
         type_=bool,
         help="start all replicas together, as tasks of one job; false: each as an element of an array, when it can",
@@ -88,12 +93,32 @@ def role_options(role: Role, index: int, cfg: Mapping[str, CfgVal]) -> dict[str,
     for name, (_, kind, text) in PER_ROLE.items():
         allowed.add(name, type_=kind, help=text)
     allowed.add("gpu_type", type_=str, help="type of the GPUs")
+    for name in ("sbatch_args", "srun_args"):
+        allowed.add(name, type_=list[str], help=f"more options of {name[:-5]} for this role, after those for all")
     own = {key.removeprefix("slurm."): value for key, value in role.metadata.items() if key.startswith("slurm.")}
     try:
         checked = allowed.resolve(own)
     except ConfigError as exc:
         raise ConfigError(f"roles[{index}].metadata: {exc}") from exc
-    return {name: cfg.get(name) if value is None else value for name, value in checked.items()}
+    more = {name: [*_words(cfg.get(name)), *_words(checked.pop(name))] for name in ("sbatch_args", "srun_args")}
+    found = {name: cfg.get(name) if value is None else value for name, value in checked.items()}
+    return {**found, **more}
+
+
+def _words(value: CfgVal) -> list[str]:
+    return value if isinstance(value, list) else []
+
+
+def prologue(value: CfgVal) -> str:
+    """Return the lines of ``prologue``, as they stand in the script.
+
+    Raises:
+        ConfigError: if they hold control characters other than line ends and tabs.
+    """
+    text = str(value or "").replace("\r\n", "\n")
+    if _CONTROL.search(text.replace("\n", "").replace("\t", "")):
+        raise ConfigError(f"run option prologue={text!r}: must be printable text")
+    return text.strip("\n")
 
 
 def flags(table: Mapping[str, tuple[str, type | object, str]], values: Mapping[str, CfgVal]) -> list[str]:

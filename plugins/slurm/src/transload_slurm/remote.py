@@ -7,7 +7,8 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from transload.errors import SchedulerUnavailable, SubmitError
+from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
+from transload.runtime.tracking._stores import local_path
 from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.specs import AppState
@@ -15,6 +16,7 @@ from transload_slurm import blobs, ssh, wire
 from transload_slurm.connection import THREAD, Connection, Link, Lost
 from transload_slurm.convert import SlurmRequest
 from transload_slurm.diagnose import Check
+from transload_slurm.results import RemoteStore
 
 _SUBMIT_S: Final = 180.0
 _AGAIN_S: Final = 120.0
@@ -103,6 +105,18 @@ class RemoteApps:
         """
         found = self.connection.call("describe", app_ids=list(app_ids))
         return {app_id: None if each is None else wire.description_from_dict(each) for app_id, each in found.items()}
+
+    def results_store(self, app_id: str) -> RemoteStore | None:
+        """Return an app's results; None if they are in a store that is reached from here, too.
+
+        Raises:
+            AppNotFound: if there is no such app.
+        """
+        found = self.describe_many([app_id])[app_id]
+        if found is None:
+            raise AppNotFound(app_id)
+        base = found.tracker_base
+        return RemoteStore(self.connection, base) if base and local_path(base) == base else None
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was."""

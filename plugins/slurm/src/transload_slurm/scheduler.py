@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 
+from transload.runtime.tracking._stores import Store
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
@@ -97,6 +98,14 @@ class SlurmScheduler(SchedulerBase):
         folder = cfg.get("job_dir")
         base = self.apps.place(str(folder)) if folder else self.apps.root
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
+
+    def results_store(self, app_id: str) -> Store | None:
+        """Return an app's results, where they lie on the disk of a cluster elsewhere; None: they open here as they are.
+
+        Raises:
+            AppNotFound: if there is no such app.
+        """
+        return self.apps.results_store(app_id)
 
     def submit(self, request: _convert.SlurmRequest, app_id: str, submission: Submission) -> bool:
         """Submit an app, or adopt it: all or nothing.

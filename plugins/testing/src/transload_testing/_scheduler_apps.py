@@ -209,7 +209,8 @@ class AppTests(SchedulerSuite):
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'
         command = (
             'mkdir -p "$TRANSLOAD_TRACKER_BASE" && cd "$TRANSLOAD_TRACKER_BASE" && test $TRANSLOAD_ROLES = main && '
-            f"printf '{body}' $TRANSLOAD_REPLICA_ID $X > $TRANSLOAD_REPLICA_ID.json"
+            f"printf '{body}' $TRANSLOAD_REPLICA_ID $X > $TRANSLOAD_REPLICA_ID.json; "
+            'echo "{\\"schema\\": 1, \\"step\\": 3, \\"results\\": {\\"x\\": $X}}" >> $TRANSLOAD_REPLICA_ID.steps.jsonl'
         )
         runner, base, handles = stage.runner(), str(stage.folder / "shared"), []
         replicas = 2 if stage.scheduler.capabilities.replicas else 1
@@ -222,3 +223,4 @@ class AppTests(SchedulerSuite):
             results = runner.results(handle)
             assert results.results == {str(k): {"x": number} for k in range(replicas)}
             assert results.key_of("x") == "0"
+            assert runner.steps(handle) == {key: {"x": {3: number}} for key in "01"}

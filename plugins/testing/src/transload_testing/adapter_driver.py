@@ -25,6 +25,7 @@ class HostJob:
         generation: changes when somebody runs it again on purpose.
         options: the user's settings: those of ``transload.pipelines.ExecutionOptions``, by name.
         cfg: run options of the scheduler.
+        scheduler: where its app runs.
     """
 
     name: str = "job"
@@ -32,6 +33,7 @@ class HostJob:
     generation: str = "0"
     options: dict[str, Any] = field(default_factory=dict)
     cfg: dict[str, Any] = field(default_factory=dict)
+    scheduler: str = "scripted"
 
 
 @dataclass
@@ -63,7 +65,7 @@ class AdapterDriver(ABC):
         """Have the host begin a unit of work; return at once.
 
         Args:
-            app: the app as JSON; its scheduler is ``scripted``.
+            app: the app as JSON.
             job: the unit of work.
         """
 

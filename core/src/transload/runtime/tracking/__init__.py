@@ -6,6 +6,7 @@ Needs only the standard library, and fsspec for a base that is not a path.
 from __future__ import annotations
 
 from transload.runtime.tracking._names import app_folder, given_base
+from transload.runtime.tracking._steps import read_curves, read_steps
 from transload.runtime.tracking._stores import Store, open_store
 from transload.runtime.tracking._tracker import read_bodies
 from transload.runtime.tracking.api import (
@@ -29,4 +30,6 @@ __all__ = [
     "given_base",
     "open_store",
     "read_bodies",
+    "read_curves",
+    "read_steps",
 ]

@@ -27,13 +27,14 @@ UNREACHABLE = (
     "zero bytes",
     "communication",
     "not responding",
+    "requested nodes are busy",
     "configuration source",
     "slurm backup controller in standby",
     "socket",
     "munge",
     "authentication",
 )
-"""What Slurm's tools say, in small letters, when its controller does not answer or cannot be asked."""
+"""What Slurm's tools say, in small letters, when its controller does not answer, cannot be asked, or not just now."""
 _SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
 
 

@@ -1,0 +1,174 @@
+"""``report``: results in one line, which never ends the program that calls it."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transload.runtime.tracking._steps import StepLog
+
+__all__ = ["Reports", "report"]
+
+_PAUSE = 10.0
+"""Seconds between two writes of a key to a storage where a file is written anew for each."""
+
+
+def report(*, step: float | None = None, key: str | int | None = None, **results: object) -> None:
+    """Report results of this process's job; names not given now keep what was reported before.
+
+    Never raises: a value that is not allowed is left out with a warning in the log, and so is what cannot be written.
+    Outside of a job nothing happens.
+
+    Args:
+        step: how far the program is; the results are then a point of their curves, too.
+        key: default: the replica's, which is its number, with several roles ``role/number``.
+        results: name → int, float or str; numbers of numpy and torch are taken, and bools as 0 or 1.
+    """
+    try:
+        reports = _of_this_process()
+        if reports is not None:
+            reports.add(_allowed(results), _number(step), key)
+    except Exception as exc:
+        _warn(f"results were not reported: {exc}")
+
+
+class Reports:
+    """What a process has reported, by key, and where it goes.
+
+    Raises:
+        TrackingError: if the job's tracker base cannot be opened.
+    """
+
+    def __init__(self) -> None:
+        from transload.runtime.tracking import FsspecResultTracker, open_store
+        from transload.runtime.tracking._one_file import OneFileStore
+        from transload.runtime.tracking._stores import NOWHERE, LocalStore
+        from transload.runtime.tracking._writer import Writer
+
+        self._tracker, self._writer, self.pid = FsspecResultTracker.from_env(), Writer.from_env(), os.getpid()
+        self.nowhere = self._tracker.where() == NOWHERE
+        self._store = open_store(self._tracker._tracker_base)
+        self._at_once = isinstance(self._store, LocalStore | OneFileStore)
+        self._has_steps = not isinstance(self._store, OneFileStore)  # which is too small for them
+        self._values: dict[str, dict[str, int | float | str]] = {}
+        self._steps: dict[str, StepLog] = {}
+        self._written: dict[str, float] = {}
+        self._waiting: set[str] = set()
+        self._lock = threading.Lock()
+
+    def add(self, results: Mapping[str, object], step: float | None = None, key: str | int | None = None) -> None:
+        """Add results to those of a key, and write them, at once or when it is time to.
+
+        Raises:
+            TrackingError: a name, value or the key is not allowed.
+            OSError: they cannot be written.
+        """
+        from transload.runtime.tracking._format import check_key, check_results
+
+        own = "0" if self._writer is None else self._writer.key
+        name, checked = (own if key is None else check_key(key)), check_results(results)
+        with self._lock:
+            self._of(name).update(checked)
+            if step is not None and self._has_steps:
+                self._log(name).add(step, checked)
+            self._waiting.add(name)
+            if self._at_once or time.monotonic() - self._written.get(name, -math.inf) >= _PAUSE:
+                self._write(name)
+
+    def flush(self) -> None:
+        """Write what waits; warns of what cannot be written."""
+        with self._lock:
+            for name in sorted(self._waiting):
+                try:
+                    self._write(name)
+                except Exception as exc:
+                    _warn(f"results of key {name!r} were not reported: {exc}")
+
+    def _of(self, name: str) -> dict[str, int | float | str]:
+        """Return the results of a key: also what this replica reported by another process, in this attempt."""
+        if name not in self._values:
+            body = self._tracker._load(name)
+            fields = {} if self._writer is None else self._writer.fields()
+            mine = body is not None and {"run": body.run, "writer": body.writer} == fields
+            self._values[name] = dict(body.results) if mine and body is not None else {}
+        return self._values[name]
+
+    def _log(self, name: str) -> StepLog:
+        if name not in self._steps:
+            from transload.runtime.tracking._steps import StepLog
+
+            self._steps[name] = StepLog(self._store, name)
+        return self._steps[name]
+
+    def _write(self, name: str) -> None:
+        self._written[name] = time.monotonic()
+        self._tracker.put(name, **self._values[name])
+        if name in self._steps:
+            self._steps[name].write()
+        self._waiting.discard(name)
+
+
+_made: Reports | None = None
+_warned: set[str] = set()
+_told = False
+
+
+def _of_this_process() -> Reports | None:
+    global _made, _told
+    if _made is None or _made.pid != os.getpid():
+        made = Reports()
+        if made.nowhere:
+            if not _told:
+                _told = True
+                _say("debug", "this process is no job of transload: what it reports goes nowhere")
+            return None
+        _made = made
+        atexit.register(made.flush)
+    return _made
+
+
+def _allowed(results: Mapping[str, object]) -> dict[str, object]:
+    from transload.runtime.tracking import TrackingError
+    from transload.runtime.tracking._format import check_results
+
+    allowed: dict[str, object] = {}
+    for name, value in results.items():
+        try:
+            allowed |= check_results({name: value})
+        except TrackingError as exc:
+            _warn(f"left out: {exc}")
+    return allowed
+
+
+def _number(step: object) -> float | None:
+    from transload.runtime.tracking import TrackingError
+    from transload.runtime.tracking._format import check_value
+
+    if step is None:
+        return None
+    try:
+        number = check_value("step", step)
+    except TrackingError as exc:
+        number = str(exc)
+    if isinstance(number, str) or not math.isfinite(number):
+        _warn(f"step={step!r} is no finite number: the results are reported without it")
+        return None
+    return number
+
+
+def _warn(message: str) -> None:
+    if message not in _warned and len(_warned) < 1000:
+        _warned.add(message)
+        _say("warning", message)
+
+
+def _say(level: str, message: str) -> None:
+    import logging  # costs as much as all the rest
+
+    getattr(logging.getLogger("transload.runtime"), level)("%s", message)

@@ -1,0 +1,154 @@
+"""``report``, steps and ``transload put``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from transload.runtime import _report, report
+from transload.runtime.tracking import FsspecResultTracker, open_store, read_curves, read_steps
+from transload.runtime.tracking._steps import MAX_POINTS, StepLog
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Make this process a replica of a job; return where it reports."""
+
+    def make(role: str = "train", replica: int = 0, attempt: int = 0, roles: str = "train") -> Path:
+        values = {"JOB_ID": "local://s/a", "ROLE": role, "ROLES": roles, "REPLICA_ID": replica, "RETRY": attempt}
+        for name, value in {**values, "NUM_REPLICAS": 2, "TRACKER_BASE": tmp_path / "base"}.items():
+            monkeypatch.setenv(f"TRANSLOAD_{name}", str(value))
+        monkeypatch.setattr(_report, "_made", None)
+        monkeypatch.setattr(_report, "_warned", set())
+        return tmp_path / "base"
+
+    return make
+
+
+def test_the_key_is_the_replicas(job: Callable[..., Path]) -> None:
+    """Each replica has a key of its own; what is not named keeps its value, in the same attempt only."""
+    base = job(replica=1)
+    report(loss=0.5, n=True)
+    report(loss=0.25)
+    job("train", 1, roles="train,serve")
+    report(loss=1)
+    report(key="final", accuracy=0.9)
+    job(replica=1)
+    report(more=1)
+    tracker = FsspecResultTracker(base)
+    wanted = {"1": {"loss": 0.25, "n": 1, "more": 1}, "final": {"accuracy": 0.9}, "train/1": {"loss": 1}}
+    assert tracker.to_dict() == wanted
+    job(replica=1, attempt=1)
+    report(loss=7)
+    assert tracker["1"] == {"loss": 7}
+
+
+def test_it_never_ends_a_program(
+    job: Callable[..., Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that are not allowed are left out with a warning, once; so is all that cannot be written."""
+    base = job()
+    for _ in range(3):
+        report(loss=0.5, odd=None, step=float("nan"), **{"x" * 2000: 1})  # type: ignore[arg-type]
+    assert FsspecResultTracker(base).to_dict() == {"0": {"loss": 0.5}}
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    assert "result 'odd'=None" in caplog.text and "step=nan is no finite number" in caplog.text
+    report(key="", loss=1)
+    monkeypatch.setenv("TRANSLOAD_TRACKER_BASE", str(base / "0.json" / "below"))
+    monkeypatch.setattr(_report, "_made", None)
+    report(loss=1)
+    assert "key=''" in caplog.text and "Not a directory" in caplog.text
+
+
+def test_outside_of_a_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing happens, which is said once, for those who debug."""
+    monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
+    monkeypatch.delenv("TRANSLOAD_RESULT_FILE", raising=False)
+    monkeypatch.setattr(_report, "_made", None)
+    monkeypatch.setattr(_report, "_told", False)
+    with caplog.at_level(logging.DEBUG):
+        report(loss=1)
+        report(loss=object(), step=2)
+    assert [record.levelname for record in caplog.records if "goes nowhere" in record.message] == ["DEBUG"]
+
+
+def test_steps(job: Callable[..., Path]) -> None:
+    """Each step is a line; results hold the last; a next attempt goes on after what the one before has left."""
+    base = job()
+    for step in range(3):
+        report(step=step, loss=3 - step, note="x")
+    file = base / "0.steps.jsonl"
+    assert json.loads(file.read_text().splitlines()[1]) == {"schema": 1, "step": 1, "results": {"loss": 2, "note": "x"}}
+    with open(file, "a") as end:
+        end.write('{"schema": 1, "step": 3, "res')  # of a writer that was killed
+    job(attempt=1)
+    report(step=2, loss=0.5)
+    report(step=3, loss=0.25)
+    store = open_store(base)
+    assert read_curves(store) == {"0": {"loss": {0: 3, 1: 2, 2: 0.5, 3: 0.25}}}
+    assert read_steps(store, "", "loss", 0) == {0: 3, 1: 2, 2: 0.5, 3: 0.25}
+    assert FsspecResultTracker(base)["0"] == {"loss": 0.25}
+
+
+def test_steps_are_thinned(tmp_path: Path) -> None:
+    """A curve has less than ten thousand points, evenly spread as far as one log goes."""
+    store = open_store(tmp_path)
+    log = StepLog(store, "k")
+    for step in range(4 * MAX_POINTS):
+        log.add(step, {"x": step})
+        log.write()
+    steps = sorted(read_curves(store)["k"]["x"])
+    assert MAX_POINTS // 2 <= len(steps) < MAX_POINTS
+    assert {after - before for before, after in pairwise(steps)} == {8}
+
+
+def test_an_object_store_is_written_seldom(job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each write is a file anew, only the first is made at once; the rest waits for its time, or the end."""
+    pytest.importorskip("fsspec")
+    job()
+    monkeypatch.setenv("TRANSLOAD_TRACKER_BASE", "memory://reports")
+    store = open_store("memory://reports")
+    for step in range(5):
+        report(step=step, loss=step)
+    assert read_steps(store, "", "loss") == {0: 0}
+    assert _report._made is not None
+    _report._made.flush()
+    assert read_steps(store, "", "loss") == {step: step for step in range(5)}
+    assert FsspecResultTracker("memory://reports")["0"] == {"loss": 4}
+
+
+def test_all_is_written_at_exit(tmp_path: Path) -> None:
+    """What waits is written when the program ends."""
+    program = (
+        "from transload.runtime import report, _report\n"
+        "_report.Reports.add.__globals__['_PAUSE'] = 0.0\n"
+        "[report(step=step, loss=step) for step in range(3)]\n"
+    )
+    env = {**os.environ, "TRANSLOAD_TRACKER_BASE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=env, check=True)
+    assert read_steps(open_store(tmp_path), "", "loss") == {0: 0, 1: 1, 2: 2}
+
+
+def test_put(job: Callable[..., Path]) -> None:
+    """A shell reports as Python does; numbers are numbers; a mistake is an error here."""
+    base = job()
+
+    def put(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "transload", "put", *words], capture_output=True, text=True)
+
+    assert put("loss=0.5", "n=3", "note=a=b", "--step", "1").returncode == 0
+    assert put("loss=0.25", "worst=inf").returncode == 0
+    assert put("--key", "final", "x=1").returncode == 0
+    found = FsspecResultTracker(base).to_dict()
+    assert found == {"0": {"loss": 0.25, "n": 3, "note": "a=b", "worst": float("inf")}, "final": {"x": 1}}
+    assert read_steps(open_store(base), "", "loss") == {1: 0.5}
+    for words in (("loss",), ("=3",), ("x=1", "--step", "nan"), ("x=" + "y" * 2000,), ("--key", "", "x=1")):
+        assert put(*words).returncode == 2, words

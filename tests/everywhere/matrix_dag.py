@@ -1,0 +1,22 @@
+"""A task for each engine, all at once; none holds a worker slot while it trains."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from job import ARGUMENTS, COMPONENT
+
+from transload_airflow import TransloadOperator
+
+with DAG("matrix", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False):
+    for engine in os.environ["EVERYWHERE_ENGINES"].split():
+        TransloadOperator(
+            task_id=engine, component=COMPONENT, component_args=ARGUMENTS, scheduler=engine, deferrable=True
+        )
