@@ -220,7 +220,9 @@ class AppTests(SchedulerSuite):
             stage.submitted.append(parse_app_handle(handles[-1]).app_id)
         for number, handle in enumerate(handles, 1):
             assert stage.ended(parse_app_handle(handle).app_id).state is AppState.SUCCEEDED
+            if (found := stage.scheduler.describe(parse_app_handle(handle).app_id)) and found.tracker_base is None:
+                pytest.skip("this scheduler does not keep where an app reports")
             results = runner.results(handle)
             assert results.results == {str(k): {"x": number} for k in range(replicas)}
             assert results.key_of("x") == "0"
-            assert runner.steps(handle) == {key: {"x": {3: number}} for key in "01"}
+            assert runner.steps(handle) == {str(k): {"x": {3: number}} for k in range(replicas)}
