@@ -209,8 +209,9 @@ class AppTests(SchedulerSuite):
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'
         command = (
             'mkdir -p "$TRANSLOAD_TRACKER_BASE" && cd "$TRANSLOAD_TRACKER_BASE" && test $TRANSLOAD_ROLES = main && '
-            f"printf '{body}' $TRANSLOAD_REPLICA_ID $X > $TRANSLOAD_REPLICA_ID.json; "
-            'echo "{\\"schema\\": 1, \\"step\\": 3, \\"results\\": {\\"x\\": $X}}" >> $TRANSLOAD_REPLICA_ID.steps.jsonl'
+            f"printf '{body}' {macros.replica_id} $X > {macros.replica_id}.json; "
+            'echo "{\\"schema\\": 1, \\"step\\": 3, \\"results\\": {\\"x\\": $X}}" >> '
+            f"{macros.replica_id}.steps.jsonl"
         )
         runner, base, handles = stage.runner(), str(stage.folder / "shared"), []
         replicas = 2 if stage.scheduler.capabilities.replicas else 1
@@ -220,8 +221,6 @@ class AppTests(SchedulerSuite):
             stage.submitted.append(parse_app_handle(handles[-1]).app_id)
         for number, handle in enumerate(handles, 1):
             assert stage.ended(parse_app_handle(handle).app_id).state is AppState.SUCCEEDED
-            if (found := stage.scheduler.describe(parse_app_handle(handle).app_id)) and found.tracker_base is None:
-                pytest.skip("this scheduler does not keep where an app reports")
             results = runner.results(handle)
             assert results.results == {str(k): {"x": number} for k in range(replicas)}
             assert results.key_of("x") == "0"
