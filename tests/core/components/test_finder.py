@@ -122,7 +122,7 @@ def test_neighbours(tmp_path: Path) -> None:
 def test_path_is_clean_after_errors(tmp_path: Path) -> None:
     """A file that fails leaves path and modules as they were."""
     write(tmp_path, "tl_helper.py", "X = 1\n")
-    path = write(tmp_path, "bad.py", HEAD + "import tl_helper\n1 / 0\n")
+    path = write(tmp_path, "bad.py", HEAD + "import tl_helper\n1 / 0\ndef train() -> AppDef: ...\n")
     before = list(sys.path)
     with pytest.raises(ComponentInvalid, match=r"bad\.py:5: ZeroDivisionError: division by zero"):
         get_component(path)

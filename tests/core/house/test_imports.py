@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,52 @@ def test_every_module_can_be_imported_alone() -> None:
 def test_typed() -> None:
     """The distribution tells type checkers that it is typed."""
     assert (Path(transload.__path__[0]) / "py.typed").exists()
+
+
+def _homes(init: Path) -> dict[str, str]:
+    """Return public name → module, of a package that imports its names when they are first asked for."""
+    lazy = [node for node in ast.parse(init.read_text()).body if isinstance(node, ast.If)]
+    imports = [node for block in lazy for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+def _imports(tree: ast.AST, package: str, homes: Mapping[str, Mapping[str, str]], known: Collection[str]) -> set[str]:
+    """Return the modules that a module imports, in its functions too; what only a type checker reads is left out."""
+    found: set[str] = set()
+    queue = [tree]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            queue += node.orelse
+            continue
+        queue += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])] if node.level else [])
+            base = base or node.module or ""
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                found.add(full if full in known else homes.get(base, {}).get(alias.name, base))
+    return found & set(known)
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """There is no circle of imports among the core's modules, those in functions counted in."""
+    root = Path(transload.__path__[0])
+    files: dict[str, Path] = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    homes = {name: _homes(path) for name, path in files.items() if path.name == "__init__.py"}
+    graph = {}
+    for name, path in files.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        graph[name] = _imports(ast.parse(path.read_text()), package, homes, files) - {name}
+    # a module that imports nothing that is left can be taken away; what cannot is in a circle, or above one
+    while free := [name for name, wanted in graph.items() if not wanted & graph.keys()]:
+        for name in free:
+            del graph[name]
+    circles = {name: sorted(wanted & graph.keys()) for name, wanted in graph.items()}
+    assert not circles

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.cli._attach import KEPT_LINES, Outcome, Tails, timed_out_text
 from transload.cli._exit import ExitCode
 from transload.cli._output import paint, state_text, visible
 from transload.cli._quantities import duration_text
+from transload.cli._wait import KEPT_LINES, Outcome, Tails, timed_out_text
 from transload.errors import TransloadError
 from transload.following import last_words
 from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text

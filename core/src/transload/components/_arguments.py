@@ -18,7 +18,7 @@ from transload.specs._text import parse_bool
 
 
 @dataclass
-class Given:
+class TypedArguments:
     """What stood on the command line.
 
     Args:
@@ -42,7 +42,7 @@ def _spellings(component: Component) -> dict[str, Parameter]:
     return known
 
 
-def split_arguments(component: Component, argv: Sequence[str]) -> Given:
+def split_arguments(component: Component, argv: Sequence[str]) -> TypedArguments:
     """Return the texts in ``argv`` by parameter.
 
     Options are ``--name value``, ``--name=value``, ``-j value``, ``-jvalue``; a bool may stand without a value, which
@@ -53,7 +53,7 @@ def split_arguments(component: Component, argv: Sequence[str]) -> Given:
         ComponentHelpRequested: for ``--help``.
     """
     known = _spellings(component)
-    given = Given()
+    given = TypedArguments()
     words = list(argv)
     for word in words:
         if not isinstance(word, str):

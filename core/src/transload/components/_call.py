@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from transload.components._arguments import Given, split_arguments
+from transload.components._arguments import TypedArguments, split_arguments
 from transload.components._decode import decode_text, decode_value
 from transload.components._errors import ComponentArgumentError
 from transload.components._finder import as_component
@@ -68,7 +68,7 @@ def build(
     """
     component = as_component(component)
     with component.placed():
-        return _call(component, _values(component, Given(), values or {}, defaults or {}, typed=False))
+        return _call(component, _values(component, TypedArguments(), values or {}, defaults or {}, typed=False))
 
 
 def arguments_of(component: Source, argv: Sequence[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def arguments_of(component: Source, argv: Sequence[str], defaults: Mapping[str, 
 
 
 def _values(
-    component: Component, given: Given, values: Mapping[str, Any], defaults: Mapping[str, Any], *, typed: bool
+    component: Component, given: TypedArguments, values: Mapping[str, Any], defaults: Mapping[str, Any], *, typed: bool
 ) -> dict[str, Any]:
     """Return every parameter's value: from ``values``, else as typed, else from the defaults."""
     known = [parameter.name for parameter in component.parameters]
@@ -106,7 +106,7 @@ def _values(
 
 
 def _value(
-    component: Component, item: Parameter, given: Given, values: Mapping[str, Any], defaults: Mapping[str, Any]
+    component: Component, item: Parameter, given: TypedArguments, values: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> Any:
     shown = f"{component.name}: {spelling(item)}"
     plain = f"{component.name}: {item.name}"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from transload.components._builtins import BUILTIN_COMPONENTS
 from transload.components._errors import ComponentInvalid, ComponentNotFound, NoComponent
-from transload.components._place import FILE_MODULE, Place
+from transload.components._place import FILE_MODULE, ImportFolder
 from transload.components._signature import Component, function_behind, read_component, returns_app, where_is
 from transload.errors import PluginError
 from transload.specs import AppDef
@@ -144,7 +144,7 @@ def _none_in(shown: str, functions: list[str]) -> str:
     return f"{shown}: holds no component, that is a public function annotated '-> AppDef' (its functions: {names})"
 
 
-def load_file(path: str, shown: str) -> tuple[ModuleType, Place]:
+def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
     """Execute a component file and return its module, and the place where its neighbours are.
 
     It is executed anew at each call: it may have changed, and so may its neighbours.
@@ -158,7 +158,7 @@ def load_file(path: str, shown: str) -> tuple[ModuleType, Place]:
             source = file.read()
     except OSError as exc:
         raise ComponentNotFound(f"component file {shown}: {exc.strerror or exc} ({path})") from exc
-    place = Place(os.path.dirname(path))
+    place = ImportFolder(os.path.dirname(path))
     module = ModuleType(_module_name(path))
     module.__file__ = path
     with place:
@@ -234,7 +234,7 @@ def only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
 
 def _from_module(target: str, function: str, name: str) -> Component:
     # as with `python -m`, what lies in the current directory is importable, unless Python was told not to
-    place = None if sys.flags.safe_path else Place(os.getcwd(), forget=False)
+    place = None if sys.flags.safe_path else ImportFolder(os.getcwd(), forget=False)
     probe = Component(name, _never, _place=place)
     with probe.placed():
         thing: Any = _import(target, name)
@@ -286,7 +286,7 @@ def _describe_import(exc: BaseException, target: str) -> str:
     return describe_failure(exc, place)
 
 
-def _checked(fn: Any, name: str, place: Place | None = None) -> Component:
+def _checked(fn: Any, name: str, place: ImportFolder | None = None) -> Component:
     if not callable(fn):
         raise ComponentInvalid(
             f"component {name!r}: is a {type(fn).__name__}, must be a function that returns an AppDef"

@@ -15,7 +15,7 @@ FILE_MODULE: Final = "transload_component_file_"
 _lock = fork_lock()
 
 
-class Place:
+class ImportFolder:
     """A folder that is importable inside a ``with`` block, and not after it.
 
     Modules imported from the folder meanwhile are taken out of ``sys.modules`` at the end and put back at the next
@@ -35,7 +35,7 @@ class Place:
         self._depth = 0
         self._active = False
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> ImportFolder:
         _lock.acquire()
         self._depth += 1
         if self._depth == 1:

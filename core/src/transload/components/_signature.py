@@ -17,7 +17,7 @@ from transload.components._types import type_name, type_problem
 from transload.specs import AppDef
 
 if TYPE_CHECKING:
-    from transload.components._place import Place
+    from transload.components._place import ImportFolder
 
 ParameterKind = Literal["positional", "keyword", "varargs"]
 
@@ -65,7 +65,7 @@ class Component:
     fn: Callable[..., AppDef]
     description: str = ""
     parameters: tuple[Parameter, ...] = ()
-    _place: Place | None = field(default=None, repr=False, compare=False)
+    _place: ImportFolder | None = field(default=None, repr=False, compare=False)
 
     @property
     def fn_name(self) -> str:
@@ -88,7 +88,7 @@ class Component:
             yield
 
 
-def read_component(fn: Callable[..., AppDef], name: str | None = None, place: Place | None = None) -> Component:
+def read_component(fn: Callable[..., AppDef], name: str | None = None, place: ImportFolder | None = None) -> Component:
     """Read the signature and docstring of a component function.
 
     Args:

@@ -11,7 +11,7 @@ from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload.pipelines._adapter import Adapter, AdapterCapabilities, get_adapter
-    from transload.pipelines._attach import Store
+    from transload.pipelines._attach import AttachStore
     from transload.pipelines._errors import AppCancelled, AppLost, Detached, Ending
     from transload.pipelines._execution import Execution, dry_run
     from transload.pipelines._host_runner import host_runner
@@ -26,6 +26,7 @@ __all__ = [
     "AdapterCapabilities",
     "AppCancelled",
     "AppLost",
+    "AttachStore",
     "Detached",
     "Ending",
     "Execution",
@@ -34,7 +35,6 @@ __all__ = [
     "Launch",
     "LogSink",
     "StateMap",
-    "Store",
     "dry_run",
     "get_adapter",
     "host_runner",
@@ -45,7 +45,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "_adapter": ("Adapter", "AdapterCapabilities", "get_adapter"),
-        "_attach": ("Store",),
+        "_attach": ("AttachStore",),
         "_errors": ("AppCancelled", "AppLost", "Detached", "Ending"),
         "_execution": ("Execution", "dry_run"),
         "_host_runner": ("host_runner",),

@@ -56,7 +56,7 @@ def decide(
     return Action.ATTACH
 
 
-class Store(Protocol):
+class AttachStore(Protocol):
     """A place of the host's own for one small JSON object, for one unit of work. A host that has none gives None."""
 
     def get(self) -> dict[str, Any] | None:

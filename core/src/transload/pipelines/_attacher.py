@@ -16,7 +16,7 @@ from transload.runner._inject import tracker_base_of
 from transload.specs import AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.pipelines._attach import Store
+    from transload.pipelines._attach import AttachStore
     from transload.pipelines._identity import Identity
     from transload.pipelines._launch import Launch
     from transload.pipelines._options import ExecutionOptions
@@ -80,7 +80,7 @@ class Attacher:
         launch: Launch,
         identity: Identity,
         options: ExecutionOptions,
-        store: Store | None,
+        store: AttachStore | None,
         log: Callable[[str], None],
         known: Mapping[str, Any],
         host_retries: int | None,

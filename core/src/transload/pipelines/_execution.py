@@ -35,7 +35,7 @@ from transload.specs._json import SCHEMA, reading
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from transload.pipelines._attach import Store
+    from transload.pipelines._attach import AttachStore
     from transload.pipelines._launch import Launch
     from transload.runner import AppResults, Runner
 
@@ -72,8 +72,8 @@ class Execution:
         identity: Identity,
         options: ExecutionOptions | None = None,
         *,
-        store: Store | None = None,
-        log_store: Store | None = None,
+        store: AttachStore | None = None,
+        log_store: AttachStore | None = None,
         sink: LogSink | None = None,
         log: Callable[[str], None] | None = None,
         on_change: Callable[[AppStatus], None] | None = None,

@@ -13,7 +13,7 @@ from transload.specs._json import SCHEMA
 
 if TYPE_CHECKING:
     from transload.following.workers import LogSubscription
-    from transload.pipelines._attach import Store
+    from transload.pipelines._attach import AttachStore
     from transload.pipelines._options import ExecutionOptions
     from transload.runner import Runner
     from transload.schedulers.api import SchedulerBase
@@ -30,7 +30,7 @@ class LogPump:
     """
 
     def __init__(
-        self, runner: Callable[[], Runner], options: ExecutionOptions, sink: LogSink | None, store: Store | None
+        self, runner: Callable[[], Runner], options: ExecutionOptions, sink: LogSink | None, store: AttachStore | None
     ) -> None:
         self._runner = runner
         self._options = options

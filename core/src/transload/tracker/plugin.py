@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from transload.hookspecs import Register
+from typing import TYPE_CHECKING
+
 from transload.plugins import hookimpl
-from transload.tracker._factories import BUILTIN_TRACKERS
+
+if TYPE_CHECKING:
+    from transload.hookspecs import Register
 
 __all__ = ["transload_trackers"]
 
@@ -12,5 +15,7 @@ __all__ = ["transload_trackers"]
 @hookimpl
 def transload_trackers(register: Register) -> None:
     """Register the trackers that core brings."""
+    from transload.tracker._factories import BUILTIN_TRACKERS  # every run loads this module, few have a tracker
+
     for name, factory in BUILTIN_TRACKERS.items():
         register(name, factory)

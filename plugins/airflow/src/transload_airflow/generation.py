@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import SpecError
 
 if TYPE_CHECKING:
-    from transload.pipelines import Store
+    from transload.pipelines import AttachStore
 
 SCHEMA: Final = 1
 
@@ -60,7 +60,7 @@ class Generation:
     number: int
 
 
-def current_generation(store: Store, marks: Marks) -> Generation:
+def current_generation(store: AttachStore, marks: Marks) -> Generation:
     """Return the generation of a task with a store, and keep it there before anything is submitted.
 
     Raises:

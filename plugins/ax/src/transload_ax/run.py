@@ -31,7 +31,7 @@ from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_h
 from transload_ax.units import MARK, Seen, TrialLaunch, Unit, log_sink
 
 if TYPE_CHECKING:
-    from transload.pipelines import Store
+    from transload.pipelines import AttachStore
     from transload.runner import Runner
 
 HOST: Final = "ax"
@@ -47,7 +47,7 @@ class _Live:
     """An app that has not been seen to end."""
 
     execution: Execution
-    store: Store | None = None
+    store: AttachStore | None = None
     subscription: Subscription | None = None
     owed: bool = False  # its end was asked for, and the scheduler could not be reached
 
@@ -89,8 +89,8 @@ class TrialApps:
         launch: TrialLaunch,
         known: Mapping[str, Any],
         *,
-        store: Store | None = None,
-        log_store: Store | None = None,
+        store: AttachStore | None = None,
+        log_store: AttachStore | None = None,
     ) -> str:
         """Submit the app of a unit or attach to it; return its handle. A second call with equal values changes nothing.
 
@@ -126,7 +126,9 @@ class TrialApps:
         execution.start()
         return self._add(unit, execution, launch.mark, store)
 
-    def attach(self, unit: Unit, handle: str, *, store: Store | None = None, log_store: Store | None = None) -> None:
+    def attach(
+        self, unit: Unit, handle: str, *, store: AttachStore | None = None, log_store: AttachStore | None = None
+    ) -> None:
         """Follow an app that an earlier process started.
 
         Raises:
@@ -161,7 +163,7 @@ class TrialApps:
         """Return the identity of a unit."""
         return Identity(HOST, self.namespace, unit.key, str(generation))
 
-    def _add(self, unit: Unit, execution: Execution, mark: str, store: Store | None) -> str:
+    def _add(self, unit: Unit, execution: Execution, mark: str, store: AttachStore | None) -> str:
         assert execution.handle is not None
         self._live[unit] = live = _Live(execution, store)
         self._known[unit] = (mark, execution.handle)
@@ -170,7 +172,7 @@ class TrialApps:
             self._watch(live)
         return execution.handle
 
-    def _generation(self, unit: Unit, launch: TrialLaunch, store: Store | None) -> int:
+    def _generation(self, unit: Unit, launch: TrialLaunch, store: AttachStore | None) -> int:
         """Return the first generation that no app of other parameters has; such an app is ended first.
 
         An optimiser that died after a submit and before it was saved may give the same number to another trial.

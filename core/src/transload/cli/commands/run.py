@@ -275,9 +275,9 @@ def _show(info: AppDryRunInfo[Any], as_json: bool) -> int:
 
 
 def _submit(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> int:
-    from transload.cli._interrupts import Interrupts
     from transload.cli._output import emit, emit_json
     from transload.cli._session import find_target
+    from transload.cli._wait import interrupts
 
     if options["detach"]:
         handle = runner.schedule(info)
@@ -289,16 +289,16 @@ def _submit(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -
             emit(handle)
         return ExitCode.OK
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-    with Interrupts(events):
+    with interrupts(events):
         target = find_target(runner, runner.schedule(info))
         return _stay(runner, target, info, events, options)
 
 
 def _stay(runner: Runner, target: Any, info: Any, events: Any, options: dict[str, Any]) -> int:
-    from transload.cli._attach import Stay
     from transload.cli._output import OutputFailed, emit_json, note
     from transload.cli._report import outcome_json, report_end
     from transload.cli._screen import Screen
+    from transload.cli._wait import AppWait
 
     replicas = [(role.name, k) for role in info._app.roles for k in range(role.num_replicas)]
     labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
@@ -306,7 +306,7 @@ def _stay(runner: Runner, target: Any, info: Any, events: Any, options: dict[str
     screen = Screen(logs, sys.stderr, labels)
     note(f"submitted {target.handle}")
     note(f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}")
-    stay = Stay(runner, target, screen, events, options["timeout"], options["patience"])
+    stay = AppWait(runner, target, screen, events, options["timeout"], options["patience"])
     if not options["wait_only"]:
         stay.show_logs(replicas)
     try:

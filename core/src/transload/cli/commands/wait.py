@@ -21,17 +21,17 @@ def command(handle: str, timeout: float | None, patience: float, as_json: bool) 
 
     Ctrl-C leaves; the app goes on.
     """
-    from transload.cli._attach import Stay
     from transload.cli._output import emit_json
     from transload.cli._report import outcome_json, report_end
     from transload.cli._screen import Screen
     from transload.cli._session import find_target, open_runner, status_of
+    from transload.cli._wait import AppWait
 
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with open_runner() as runner:
         target = find_target(runner, handle)
         status_of(runner, target.handle)
-        outcome = Stay(runner, target, Screen(sys.stdout, sys.stderr), events, timeout, patience).wait()
+        outcome = AppWait(runner, target, Screen(sys.stdout, sys.stderr), events, timeout, patience).wait()
         results = report_end(runner, target, outcome)
         if as_json:
             emit_json(outcome_json(target, outcome, results))

@@ -6,8 +6,9 @@ Needs only the standard library, and fsspec for a base that is not a path.
 from __future__ import annotations
 
 from transload.runtime.tracking._names import app_folder, given_base
+from transload.runtime.tracking._open import open_store
 from transload.runtime.tracking._steps import read_curves, read_steps
-from transload.runtime.tracking._stores import Store, open_store
+from transload.runtime.tracking._stores import Store
 from transload.runtime.tracking._tracker import read_bodies
 from transload.runtime.tracking.api import (
     ENV_TRANSLOAD_TRACKER_BASE,

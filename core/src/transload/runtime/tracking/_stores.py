@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import count
 
 from transload.runtime.tracking._errors import TrackingError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from transload.runtime.tracking._fsspec_store import FsspecStore
-
-__all__ = ["NOWHERE", "ONE_FILE", "Entry", "LocalStore", "Store", "aside_name", "local_path", "open_store"]
+__all__ = ["NOWHERE", "ONE_FILE", "Entry", "LocalStore", "Store", "aside_name", "local_path"]
 
 Entry = tuple[str, bool, object]
 """Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
@@ -100,21 +96,6 @@ class Store:
     def where(self, path: str) -> str:
         """Return the full path or URL of a file, for messages."""
         return f"{self.base.rstrip('/')}/{path}" if path else self.base
-
-
-class _NowhereStore(Store):
-    """Holds nothing, and keeps nothing."""
-
-    base = NOWHERE
-
-    def read(self, path: str) -> bytes:
-        raise FileNotFoundError(path)
-
-    def write(self, path: str, data: bytes) -> None:
-        return None
-
-    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
-        return []
 
 
 class LocalStore(Store):
@@ -256,30 +237,3 @@ def local_path(base: str) -> str | None:
         if base.startswith(prefix):
             return base[len(prefix) :]
     return None if "://" in base and not base.startswith(("/", ".", "~")) else base
-
-
-def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
-    """Return the store of a base: a plain path or ``file://`` URL without fsspec, any other URL with it.
-
-    Raises:
-        TrackingError: the base is empty, its protocol is unknown, or the package for it is missing.
-    """
-    text = os.fspath(base)
-    if not text:
-        raise TrackingError(f"tracker_base={base!r}: a path or a URL is needed")
-    if text == NOWHERE:
-        return _NowhereStore()
-    if text.startswith(ONE_FILE):
-        from transload.runtime.tracking._one_file import OneFileStore
-
-        return OneFileStore(text)
-    path = local_path(text)
-    if path is not None:
-        return LocalStore(path)
-    return _remote(text, storage_options)
-
-
-def _remote(url: str, storage_options: Mapping[str, object] | None) -> FsspecStore:
-    from transload.runtime.tracking._fsspec_store import FsspecStore
-
-    return FsspecStore.from_url(url, storage_options)

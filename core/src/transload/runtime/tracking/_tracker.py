@@ -11,7 +11,8 @@ from transload.errors import TransloadTimeout
 from transload.runtime.tracking import _format
 from transload.runtime.tracking._errors import TrackingError
 from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name, natural
-from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, Store, open_store
+from transload.runtime.tracking._open import open_store
+from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, Store
 from transload.runtime.tracking._writer import Writer
 
 __all__ = ["ENV_TRANSLOAD_TRACKER_BASE", "FsspecResultTracker", "KeyType", "ResultTracker", "ResultType"]

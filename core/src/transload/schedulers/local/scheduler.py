@@ -25,7 +25,7 @@ from transload.schedulers.local import home, scope
 from transload.schedulers.local.connection import Connection
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.notify import AppWatch
-from transload.schedulers.local.store import Store, safe_id, size_of
+from transload.schedulers.local.store import AppFolders, safe_id, size_of
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runopts
@@ -75,7 +75,7 @@ class LocalScheduler(SchedulerBase):
 
     def _keep_in(self, local: str) -> None:
         self._local = local
-        self._store = Store(local)
+        self._store = AppFolders(local)
         self._connection = Connection(local)
         self._ready = False
 

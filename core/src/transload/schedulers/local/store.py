@@ -60,7 +60,7 @@ class Description(AppDescription):
         self._built = value
 
 
-class Store:
+class AppFolders:
     """Reads ``apps/`` and ``gone/``.
 
     Args:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from transload.errors import ConfigError
 from transload.runtime.tracking import TrackingError
 from transload.runtime.tracking._names import decode_name, decode_names, encode_name, is_digest_name
-from transload.runtime.tracking._stores import Store, local_path, open_store
+from transload.runtime.tracking._open import open_store
+from transload.runtime.tracking._stores import Store, local_path
 from transload.tracker._base import TrackerBase
 from transload.tracker._lineage import Lineage, trace_lineage
 from transload.tracker._records import TrackerArtifact, TrackerSource, check_run_id, check_text, check_values

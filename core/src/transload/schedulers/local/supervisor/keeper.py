@@ -13,7 +13,7 @@ import time
 from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error
 
 from . import folder, gpus, helpers, kernel, launch, layout, logindex, protocol, tree, watcher
-from .ending import Ending
+from .termination import Termination
 
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Keeper:
         self.ctl = -1
         self.watcher = 0
         self.lifeline = -1
-        self.endings: dict[Restart | None, Ending] = {}  # None: the whole app's
+        self.endings: dict[Restart | None, Termination] = {}  # None: the whole app's
         self.grace: float = request["grace"]
         self.ending = self.closed = False
         self.childless = True
@@ -259,8 +259,8 @@ class Keeper:
             restarts = self.app.restarts
             self.endings = {each: self.endings.get(each) or self._ending(each, now) for each in restarts}
 
-    def _ending(self, restart: Restart | None, now: float) -> Ending:
-        return Ending(restart.replicas if restart else None, self.processes, self.cookie, self.grace, now)
+    def _ending(self, restart: Restart | None, now: float) -> Termination:
+        return Termination(restart.replicas if restart else None, self.processes, self.cookie, self.grace, now)
 
     def _step_endings(self, now: float) -> None:
         """Go on with what is being ended; start again what has ended."""

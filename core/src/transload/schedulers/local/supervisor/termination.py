@@ -1,4 +1,4 @@
-"""Ending processes: SIGTERM to the whole tree, a grace period, then SIGKILL until nothing is left."""
+"""Termination processes: SIGTERM to the whole tree, a grace period, then SIGKILL until nothing is left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KILL_AGAIN_S = (0.02, 1.0)  # at first, and at last where nothing changes: what
 _STUCK_S = 2.0
 
 
-class Ending:
+class Termination:
     """The end of some replicas (those to be started again), or of the whole app.
 
     Args:

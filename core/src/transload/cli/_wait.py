@@ -1,4 +1,4 @@
-"""Staying with an app until it has ended: states, logs, Ctrl-C, time limits."""
+"""Waiting for an app until it has ended: states, logs, Ctrl-C, time limits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.cli._exit import ExitCode, exit_code_of
-from transload.cli._interrupts import Left
 from transload.cli._output import state_text
 from transload.cli._quantities import clock_text, duration_text
 from transload.errors import AppNotFound, TransloadError
@@ -22,6 +22,9 @@ from transload.following.lines import ReplicaLogs
 from transload.specs import AppState, AppStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
     from transload.cli._screen import Screen
     from transload.cli._session import Target
     from transload.following.workers import LogSubscription, Observation
@@ -38,14 +41,43 @@ Events = SimpleQueue[tuple[str, Any]]
 Tails = dict[tuple[str, int], deque[str]]
 
 
+class LeaveNow(KeyboardInterrupt):
+    """The second Ctrl-C."""
+
+
+@contextmanager
+def interrupts(events: Events) -> Iterator[None]:
+    """Make the first SIGINT or SIGTERM an event, ``("signal", number)``; the second raises `LeaveNow`."""
+    before: dict[int, Any] = {}
+    count = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise LeaveNow
+        events.put(("signal", number))
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # ignored from the start (nohup, a background job of a script): stays so
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 @dataclass(slots=True)
 class Outcome:
-    """How staying ended.
+    """How waiting ended.
 
     Args:
         status: the last status; None if the app vanished.
         code: exit code of the command.
-        elapsed: seconds since the stay began.
+        elapsed: seconds since the wait began.
         tails: last log lines of each replica that was followed.
     """
 
@@ -55,14 +87,14 @@ class Outcome:
     tails: Tails
 
 
-class Stay:
-    """One stay with an app.
+class AppWait:
+    """What waits for an app on a terminal, and shows its logs and states.
 
     Args:
         runner: the runner.
         target: the app.
         screen: where logs and states are shown.
-        events: where signals arrive (see `Interrupts`); the first one cancels the app.
+        events: where signals arrive (see `interrupts`); the first one cancels the app.
         timeout: seconds to wait at most; None: no limit.
         patience: seconds of unbroken UNKNOWN after which to give up.
     """
@@ -91,7 +123,7 @@ class Stay:
         self._reading: LogSubscription | None = None
 
     def show_logs(self, replicas: list[tuple[str, int]]) -> None:
-        """Follow the logs of these replicas during the stay."""
+        """Follow the logs of these replicas meanwhile."""
         from transload.schedulers import Stream
 
         self._tails = {replica: deque(maxlen=KEPT_LINES) for replica in replicas}
@@ -104,7 +136,7 @@ class Stay:
         self._logs = ReplicaLogs(self._target.scheduler, self._target.app_id, replicas, Stream.COMBINED, sink)
 
     def wait(self) -> Outcome:
-        """Stay until the app has ended, time or patience has run out, or a second Ctrl-C came."""
+        """Wait until the app has ended, time or patience has run out, or a second Ctrl-C came."""
         follower, target = get_follower(), self._target
         if self._logs is not None:
             self._reading = follower.read_logs(target.scheduler, target.app_id, self._read)
@@ -116,7 +148,7 @@ class Stay:
             with follower.watch(target.scheduler, target.handle, tell, patience=self._patience):
                 code = self._loop()
             self._finish_logs(code)
-        except Left:
+        except LeaveNow:
             self._leave()
             raise
         finally:
