@@ -72,6 +72,15 @@ def test_too_much_for_a_helper_is_refused(scheduler: Any, eventually: Any, shell
         scheduler.results_store(finished(scheduler, eventually, shell(command), **HELPED))
 
 
+def test_large_outputs_do_not_keep_results_back(scheduler: Any, eventually: Any, shell: Any) -> None:
+    """What is too much is refused by its name; the rest comes."""
+    command = """cd $TRANSLOAD_TRACKER_BASE; mkdir outputs; head -c 300000 /dev/zero > outputs/zeros; echo 1 > 0.json"""
+    store = scheduler.results_store(finished(scheduler, eventually, shell(command), **HELPED))
+    assert store.entries() == [("0.json", False, None)]
+    with pytest.raises(TrackingError, match=r"outputs of main/0: 300,000 bytes; .* 262,144: give tracker_base"):
+        store.entries("outputs")
+
+
 def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
     """Nothing is added to a pod unasked, nor where results go elsewhere; without one there is no folder."""
     for given, cfg, base, there in (
@@ -125,4 +134,6 @@ def test_whatever_is_in_the_file(message: str, error: str) -> None:
     end = {"exitCode": 1, "reason": "Error", "message": message}
     said = results.error_of_end(end)
     assert (json.loads(said)["message"].strip() if said else "") == error
-    assert all(name for name in results.files_of_end(end, "0", "main/0"))
+    store = results.PodStore("here")
+    store.take_end(end, "0", "main/0")
+    assert all(name for name, _, _ in store.entries())

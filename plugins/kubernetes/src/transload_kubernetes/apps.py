@@ -119,7 +119,7 @@ class Apps:
             raise AppNotFound(app_id)
         if made.tracker_base not in (None, results.FOLDER):
             return None
-        namespace, files = names.parse_app_id(app_id)[0], dict[str, bytes]()
+        namespace, store = names.parse_app_id(app_id)[0], results.PodStore(f"the pods of {app_id}")
         for who, key, pod in (
             (f"{role.name}/{k}", str(k) if len(made.roles) == 1 else f"{role.name}/{k}", pod)
             for role in made.roles
@@ -128,10 +128,10 @@ class Apps:
         ):
             if any(each["name"] == names.HELPER for each in pod["spec"].get("initContainers") or ()):
                 answer = self._cluster.log(namespace, pod["metadata"]["name"], names.HELPER)
-                files.update(results.files_of_log(answer.data if answer else b"", who))
+                store.take_log(answer.data if answer else b"", who)
             else:
-                files.update(results.files_of_end(states.program(pod, "terminated"), key, who))
-        return results.PodStore(f"the pods of {app_id}", files)
+                store.take_end(states.program(pod, "terminated"), key, who)
+        return store
 
     # -- judging, and doing what a verdict asks for
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,22 +18,30 @@ MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"
 """The folder for results of a pod with a helper."""
 FILES_LIMIT: Final = 1 << 18
+OUTPUTS: Final = "outputs"
+"""The part of an app's folder that may be large."""
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 # Kubernetes ends a sidecar, with SIGTERM, when the program has ended, however that was. Needs a shell and coreutils,
-# or busybox. Names and contents are sent as base64; the "." tells that nothing is missing.
+# or busybox. Names and contents are sent as base64. What is too much altogether is told by its size: the outputs, or
+# what is left without them; the "." tells that nothing is missing.
 _SEND: Final = f"""
+size() {{ find . -type f "$@" -exec cat {{}} + | wc -c; }}
 send() {{
   cd {FOLDER} || exit
-  size=$(find . -type f -exec cat {{}} + | wc -c)
-  if [ "$size" -le {FILES_LIMIT} ]; then
-    find . -type f | while read -r file; do
-      echo "$(printf %s "${{file#./}}" | base64 | tr -d '\\n') $(base64 <"$file" | tr -d '\\n')"
-    done
-    echo .
-  else
-    echo "! $size"
+  set --
+  if [ "$(size)" -gt {FILES_LIMIT} ]; then
+    echo "! $(size -path './{OUTPUTS}/*') outputs"
+    set -- ! -path './{OUTPUTS}/*'
+    if [ "$(size "$@")" -gt {FILES_LIMIT} ]; then
+      echo "! $(size "$@") results"
+      exit 0
+    fi
   fi
+  find . -type f "$@" | while read -r file; do
+    echo "$(printf %s "${{file#./}}" | base64 | tr -d '\\n') $(base64 <"$file" | tr -d '\\n')"
+  done
+  echo .
   exit 0
 }}
 trap send TERM
@@ -72,49 +79,65 @@ class PodStore(Store):
 
     Args:
         base: what messages call it.
-        files: path below it → content.
     """
 
-    def __init__(self, base: str, files: Mapping[str, bytes]) -> None:
-        self.base, self._files = base, files
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.files: dict[str, bytes] = {}  # path → content
+        self.refused: TrackingError | None = None  # why there are no outputs
 
     def read(self, path: str) -> bytes:
         """Return a file's content."""
         try:
-            return self._files[path]
+            return self.files[path]
         except KeyError:
             raise FileNotFoundError(self.where(path)) from None
 
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[tuple[str, bool, object]]:
         """List a folder."""
+        if self.refused is not None and folder.strip("/").partition("/")[0] == OUTPUTS:
+            raise self.refused
         start = f"{folder.strip('/')}/" if folder.strip("/") else ""
-        found = {path.removeprefix(start).partition("/")[:2] for path in self._files if path.startswith(start)}
+        found = {path.removeprefix(start).partition("/")[:2] for path in self.files if path.startswith(start)}
         return [(name, bool(slash), None) for name, slash in found]
 
+    def take_log(self, log: bytes, who: str) -> None:
+        """Take in what the helper of a replica handed over; nothing as long as it has not.
 
-def files_of_end(end: dict[str, Any], key: str, who: str) -> dict[str, bytes]:
-    """Return name → content of what a program left in its message file: JSON lines, each a result file's body or plain.
+        Raises:
+            TrackingError: if that was too much, outputs left aside.
+        """
+        for words in (line.split(b" ") for line in log.splitlines()):
+            if words[0] == b"!" and int(words[1]):
+                self.refused = _too_much(f"{words[2].decode()} of {who}", f"{int(words[1]):,} bytes", FILES_LIMIT)
+                if words[2] == b"results":
+                    raise self.refused
+            elif len(words) == 2 and b"." in log.splitlines():
+                self.files[base64.b64decode(words[0]).decode("utf-8", "replace")] = base64.b64decode(words[1])
 
-    Args:
-        end: how its container ended.
-        key: what plain results are reported under.
-        who: the replica, for messages.
+    def take_end(self, end: dict[str, Any], key: str, who: str) -> None:
+        """Take in what a program left in its message file: JSON lines, each a result file's body, or plain results.
 
-    Raises:
-        TrackingError: if that was too much.
-    """
-    message = states.said(end)
-    if end.get("exitCode") == 0 and len(message.encode()) >= MESSAGE_LIMIT:
-        raise _too_much(who, f"{MESSAGE_LIMIT:,} bytes or more", MESSAGE_LIMIT - 1, ", or the cluster a helper_image")
-    files: dict[str, bytes] = {}
-    for found in _read_lines(message)[0]:
-        if "base64" in found:
-            files[str(found.get("file"))] = base64.b64decode(str(found["base64"]) + "==")
-        else:
-            body = found if isinstance(found.get("results"), dict) else {"schema": 1, "key": key, "results": found}
-            name = quote(str(body.get("key", key)), safe="")
-            files[f"%2E{name[1:]}.json" if name.startswith(".") else f"{name}.json"] = json.dumps(body).encode()
-    return files
+        Args:
+            end: how its container ended.
+            key: what plain results are reported under.
+            who: the replica, for messages.
+
+        Raises:
+            TrackingError: if that was too much.
+        """
+        message = states.said(end)
+        if end.get("exitCode") == 0 and len(message.encode()) >= MESSAGE_LIMIT:
+            more = ", or the cluster a helper_image"
+            raise _too_much(f"results of {who}", f"{MESSAGE_LIMIT:,} bytes or more", MESSAGE_LIMIT - 1, more)
+        for found in _read_lines(message)[0]:
+            if "base64" in found:
+                self.files[str(found.get("file"))] = base64.b64decode(str(found["base64"]) + "==")
+            else:
+                body = found if isinstance(found.get("results"), dict) else {"schema": 1, "key": key, "results": found}
+                name = quote(str(body.get("key", key)), safe="")
+                name = f"%2E{name[1:]}.json" if name.startswith(".") else f"{name}.json"
+                self.files[name] = json.dumps(body).encode()
 
 
 def error_of_end(end: dict[str, Any]) -> str:
@@ -141,22 +164,6 @@ def _read_object(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _too_much(who: str, size: str, limit: int, more: str = "") -> TrackingError:
-    text = f"results of {who}: {size}; from a pod without storage come at most {limit:,}"
+def _too_much(what: str, size: str, limit: int, more: str = "") -> TrackingError:
+    text = f"{what}: {size}; from a pod without storage come at most {limit:,}"
     return TrackingError(f"{text}: give tracker_base a store, or a folder on a volume{more}")
-
-
-def files_of_log(log: bytes, who: str) -> dict[str, bytes]:
-    """Return name → content of what a helper handed over; nothing as long as it has not.
-
-    Raises:
-        TrackingError: if that was too much.
-    """
-    found = [line.split(b" ") for line in log.splitlines()]
-    if [b"."] not in found:
-        size = next((int(words[1]) for words in found if words[0] == b"!"), None)
-        if size is not None:
-            raise _too_much(who, f"{size:,} bytes", FILES_LIMIT)
-        return {}
-    pairs = [words for words in found if len(words) == 2]
-    return {base64.b64decode(name).decode("utf-8", "replace"): base64.b64decode(data) for name, data in pairs}
