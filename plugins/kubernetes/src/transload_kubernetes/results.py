@@ -45,7 +45,7 @@ send() {{
   exit 0
 }}
 trap send TERM
-while :; do sleep 3600 & wait $!; done
+while :; do sleep 3600 >/dev/null 2>&1 & wait $!; done
 """
 
 
