@@ -39,15 +39,23 @@ ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 110  # for all commands of one block
 
 HOSTS: Final = ("airflow", "ax", "docker", "kfp", "kubernetes", "mlflow", "prefect", "report", "slurm", "testing")
+BOTH: Final = ("docs/tutorial.md", "README.md")
+"""Pages of which most runs in the environment of tests/docs, and a part in that of a host."""
 PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md") for name in HOSTS},
-    "airflow": ("docs/airflow.md", "docs/adapters.md", "plugins/airflow/README.md", "examples/airflow/README.md"),
+    "airflow": (
+        "docs/airflow.md",
+        "docs/adapters.md",
+        "plugins/airflow/README.md",
+        "examples/airflow/README.md",
+        "README.md",
+    ),
+    "kfp": ("docs/kfp.md", "plugins/kfp/README.md", "examples/kfp/README.md", "README.md"),
     "torch": ("examples/ddp/README.md",),
-    "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", "docs/tutorial.md"),
+    "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", *BOTH),
     "template": ("docs/writing-an-adapter.md", "plugins/_template/README.md"),
 }
 """Suite → the pages that are run in its environment. All other pages are run in that of tests/docs, and `BOTH` too."""
-BOTH: Final = ("docs/tutorial.md",)
 
 LANGUAGES: Final = ("", "console", "json", "python", "sh", "toml", "yaml")
 _FENCE: Final = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)

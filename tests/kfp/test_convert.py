@@ -24,7 +24,6 @@ from transload_kfp import (
     TaskSettings,
     component_from_app,
     component_spec_from_app,
-    container_from_app,
     launcher_from_app,
 )
 from transload_kfp.command import inline_source
@@ -499,7 +498,7 @@ def test_app_id_is_passed_as_whole_inputs(tmp_path: Path) -> None:
 
     @dsl.pipeline(name="p")
     def pipeline():
-        container_from_app(apps.identified)
+        component_from_app(apps.identified)()
 
     spec, _ = compiled(pipeline, tmp_path / "p.yaml")
     task = spec["root"]["dag"]["tasks"]["identified"]
@@ -603,7 +602,7 @@ def test_time_limit(tmp_path: Path) -> None:
 
     @dsl.pipeline(name="p")
     def pipeline():
-        container_from_app(AppDef("a", [Role("r", "i", entrypoint="x")], timeout=1.5))
+        component_from_app(AppDef("a", [Role("r", "i", entrypoint="x")], timeout=1.5))()
 
     _, platform = compiled(pipeline, tmp_path / "p.yaml")
     pod = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-a"]

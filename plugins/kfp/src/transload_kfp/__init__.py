@@ -9,7 +9,7 @@ from transload._lazy import lazy_names
 if TYPE_CHECKING:
     from transload_kfp.backend import RunDescription, cancel_run, describe_run, wait_for_run
     from transload_kfp.component import AppComponent
-    from transload_kfp.convert import KfpAdapter, component_from_app, component_spec_from_app, container_from_app
+    from transload_kfp.convert import KfpAdapter, component_from_app, component_spec_from_app
     from transload_kfp.launcher import dry_run_launcher, launcher_from_app
     from transload_kfp.pipeline import pipeline_from_component, pipeline_text
     from transload_kfp.search import search_component, search_pipeline
@@ -21,7 +21,7 @@ __version__: Final = "0.1.0"
 _HOMES: Final = {
     "backend": ("RunDescription", "cancel_run", "describe_run", "wait_for_run"),
     "component": ("AppComponent",),
-    "convert": ("KfpAdapter", "component_from_app", "component_spec_from_app", "container_from_app"),
+    "convert": ("KfpAdapter", "component_from_app", "component_spec_from_app"),
     "launcher": ("dry_run_launcher", "launcher_from_app"),
     "pipeline": ("pipeline_from_component", "pipeline_text"),
     "search": ("search_component", "search_pipeline"),
@@ -42,7 +42,6 @@ __all__ = [
     "cancel_run",
     "component_from_app",
     "component_spec_from_app",
-    "container_from_app",
     "describe_run",
     "dry_run_launcher",
     "launcher_from_app",

@@ -71,7 +71,7 @@ def _encoded(plan: Plan) -> str:
     spec = {
         "argv": [encode(text) for text in (role.entrypoint, *role.args)],
         "env": {name: encode(role.env[name]) for name in plan.late_env},
-        "outputs": [[port.result, port.key, port.type] for port in plan.outputs if not port.is_artifact],
-        "files": [[port.result, port.name, port.type] for port in plan.outputs if port.is_artifact],
+        "outputs": [[port.source, port.key, port.type] for port in plan.outputs if not port.is_artifact],
+        "files": [[port.source, port.name, port.type] for port in plan.outputs if port.is_artifact],
     }
     return base64.b64encode(json.dumps(spec, sort_keys=True).encode()).decode()

@@ -17,8 +17,6 @@ from transload_kfp.settings import TaskSettings
 from transload_kfp.states import STATES
 
 if TYPE_CHECKING:
-    from kfp.dsl import PipelineTask
-
     from transload_kfp.component import AppComponent
     from transload_search import Search
 
@@ -83,22 +81,6 @@ def component_from_app(
 
     ports = {port.source: port.name for port in plan.inputs}
     return AppComponent(component_spec_of(component), ports, plan.identity, made)
-
-
-def container_from_app(source: Any, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> PipelineTask:
-    """Run an app inside a pipeline function; return the task.
-
-    Args:
-        source: an AppDef, its JSON, or a component (name or function).
-        arguments: input → value: of a pipeline's parameter, of an upstream task, or a constant.
-        options: those of `component_from_app`, settings included.
-
-    Raises:
-        UnsupportedFeature: for what one component cannot express, by field name.
-        SpecError: for a wrong source, argument or input.
-        ConfigError: for a wrong setting.
-    """
-    return component_from_app(source, **options)(**dict(arguments or {}))
 
 
 def _component(plan: Plan, python: str, settings: TaskSettings | None = None) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class LaunchSpec:
             "options": self.options,
             "inputs": [[port.source, port.name, port.type] for port in self.inputs],
             "paths": self.paths,
-            "outputs": [[port.name, port.type, port.result, port.key] for port in self.outputs],
+            "outputs": [[port.source, port.name, port.type, port.key] for port in self.outputs],
             "cluster": self.cluster,
             "inherit_env": self.inherit_env,
             "dry_run": self.dry_run,
@@ -159,7 +159,7 @@ class LaunchSpec:
             TransloadError: if one was not reported; the message says what was.
         """
         values = [port for port in self.outputs if not port.is_artifact]
-        return {port.name: _typed(port, results.value(port.result, port.key)) for port in values}
+        return {port.name: _typed(port, results.value(port.source, port.key)) for port in values}
 
 
 def with_secrets(cluster: Cluster | Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -218,7 +218,7 @@ def _typed(port: OutputPort, value: Any) -> Any:
         return str(value)
     broken = isinstance(value, float) and not value.is_integer()  # NaN and infinities too
     if isinstance(value, str) or (port.type == "Integer" and broken):
-        raise SpecError(f"result {port.result!r} is {value!r}, declared as {port.type}")
+        raise SpecError(f"result {port.source!r} is {value!r}, declared as {port.type}")
     return int(value) if port.type == "Integer" else float(value)
 
 

@@ -45,30 +45,35 @@ _CHANNEL: Final = re.compile(r'\{\{channel:task=[\w\s-]*;name=[\w\s-]+;type=[\w\
 
 
 @dataclass(frozen=True, slots=True)
-class InputPort:
+class _Port:
+    """What inputs and outputs have in common; see there."""
+
+    source: str
+    name: str
+    type: str = "String"
+
+    @property
+    def is_artifact(self) -> bool:
+        """Whether it is an artifact, of which the program has a path."""
+        return self.type in ARTIFACTS
+
+
+@dataclass(frozen=True, slots=True)
+class InputPort(_Port):
     """An input of a component.
 
     Args:
         source: name of the component's argument, or the name that was asked for.
         name: its name in KFP.
-        type: ``String``, ``Integer``, ``Float``, ``Boolean``, ``List``, ``Dict``, one of `ARTIFACTS`, or
-            ``PipelineTaskFinalStatus``, which the system fills in for the task of an exit handler.
+        type: ``PipelineTaskFinalStatus`` is filled in by the system, for the task of an exit handler.
         default: default as text; None: none.
         optional: may be left out.
         help: what it is.
     """
 
-    source: str
-    name: str
-    type: str = "String"
     default: str | None = None
     optional: bool = False
     help: str = ""
-
-    @property
-    def is_artifact(self) -> bool:
-        """Whether it takes an artifact, of which the program gets the path."""
-        return self.type in ARTIFACTS
 
     @property
     def placeholder(self) -> str:
@@ -79,36 +84,23 @@ class InputPort:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as component YAML has it."""
-        made: dict[str, Any] = {"name": self.name, "type": self.type}
-        if self.help:
-            made["description"] = self.help
-        if self.default is not None:
-            made["default"] = self.default
-        if self.optional:
-            made["optional"] = True
-        return made
+        made: dict[str, Any] = {"name": self.name, "type": self.type, "description": self.help or None}
+        made |= {"default": self.default, "optional": self.optional or None}
+        return {key: value for key, value in made.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class OutputPort:
+class OutputPort(_Port):
     """An output: a parameter for a result that the app reports, or an artifact for a file that it writes.
 
     Args:
+        source: name of the result; of an artifact, the file's path below the app's folder for files.
         name: its name in KFP.
         type: ``String``, ``Integer``, ``Float``, or one of `ARTIFACTS`.
-        result: name of the result; of an artifact, the file's path below the app's folder for files.
         key: key that the result is reported under; None: the only one that has it.
     """
 
-    name: str
-    type: str
-    result: str
     key: str | None = None
-
-    @property
-    def is_artifact(self) -> bool:
-        """Whether it is a file of the app."""
-        return self.type in ARTIFACTS
 
     @property
     def placeholder(self) -> str:
@@ -120,7 +112,7 @@ class OutputPort:
     def to_dict(self) -> dict[str, str]:
         """Return it as component YAML has it."""
         what = "file" if self.is_artifact else "result"
-        return {"name": self.name, "type": self.type, "description": f"{what} {self.result!r} of the app"}
+        return {"name": self.name, "type": self.type, "description": f"{what} {self.source!r} of the app"}
 
 
 OUTPUTS: Final = ("results", "metrics", "files")
@@ -165,11 +157,11 @@ def _output(name: str, kind: Any, port: str) -> OutputPort:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise SpecError(f"results[{name!r}]: must be a path below the app's folder for files")
-        return OutputPort(port, artifact, name)
+        return OutputPort(name, port, artifact)
     if not isinstance(kind, type) or kind not in RESULT_TYPES:
         raise SpecError(f"results[{name!r}]={kind!r}: must be str, int, float, or a class of artifacts of kfp.dsl")
     key, slash, result = name.rpartition("/")
-    return OutputPort(port, RESULT_TYPES[kind], result if slash and result else name, key or None)
+    return OutputPort(result if slash and result else name, port, RESULT_TYPES[kind], key or None)
 
 
 def artifact_type(kind: object) -> str | None:

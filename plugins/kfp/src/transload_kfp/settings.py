@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 METADATA: Final = "kfp."
 """What keys of a role's metadata that this adapter reads begin with."""
 
+_METADATA: Final = {"labels": dict, "annotations": dict, "node_selector": dict, "tolerations": list}
+
 GPU: Final = "nvidia.com/gpu"
 
 
@@ -98,24 +100,18 @@ class TaskSettings:
         for key, value in app.roles[0].metadata.items():
             if not key.startswith(METADATA):
                 continue
-            name = key.removeprefix(METADATA)
-            path = f"roles[0].metadata[{key!r}]"
-            if name not in ("labels", "annotations", "node_selector", "tolerations"):
-                raise SpecError(f"{path}: must be kfp.labels, kfp.annotations, kfp.node_selector or kfp.tolerations")
+            name, path = key.removeprefix(METADATA), f"roles[0].metadata[{key!r}]"
+            if name not in _METADATA:
+                raise SpecError(f"{path}: must be {', '.join(METADATA + each for each in _METADATA)}")
             if has_mark(json.dumps(value, ensure_ascii=False, default=str)):
-                raise UnsupportedFeature(
-                    f"{path}: the app's id is known only when the pipeline runs, and what a pod is called before; "
-                    "it can be in args and env",
-                    path,
-                )
-            if not isinstance(value, (list if name == "tolerations" else dict)):
-                raise SpecError(f"{path}={value!r}: must be a {'list' if name == 'tolerations' else 'dict'}")
-            if name == "tolerations":
-                made = replace(made, tolerations=tuple(value))
-            else:
-                texts = {str(label): str(text) for label, text in dict(value).items()}
-                changes: dict[str, Any] = {name: {**getattr(made, name), **texts}}
-                made = replace(made, **changes)
+                why = "the app's id is known only when the pipeline runs, and what a pod is called before"
+                raise UnsupportedFeature(f"{path}: {why}; it can be in args and env", path)
+            if not isinstance(value, _METADATA[name]):
+                raise SpecError(f"{path}={value!r}: must be a {_METADATA[name].__name__}")
+            if isinstance(value, dict):
+                value = {**getattr(made, name), **{str(label): str(text) for label, text in value.items()}}
+            changes: dict[str, Any] = {name: value}
+            made = replace(made, **changes)
         return made
 
     def updated(self, **given: Any) -> TaskSettings:
@@ -137,16 +133,8 @@ class TaskSettings:
             if value is not None
         }
         made = replace(self, **merged)
-        made.check()
+        check_settings(made)
         return made
-
-    def check(self) -> None:
-        """Refuse values that no pod can have.
-
-        Raises:
-            ConfigError: by name.
-        """
-        check_settings(self)
 
     def apply(self, task: PipelineTask) -> PipelineTask:
         """Give a task these settings; return it."""

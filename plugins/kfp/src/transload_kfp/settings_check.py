@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError
@@ -16,13 +16,51 @@ if TYPE_CHECKING:
 LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
 LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?\Z")
 _TOLERATION: Final = ("key", "operator", "value", "effect", "toleration_seconds")
-_ABOVE: Final[Mapping[str, tuple[str, float]]] = {
-    "backoff": ("a number of seconds, 0 or more", 0.0),
-    "backoff_factor": ("a number, 1 or more", 1.0),
-    "backoff_max": ("a number of seconds, 0 or more", 0.0),
-    "timeout": ("a number of seconds above 0", math.ulp(0.0)),
+
+
+def _number(value: Any, least: float = -math.inf) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= least
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and _number(value, 0)
+
+
+def _text(*values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+_RULES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "retries": (_count, "an int, 0 or more"),
+    "cpu": (_number, "a number of cores"),
+    "mem_mb": (lambda value: _number(value) and not value % 1, "a whole number of MB"),
+    "backoff": (lambda value: value is None or _number(value, 0), "a number of seconds, 0 or more"),
+    "backoff_factor": (lambda value: value is None or _number(value, 1), "a number, 1 or more"),
+    "backoff_max": (lambda value: value is None or _number(value, 0), "a number of seconds, 0 or more"),
+    "timeout": (lambda value: value is None or _number(value, math.ulp(0.0)), "a number of seconds above 0"),
+    "tolerations": (lambda value: isinstance(value, list | tuple), "a list of mappings"),
+    "caching": (lambda value: value in (None, True, False), "True, False or None"),
+    "display_name": (lambda value: value is None or _text(value), "a str"),
 }
-"""Setting that is a number or None → what it must be, and its least value."""
+"""Setting → what tells whether a value will do, and what it must be."""
+
+_LABEL_RULE: Final = (
+    lambda name, value: _text(name, value) and bool(LABEL.match(name) and LABEL_VALUE.match(value)),
+    "at most 63 letters, digits, '-', '_', '.', and its name too",
+)
+_ENTRIES: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "labels": _LABEL_RULE,
+    "node_selector": _LABEL_RULE,
+    "annotations": (_text, "a str"),
+    "claims": (_text, "a str"),
+    "env": (_text, "a str"),
+    "accelerators": (lambda name, count: _text(name) and _count(count), "an int, 0 or more"),
+    "secrets": (
+        lambda _, pair: isinstance(pair, list | tuple) and len(pair) == 2 and _text(*pair) and all(pair),
+        "a pair, (name of a secret, key in it)",
+    ),
+}
+"""Setting that is a mapping → the same for each of its entries."""
 
 
 def check_settings(settings: TaskSettings) -> None:
@@ -31,76 +69,24 @@ def check_settings(settings: TaskSettings) -> None:
     Raises:
         ConfigError: by name.
     """
-    _check_numbers(settings)
-    _check_placement(settings)
-    _check_texts(settings)
-
-
-def _check_numbers(settings: TaskSettings) -> None:
-    if isinstance(settings.retries, bool) or not isinstance(settings.retries, int) or settings.retries < 0:
-        raise ConfigError(f"retries={settings.retries!r}: must be an int, 0 or more")
-    if not _is_number(settings.cpu):
-        raise ConfigError(f"cpu={settings.cpu!r}: must be a number of cores")
-    if not _is_number(settings.mem_mb) or settings.mem_mb % 1:
-        raise ConfigError(f"mem_mb={settings.mem_mb!r}: must be a whole number of MB")
-    for name, (what, least) in _ABOVE.items():
+    for name, (fits, what) in _RULES.items():
         value = getattr(settings, name)
-        if value is not None and not (_is_number(value) and value >= least):
+        if not fits(value):
             raise ConfigError(f"{name}={value!r}: must be {what}")
-    for kind, count in settings.accelerators.items():
-        if not isinstance(kind, str) or isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ConfigError(f"accelerators[{kind!r}]={count!r}: must be an int, 0 or more")
+    for name, (fits_entry, what) in _ENTRIES.items():
+        for key, value in getattr(settings, name).items():
+            if not fits_entry(key, value):
+                raise ConfigError(f"{name}[{key!r}]={value!r}: must be {what}")
     kinds = [kind for kind, count in settings.accelerators.items() if count]
     if len(kinds) > 1:
         raise ConfigError(f"accelerators: only one kind can be asked for, not {', '.join(kinds)}; 0 takes one away")
-
-
-def _check_placement(settings: TaskSettings) -> None:
-    for what in ("labels", "node_selector"):
-        for name, value in getattr(settings, what).items():
-            valid = isinstance(name, str) and LABEL.match(name) and isinstance(value, str) and LABEL_VALUE.match(value)
-            if not valid:
-                raise ConfigError(
-                    f"{what}[{name!r}]={value!r}: name and value must be at most 63 letters, digits, '-', '_', '.'"
-                )
-    if isinstance(settings.tolerations, (str, Mapping)) or not hasattr(settings.tolerations, "__iter__"):
-        raise ConfigError(f"tolerations={settings.tolerations!r}: must be a list of mappings")
     for index, each in enumerate(settings.tolerations):
         unknown = [key for key in each if key not in _TOLERATION] if isinstance(each, Mapping) else [each]
         if unknown:
             raise ConfigError(f"tolerations[{index}]: {unknown[0]!r}: must be a mapping of {', '.join(_TOLERATION)}")
-
-
-def _check_texts(settings: TaskSettings) -> None:
     for name, value in settings.env.items():
-        _check_pair("env", name, value)
         found = read_as_placeholder(value)
         if found is not None:
             raise ConfigError(
                 f"env[{name!r}]={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})"
             )
-    for what in ("annotations", "claims"):
-        for name, value in getattr(settings, what).items():
-            _check_pair(what, name, value)
-    for name, pair in settings.secrets.items():
-        if not _is_secret(pair):
-            raise ConfigError(f"secrets[{name!r}]={pair!r}: must be a pair, (name of a secret, key in it)")
-    if settings.caching not in (None, True, False):
-        raise ConfigError(f"caching={settings.caching!r}: must be True, False or None")
-    if settings.display_name is not None and not isinstance(settings.display_name, str):
-        raise ConfigError(f"display_name={settings.display_name!r}: must be a str")
-
-
-def _check_pair(what: str, name: Any, value: Any) -> None:
-    if not isinstance(name, str) or not isinstance(value, str):
-        raise ConfigError(f"{what}[{name!r}]={value!r}: must be a str")
-
-
-def _is_secret(value: Any) -> bool:
-    return (
-        isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(each, str) and each for each in value)
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -9,6 +9,21 @@ from typing import Final
 from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
+RUNTIME_STATES: Final[Mapping[str, AppState]] = {
+    "RUNTIME_STATE_UNSPECIFIED": AppState.UNKNOWN,
+    "PENDING": AppState.PENDING,
+    "RUNNING": AppState.RUNNING,
+    "SUCCEEDED": AppState.SUCCEEDED,
+    # taken from the cache, or on the other side of a condition: nothing is left to do
+    "SKIPPED": AppState.SUCCEEDED,
+    "FAILED": AppState.FAILED,
+    # goes on until it has ended
+    "CANCELING": AppState.RUNNING,
+    "CANCELED": AppState.CANCELLED,
+    "PAUSED": AppState.PENDING,
+}
+"""Name of a ``RuntimeState`` of the v2beta1 API → AppState."""
+
 STATES: Final = StateMap(
     "Kubeflow Pipelines",
     {
@@ -21,30 +36,8 @@ STATES: Final = StateMap(
         AppState.CANCELLED: "CANCELED",
         AppState.UNKNOWN: "RUNTIME_STATE_UNSPECIFIED",
     },
-    reverse={
-        "RUNTIME_STATE_UNSPECIFIED": AppState.UNKNOWN,
-        "PENDING": AppState.PENDING,
-        "RUNNING": AppState.RUNNING,
-        "SUCCEEDED": AppState.SUCCEEDED,
-        # taken from the cache, or on the other side of a condition: nothing is left to do
-        "SKIPPED": AppState.SUCCEEDED,
-        "FAILED": AppState.FAILED,
-        # goes on until it has ended
-        "CANCELING": AppState.RUNNING,
-        "CANCELED": AppState.CANCELLED,
-        "PAUSED": AppState.PENDING,
-    },
-    host_values=[
-        "RUNTIME_STATE_UNSPECIFIED",
-        "PENDING",
-        "RUNNING",
-        "SUCCEEDED",
-        "SKIPPED",
-        "FAILED",
-        "CANCELING",
-        "CANCELED",
-        "PAUSED",
-    ],
+    reverse=RUNTIME_STATES,
+    host_values=RUNTIME_STATES,
     notes={
         AppState.CANCELLED: "a task's own program can end only SUCCEEDED or FAILED: the launcher exits with 75",
         AppState.UNKNOWN: "once patience is exhausted; the launcher exits with 76, and the app goes on",
