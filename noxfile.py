@@ -260,7 +260,7 @@ def real_kubernetes(session: nox.Session) -> None:
         if "REAL_KUBECONFIG" not in session.env:
             session.log("not run: REAL_KUBECONFIG names no cluster")
             return
-        session.install(*TOOLS, *(f"./{folder}" for folder in (*BASE, "plugins/kubernetes")))
+        session.install(*TOOLS, *(f"./{folder}" for folder in (*BASE, "plugins/kubernetes[images]")))
         install_own(session, *BASE, "plugins/kubernetes")
         given = session.posargs or ["-q", "-n", "8", *QUICK]
         limit = {} if session.posargs else {"REAL_SECONDS": "200"}
