@@ -27,7 +27,8 @@ def install(out):
             if code not in seen:
                 seen.add(code)
                 name = code.co_qualname
-                if "." in name and "/transload" in code.co_filename and "<locals>" not in name.rsplit(".", 1)[0]:
+                method = code.co_flags & 1 and "." in name  # not a class body, which is run when it is made
+                if method and "/transload" in code.co_filename and "<locals>" not in name.rsplit(".", 1)[0]:
                     # opened each time: the spawner closes what it has inherited
                     fd = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                     os.write(fd, f"{code.co_filename}:{name.rsplit('.', 1)[0]}\\n".encode())

@@ -22,13 +22,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from transload.following.patience import Pause
+from transload.following.patience import GROWTH
 from transload.following.workers import FIRST_PAUSE, RECHECK, SHARE
 from transload.pipelines._options import ExecutionOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 INTERVAL = ExecutionOptions().poll_interval
-GROWTH = Pause.GROWTH
 SIZES = (100, 1000, 10_000)
 
 

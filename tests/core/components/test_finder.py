@@ -247,7 +247,7 @@ def test_missing_things(tmp_path: Path) -> None:
         ("no_such_package.mod:train", "no module named 'no_such_package'"),
         ("transload.components.utils:eco", "did you mean 'echo'"),
         ("transload.no_such:train", "no module named 'transload.no_such'"),
-        ("my-file:train", "is no module name"),
+        ("my-file:train", "is not the name of a module"),
         ("", "must be a name"),
         (5, "must be a name"),
     ):

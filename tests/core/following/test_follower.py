@@ -17,7 +17,7 @@ from transload.following import Follower, Observation, get_follower
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
 from transload.schedulers import FedWatch
-from transload.schedulers.api import AppDescription, Change
+from transload.schedulers.api import AppDescription, Change, SchedulerBase
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload_testing.scripted import ScriptedControl, scripted_app
 
@@ -26,6 +26,7 @@ class Board:
     """A scheduler of which the test sets every answer; pushes changes if asked to."""
 
     name = "board"
+    connection_opts = SchedulerBase.connection_opts
 
     def __init__(self, push: bool = False) -> None:
         self.states: dict[str, AppStatus | None] = {}

@@ -37,6 +37,7 @@ from transload.pipelines import (
 )
 from transload.pipelines._attach import Action
 from transload.runner import Runner
+from transload.runtime.tracking import app_folder
 from transload.specs import AppDef, AppState, AppStatus, Role
 from transload_testing.scripted import ScriptedControl, scripted_app
 from transload_testing.scripted.scheduler import ScriptedScheduler, create_scheduler
@@ -569,7 +570,8 @@ def test_results_are_read_where_the_argument_says(
     mine = str(tmp_path / "mine")
     args: Any = ["--x", "3", "--tracker_base", mine] if as_typed else {"x": 3, "tracker_base": mine}
     results = execution(runner, launch=Launch(component=train, args=args, scheduler="scripted")).run()
-    assert results.looked_in == [mine]
+    (app_id,) = control.started()
+    assert results.looked_in == [app_folder(mine, app_id), mine]
     assert results.value("x") == 3
 
 
@@ -583,8 +585,9 @@ def test_settings_of_the_scheduler_count(
     (app_id,) = control.started()
     record = control.folder.record(app_id)
     assert record is not None
-    assert record["tracker_base"] == f"{tmp_path}/of/{app_id}"
-    assert AppDef.from_json(record["app"]).roles[0].args == [record["tracker_base"]]
+    given = f"{tmp_path}/of/{app_id}"
+    assert record["tracker_base"] == app_folder(given, app_id)
+    assert AppDef.from_json(record["app"]).roles[0].args == [given]
 
 
 def test_an_id_is_completed_by_the_options_in_force(

@@ -22,7 +22,7 @@ _SHOWN_RESULTS: Final = 20
 
 
 def report_end(runner: Runner, target: Target, outcome: Outcome) -> AppResults | None:
-    """Write to stderr how a stay with an app ended; return its results, if the app has ended."""
+    """Write to stderr how waiting for an app ended; return its results, if the app has ended."""
     status = outcome.status
     if status is None or not status.is_terminal():
         _say(timed_out_text(outcome, target.handle))
@@ -99,7 +99,7 @@ def value_text(value: Any) -> str:
 
 
 def outcome_json(target: Target, outcome: Outcome, results: AppResults | None) -> dict[str, Any]:
-    """Return the JSON form of a stay that has ended."""
+    """Return the JSON form of what waiting for an app came to."""
     status = outcome.status
     return {
         **app_json(target.handle, status),

@@ -260,7 +260,7 @@ def _import(target: str, name: str) -> ModuleType:
 
     if not all(part.isidentifier() for part in target.split(".")):
         raise ComponentNotFound(
-            f"component {name!r}: {target!r} is no module name; a file must end in .py or contain a '/'"
+            f"component {name!r}: {target!r} is not the name of a module; a file must end in .py or contain a '/'"
         )
     try:
         return importlib.import_module(target)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from transload.following.follower import Feed, Follower, get_follower
     from transload.following.lines import LineFilter, LogReader, ReplicaLogs, last_lines, last_words, log_lines, times
-    from transload.following.patience import Patience, Pause
+    from transload.following.patience import Patience, longer
     from transload.following.workers import LogSubscription, Observation, Subscription
 
 _HOMES: Final = {
     "follower": ("Feed", "Follower", "get_follower"),
     "lines": ("LineFilter", "LogReader", "ReplicaLogs", "last_lines", "last_words", "log_lines", "times"),
-    "patience": ("Patience", "Pause"),
+    "patience": ("Patience", "longer"),
     "workers": ("LogSubscription", "Observation", "Subscription"),
 }
 _MODULE_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
@@ -26,13 +26,13 @@ __all__ = [
     "LogSubscription",
     "Observation",
     "Patience",
-    "Pause",
     "ReplicaLogs",
     "Subscription",
     "get_follower",
     "last_lines",
     "last_words",
     "log_lines",
+    "longer",
     "times",
 ]
 

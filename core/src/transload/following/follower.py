@@ -125,11 +125,11 @@ class Follower:
             StateUnknown: if patience is exhausted.
             TransloadTimeout: if ``timeout`` seconds passed; the app goes on.
         """
-        deadline = Deadline(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
         with self.feed(scheduler, handle, **options) as feed:
             while True:
-                seen = feed.next(deadline.left())
-                if _settled(handle, seen, deadline, on_change):
+                seen = feed.next(_left(end))
+                if _settled(handle, seen, end, on_change):
                     assert seen is not None
                     return seen.status
 
@@ -143,11 +143,11 @@ class Follower:
         **options: Any,
     ) -> AppStatus | None:
         """Do what `wait` does, without blocking the event loop."""
-        deadline = Deadline(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
         with self.feed(scheduler, handle, **options) as feed:
             while True:
-                seen = await feed.next_async(deadline.left())
-                if _settled(handle, seen, deadline, on_change):
+                seen = await feed.next_async(_left(end))
+                if _settled(handle, seen, end, on_change):
                     assert seen is not None
                     return seen.status
 
@@ -241,23 +241,13 @@ class Feed:
                 return None
 
 
-class Deadline:
-    """A point in time that may never come.
-
-    Args:
-        timeout: seconds from now; None: never.
-    """
-
-    def __init__(self, timeout: float | None) -> None:
-        self._end = None if timeout is None else time.monotonic() + timeout
-
-    def left(self) -> float | None:
-        """Return the seconds left, 0 or more; None if there is no end."""
-        return None if self._end is None else max(0.0, self._end - time.monotonic())
+def _left(end: float | None) -> float | None:
+    """Return the seconds until a point in time, 0 or more; None if there is none."""
+    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _settled(
-    handle: str, seen: Observation | None, deadline: Deadline, on_change: Callable[[AppStatus], object] | None
+    handle: str, seen: Observation | None, end: float | None, on_change: Callable[[AppStatus], object] | None
 ) -> bool:
     """Tell whether an observation ends a wait; raise if it ends badly."""
     if seen is not None:
@@ -267,7 +257,7 @@ def _settled(
             on_change(seen.status)
         if seen.final:
             return True
-    if deadline.left() == 0.0:
+    if _left(end) == 0.0:
         raise TransloadTimeout(f"{handle} has not ended in the time allowed; it goes on")
     return False
 

@@ -12,7 +12,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError, UnsupportedFeature
-from transload.following.patience import Pause
+from transload.following.patience import longer
 from transload.schedulers.api import LogPage, Stream
 
 if TYPE_CHECKING:
@@ -311,10 +311,11 @@ class ReplicaLogs:
 
     def drain(self, silence: float = 5.0) -> None:
         """Hand on the rest of an app that has ended; what stays silent for so many seconds is given up."""
-        pause, heard = Pause(0.005, 0.05), time.monotonic()
+        pause, heard = 0.005, time.monotonic()
         while not self.complete and time.monotonic() - heard < silence:
             found = self.read()
             if found:
                 heard = time.monotonic()
             if not self.complete:
-                time.sleep(pause.next(found))
+                time.sleep(pause)
+            pause = 0.005 if found else longer(pause, 0.05)

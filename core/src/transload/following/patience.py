@@ -60,25 +60,9 @@ DEFAULT_PATIENCE: Final = 300.0
 """Seconds of unbroken UNKNOWN that are waited through by default."""
 
 
-class Pause:
-    """Pauses between looks at something: short after news, then longer and longer.
+GROWTH: Final = 1.5
 
-    Args:
-        first: seconds of the first one.
-        longest: seconds of the longest one.
-    """
 
-    GROWTH: Final = 1.5
-
-    def __init__(self, first: float, longest: float) -> None:
-        self.first, self.longest = first, longest
-        self.seconds = first
-
-    def next(self, news: bool = False) -> float:
-        """Return the seconds of the next pause.
-
-        Args:
-            news: something has changed since the last one.
-        """
-        self.seconds = self.first if news else min(self.seconds * self.GROWTH, self.longest)
-        return self.seconds
+def longer(pause: float, longest: float) -> float:
+    """Return the seconds of the pause after this one, where nothing has changed meanwhile."""
+    return min(pause * GROWTH, longest)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.following.patience import Patience, Pause
+from transload.following.patience import Patience, longer
 from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus, is_terminal
 
@@ -231,7 +231,7 @@ class States(Worker):
         super().__init__(*args)
         self.apps: dict[str, _App] = {}
         self._fresh: set[str] = set()
-        self._pause = Pause(FIRST_PAUSE, FIRST_PAUSE)
+        self._pause = FIRST_PAUSE
         self._next = 0.0
 
     def add(self, app_id: str, subscription: Subscription) -> None:
@@ -273,10 +273,10 @@ class States(Worker):
         found = self._ask(asked)
         took = time.monotonic() - began
         news = [app_id for app_id, status in found if self._hand_on(app_id, status)]
-        self._pause.longest = min(
+        longest = min(
             (each.poll_interval for app in list(self.apps.values()) for each in app.subscriptions), default=FIRST_PAUSE
         )
-        pause = self._pause.next(bool(news))
+        pause = self._pause = FIRST_PAUSE if news else longer(self._pause, longest)
         if self._watch is not None and not any(app.unknown for app in self.apps.values()):
             pause = RECHECK
         self._next = time.monotonic() + max(pause, SHARE * took)
@@ -339,7 +339,7 @@ class LogSubscription:
         self.app_id = app_id
         self.closed = False
         self.next = self.rest = 0.0
-        self.pause = Pause(_FIRST_LOOK, longest)
+        self._pause, self._longest = _FIRST_LOOK, longest
         self._read = read
         self._context = contextvars.copy_context()
         self._wake = wake
@@ -359,8 +359,8 @@ class LogSubscription:
         now = time.monotonic()
         # many replicas that write all the time: read at most half of the time
         self.rest = now + (now - began if now - began > _FIRST_LOOK else 0.0)
-        pause = self.pause.next(found)
-        self.next = max(self.rest, now + (_LOG_RECHECK if told and not found else pause))
+        self._pause = _FIRST_LOOK if found else longer(self._pause, self._longest)
+        self.next = max(self.rest, now + (_LOG_RECHECK if told and not found else self._pause))
 
     def hurry(self) -> None:
         """Have it read at once."""

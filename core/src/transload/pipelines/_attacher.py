@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
-from transload.following.patience import Patience, Pause
+from transload.following.patience import Patience, longer
 from transload.pipelines._attach import Action, AttachRecord, decide
 from transload.pipelines._errors import AppLost, Detached
 from transload.runner._ids import unique_app_id
@@ -147,7 +147,7 @@ class Attacher:
         scheduler, app_id = self._place(attempt)
         handle = self._handle(attempt)
         patience = Patience(self._options.patience)
-        pause = Pause(FIRST_PAUSE, LONGEST_PAUSE)
+        pause = FIRST_PAUSE
         while True:
             status, existed = self._probe(app_id, scheduler)
             action = decide(status, self._options.next_after, existed=existed, handle_stored=has_handle)
@@ -162,7 +162,8 @@ class Attacher:
                 self._log(f"{handle} is being cancelled: waiting for its end")
                 yield Wait(0.0, handle)
             elif action is Action.WAIT_KNOWN:
-                yield Wait(min(pause.next(), patience.left or LONGEST_PAUSE))
+                yield Wait(min(pause, patience.left or LONGEST_PAUSE))
+                pause = longer(pause, LONGEST_PAUSE)
             else:
                 return action, status
 
@@ -172,7 +173,7 @@ class Attacher:
         handle = record.handle or make_app_handle(record.scheduler, self.runner.name(), record.app_id)
         parsed = parse_app_handle(handle)
         patience = Patience(self._options.patience)
-        pause = Pause(FIRST_PAUSE, LONGEST_PAUSE)
+        pause = FIRST_PAUSE
         while True:
             status, _ = self._probe(parsed.app_id, parsed.scheduler_backend)
             if status is None or is_terminal(status.state):
@@ -180,7 +181,8 @@ class Attacher:
             if patience.observe(status.state):
                 raise StateUnknown(handle, patience.elapsed or 0.0, status.msg)
             if status.state is AppState.UNKNOWN:
-                yield Wait(min(pause.next(), patience.left or LONGEST_PAUSE))
+                yield Wait(min(pause, patience.left or LONGEST_PAUSE))
+                pause = longer(pause, LONGEST_PAUSE)
             else:
                 self._log(f"{handle}, of an earlier run, is {status.state}: waiting for its end")
                 yield Wait(0.0, handle)

@@ -19,7 +19,7 @@ from transload.errors import (
     TransloadError,
     TransloadTimeout,
 )
-from transload.following import Observation, Patience, Subscription, get_follower
+from transload.following import Observation, Patience, Subscription, get_follower, longer
 from transload.pipelines import (
     Execution,
     ExecutionOptions,
@@ -211,7 +211,7 @@ class TrialApps:
                     handle = make_app_handle(scheduler, HOST, app_id)
                     raise StateUnknown(handle, patience.elapsed or 0.0, str(exc)) from exc
                 time.sleep(min(pause, patience.left or pause))
-                pause = min(pause * 1.5, _LONGEST_PAUSE)
+                pause = longer(pause, _LONGEST_PAUSE)
                 continue
             return (None, None) if found is None else (found.app, found.status)
 
@@ -375,7 +375,7 @@ class TrialApps:
             if not left or time.monotonic() >= end:
                 return
             time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pause = longer(pause, _LONGEST_PAUSE)
 
     def _await(self, handles: list[str], end: float) -> None:
         for handle in handles:

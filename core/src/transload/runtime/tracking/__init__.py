@@ -1,4 +1,4 @@
-"""Results: the way for an application, which is a binary, to return small values to whoever launched it.
+"""Results: how a job hands small values back to whoever launched it.
 
 Needs only the standard library, and fsspec for a base that is not a path.
 """

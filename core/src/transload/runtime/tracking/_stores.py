@@ -60,7 +60,7 @@ class Store:
         raise NotImplementedError
 
     def read_tail(self, path: str, size: int) -> bytes:
-        """Return about the last ``size`` bytes of a file, or all of it where that is no dearer.
+        """Return about the last ``size`` bytes of a file, or all of it where that costs no more.
 
         Raises:
             FileNotFoundError: there is no such file.
