@@ -24,7 +24,13 @@ if TYPE_CHECKING:
         ComponentValidationException,
         NoComponent,
     )
-    from transload.components._finder import as_component, broken_components, get_component, get_components
+    from transload.components._finder import (
+        as_component,
+        broken_components,
+        get_component,
+        get_components,
+        is_file_reference,
+    )
     from transload.components._help import component_help
     from transload.components._signature import Component, Parameter, read_component, spelling
 
@@ -51,6 +57,7 @@ __all__ = [
     "decode_value",
     "get_component",
     "get_components",
+    "is_file_reference",
     "materialize",
     "materialize_appdef",
     "read_component",
@@ -71,7 +78,7 @@ _HOMES: Final = {
         "ComponentValidationException",
         "NoComponent",
     ),
-    "_finder": ("as_component", "broken_components", "get_component", "get_components"),
+    "_finder": ("as_component", "broken_components", "get_component", "get_components", "is_file_reference"),
     "_help": ("component_help",),
     "_signature": ("Component", "Parameter", "read_component", "spelling"),
 }

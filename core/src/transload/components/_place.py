@@ -35,6 +35,11 @@ class ImportFolder:
         self._depth = 0
         self._active = False
 
+    @property
+    def own_folder(self) -> str | None:
+        """The folder of a component file; None if it is only where packages are."""
+        return self._folder if self._forget else None
+
     def __enter__(self) -> ImportFolder:
         _lock.acquire()
         self._depth += 1

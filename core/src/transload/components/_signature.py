@@ -73,6 +73,11 @@ class Component:
         return str(getattr(self.fn, "__name__", self.name))
 
     @property
+    def folder(self) -> str | None:
+        """Return the folder of the file that it was given by; None if it was given in another way."""
+        return None if self._place is None else self._place.own_folder
+
+    @property
     def varargs(self) -> Parameter | None:
         """Return the parameter ``*args``, or None if there is none."""
         return next((item for item in self.parameters if item.kind == "varargs"), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -13,6 +14,7 @@ from transload.pipelines._attach import Action, AttachRecord, decide
 from transload.pipelines._errors import AppLost, Detached
 from transload.runner._ids import unique_app_id
 from transload.runner._inject import tracker_base_of
+from transload.runner._travel import not_passed
 from transload.specs import AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
@@ -222,6 +224,8 @@ class Attacher:
         self._stored, self.runner = None, self._given
         app_id = unique_app_id(self._launch.name) if attempt is None else self._app_id(attempt)
         info = self._dryrun(app_id)
+        if not self._given._inherit_env and (missing := not_passed(info._converted, os.environ)):
+            self._log(f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it names)")
         if attempt is not None:
             self._put(attempt, None)
         self.intended, self.submitting = make_app_handle(self._scheduler_name, self.runner.name(), app_id), True
@@ -302,11 +306,13 @@ class Attacher:
         return self._given.dryrun(
             app,
             self._scheduler_name,
-            launch.cfg,
+            {**launch.cfg, "pass_env": list(launch.pass_env)} if launch.pass_env else launch.cfg,
             launch.workspace,
             launch.parent_run_id,
             app_id=app_id,
             tracker_base=None if base is None else str(base),
+            folder=launch.folder,
+            code=launch.code_folder(),
         )
 
     def _app(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
@@ -318,7 +324,7 @@ class Attacher:
 
     def _tracker_base(self, app_id: str) -> str | None:
         backend = self._given.scheduler(self._scheduler_name)
-        options, configured = self._given._options(self._scheduler_name, backend, self._launch.cfg)
+        options, configured, _ = self._given._options(self._scheduler_name, backend, self._launch.cfg)
         return tracker_base_of(backend, app_id, options, self._launch.tracker_base or configured)
 
     def dry_run(self) -> AppDryRunInfo[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ class Launch:
         workspace: local folder that travels with the app.
         parent_run_id: run that this one derives from.
         tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's own.
+        folder: what relative paths (component file, workspace, ``file:`` secrets) are relative to, and where the app
+            works: the folder of the file that defines the host's unit; None: the working directory.
+        pass_env: patterns (``HF_*``) of variables that are passed on.
 
     Raises:
         SpecError: if not exactly one of the three is given, or arguments without a component.
@@ -47,6 +51,8 @@ class Launch:
     workspace: str | None = None
     parent_run_id: str | None = None
     tracker_base: str | None = None
+    folder: str | None = None
+    pass_env: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if [self.app, self.component, self.command].count(None) != 2:
@@ -92,6 +98,23 @@ class Launch:
             return str(thing.get("name", "app"))
         return str(getattr(thing, "__name__", "app"))
 
+    def code_folder(self) -> str | None:
+        """Return the folder of the component's file, if it was given by one.
+
+        Raises:
+            SpecError: if there is no such component.
+        """
+        return None if self.component is None else self._found().folder
+
+    def _found(self) -> Component:
+        from transload.components import as_component, is_file_reference
+
+        assert self.component is not None
+        if self.folder is None or not isinstance(self.component, str):
+            return as_component(self.component)
+        file = self.component.rpartition(":")[0] or self.component
+        return as_component(os.path.join(self.folder, self.component) if is_file_reference(file) else self.component)
+
     def declares(self, argument: str) -> bool:
         """Tell whether the component has an argument of that name.
 
@@ -100,9 +123,7 @@ class Launch:
         """
         if self.component is None:
             return False
-        from transload.components import as_component
-
-        return any(parameter.name == argument for parameter in as_component(self.component).parameters)
+        return any(parameter.name == argument for parameter in self._found().parameters)
 
     def argument(
         self, name: str, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
@@ -119,10 +140,9 @@ class Launch:
         """
         if self.component is None or not self.declares(name):
             return None
-        from transload.components import as_component
         from transload.runner._component import component_arguments
 
-        found = as_component(self.component)
+        found = self._found()
         self._check_args()
         return component_arguments(found, self.args, _open_values(found, known or {}, defaults or {})).get(name)
 
@@ -164,10 +184,9 @@ class Launch:
             )
 
     def _component(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
-        from transload.components import as_component, build, materialize
+        from transload.components import build, materialize
 
-        assert self.component is not None
-        found = as_component(self.component)
+        found = self._found()
         self._check_args()
         open_values = _open_values(found, known, defaults or {})
         if isinstance(self.args, Mapping):
@@ -200,6 +219,8 @@ class Launch:
             "workspace": self.workspace,
             "parent_run_id": self.parent_run_id,
             "tracker_base": self.tracker_base,
+            "folder": self.folder,
+            "pass_env": list(self.pass_env),
         }
 
     @staticmethod

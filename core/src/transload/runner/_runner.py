@@ -171,6 +171,7 @@ class Runner:
         opts = runopts()
         opts.update(self.scheduler(scheduler).run_opts())
         opts.add("tracker_base", str, "where the app reports results: a folder or fsspec URL; may hold ${app_id}")
+        opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
         return opts
 
     def qualified_id(self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None) -> str:
@@ -195,6 +196,8 @@ class Runner:
         *,
         app_id: str | None = None,
         tracker_base: str | None = None,
+        folder: str | None = None,
+        code: str | None = None,
     ) -> AppDryRunInfo[Any]:
         """Return the request that `run` would submit; nothing outside of this process is touched.
 
@@ -207,6 +210,8 @@ class Runner:
                 ``TRANSLOAD_PARENT_RUN_ID``.
             app_id: the caller's own id; default: a fresh one.
             tracker_base: where the app reports results; default: from ``cfg``, else a folder of the app's own.
+            folder: what local paths in the app are relative to, and where it works; default: the working directory.
+            code: folder that travels with the app where jobs do not see this machine's files; default: none.
 
         Raises:
             SpecError: if the app or id is not valid, or the scheduler cannot express it.
@@ -214,7 +219,7 @@ class Runner:
         """
         from transload.runner._submit import build
 
-        return build(self, app, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base)
+        return build(self, app, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base, folder, code)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         """Submit what `dryrun` returned, its request changed by the caller or not.
@@ -522,8 +527,8 @@ class Runner:
 
     def _options(
         self, name: str, backend: SchedulerBase, cfg: Mapping[str, CfgVal] | None
-    ) -> tuple[dict[str, CfgVal], str | None]:
-        """Return the resolved run options and the tracker base among them or in the settings."""
+    ) -> tuple[dict[str, CfgVal], str | None, Sequence[str]]:
+        """Return the resolved run options; tracker base and patterns of variables among them or in the settings."""
         settings = self.configured_options(name)
         if not isinstance(cfg, Mapping | None):
             raise ConfigError(f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)")
@@ -531,7 +536,10 @@ class Runner:
         base = merged.pop("tracker_base", None) or self.settings.get("tracker_base")
         if base is not None and not isinstance(base, str):
             raise ConfigError(f"run option tracker_base={base!r}: must be a str")
-        return backend.run_opts().resolve(merged), base
+        patterns = merged.pop("pass_env", None) or self.settings.get("pass_env") or []
+        if not isinstance(patterns, Sequence) or isinstance(patterns, str):
+            raise ConfigError(f"run option pass_env={shorten(patterns)}: must be a list of texts")
+        return backend.run_opts().resolve(merged), base, patterns
 
     def _defaults_of(self, component: str) -> Defaults:
         """Return the argument defaults that settings and session set for a component."""

@@ -20,6 +20,7 @@ from transload.runner._inject import (
     with_identity,
     with_workspace,
 )
+from transload.runner._travel import find_from, pass_env, take_along
 from transload.schedulers.api import Submission
 from transload.specs import (
     MASK,
@@ -49,6 +50,8 @@ def build(
     parent_run_id: str | None,
     app_id: str | None,
     tracker_base: str | None,
+    folder: str | None = None,
+    code: str | None = None,
 ) -> AppDryRunInfo[Any]:
     """Return the request for an app; arguments and errors as in `Runner.dryrun`."""
     from transload.plugins import get_plugins
@@ -58,7 +61,9 @@ def build(
     given = app_id is not None
     name = scheduler or runner.settings.scheduler
     backend = runner.scheduler(name)
-    options, configured_base = runner._options(name, backend, cfg)
+    options, configured_base, patterns = runner._options(name, backend, cfg)
+    if folder is not None and backend.capabilities.shares_disk and "working_dir" in options:
+        options["working_dir"] = options["working_dir"] or folder
     app.check_runnable()
     app = get_plugins().before_submit(app, name, options)
     app = with_workspace(app, workspace if workspace is not None else runner.settings.get("workspace"))
@@ -72,8 +77,13 @@ def build(
     # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer
     parent = parent_run_id or os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID)
     converted = with_identity(app, app_id, run_environment(handle, app.roles, base, parent, runner.settings))
+    if folder is not None:
+        find_from(converted, folder)
+    if not backend.capabilities.shares_disk and backend.takes_workspace(options):
+        take_along(converted, code, folder or os.getcwd())
+    pass_env(converted, patterns, runner._environ)
     info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
-    if any(role.workspace for role in app.roles):
+    if any(role.workspace for role in converted.roles):
         # a second convert would differ if a file of the workspace did, which is no change of the request
         info._unchanged = copy.deepcopy(info.request)
     for role in app.roles:
@@ -154,7 +164,7 @@ def build_from_component(
         # the component wants to know where it reports, which may depend on the id: make both first
         app_id = app_id if app_id is not None else unique_app_id(found.fn.__name__)
         backend = runner.scheduler(name)
-        options, configured = runner._options(name, backend, cfg)
+        options, configured, _ = runner._options(name, backend, cfg)
         base = tracker_base_of(
             backend, backend.qualified_id(check_app_id(app_id), options), options, tracker_base or configured
         )
@@ -165,6 +175,7 @@ def build_from_component(
         component_args = values
     app = app_of_component(found, component_args, defaults)
     app = app if overrides is None else overrides.apply(app)
-    info = runner.dryrun(app, name, cfg, workspace, parent_run_id, app_id=app_id, tracker_base=tracker_base)
+    where = {"app_id": app_id, "tracker_base": tracker_base, "code": found.folder}
+    info = runner.dryrun(app, name, cfg, workspace, parent_run_id, **where)
     info._submission = replace(info._submission, id_given=given)
     return info

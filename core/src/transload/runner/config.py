@@ -7,6 +7,7 @@ own, and weaker. ``TRANSLOAD_CONFIG`` names a file that takes the project's plac
     scheduler = "local"                 # TRANSLOAD_SCHEDULER
     workspace = "."                     # TRANSLOAD_WORKSPACE
     tracker_base = "s3://bucket/runs"   # cfg key tracker_base
+    pass_env = ["HF_*"]                 # cfg key pass_env
     [schedulers.slurm]           # TRANSLOAD_CFG_SLURM_PARTITION
     partition = "gpu"
     [schedulers.prod]            # a cluster with a name of its own: another scheduler of that kind
@@ -36,6 +37,7 @@ KEYS: Final[dict[str, type]] = {
     "scheduler": str,
     "workspace": str,
     "tracker_base": str,
+    "pass_env": list,
     "schedulers": dict,
     "component": dict,
     "tracker": dict,
@@ -49,7 +51,7 @@ _ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
 _SECRETS: Final = "secrets"  # of a scheduler's table: connection setting → where its value is found
-_RUNNERS_OWN: Final = frozenset({"tracker_base"})  # taken for every scheduler, and no option of any
+_RUNNERS_OWN: Final = frozenset({"tracker_base", "pass_env"})  # taken for every scheduler, and no option of any
 
 
 @dataclass(frozen=True, slots=True)

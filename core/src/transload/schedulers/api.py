@@ -43,6 +43,7 @@ class Capabilities:
             is made of the other two, by their stamps.
         min_replicas: ``Role.min_replicas``.
         timeout: ``AppDef.timeout``.
+        shares_disk: jobs see the files of whoever submits; else a component's folder travels with its app.
         delete: apps can be deleted; that an id was given is remembered (see `SchedulerBase.existed`).
         reachable_from: see `Reach`.
     """
@@ -57,6 +58,7 @@ class Capabilities:
     streams: frozenset[Stream] = frozenset(Stream)
     min_replicas: bool = True
     timeout: bool = True
+    shares_disk: bool = True
     delete: bool = False
     reachable_from: Reach = "network"
 
@@ -302,6 +304,10 @@ class SchedulerBase(ABC):
             The app to convert. Default: ``app`` itself.
         """
         return app
+
+    def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
+        """Tell whether local folders can travel with these options, so that one may unasked. Default: yes."""
+        return True
 
     def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
         """Return the id under which an app is submitted, where it must carry more than a name. Default: ``app_id``."""

@@ -55,6 +55,7 @@ def capabilities(reach: Reach) -> Capabilities:
         mounts=frozenset(MountType),
         ports=True,
         since_until=True,
+        shares_disk=False,
         delete=True,
         reachable_from=reach,
     )
@@ -63,7 +64,7 @@ def capabilities(reach: Reach) -> Capabilities:
 def run_opts() -> runopts:
     """Return the options of this scheduler."""
     opts = runopts()
-    opts.add("image", str, "image for roles whose own image is a folder of this machine, mounted at the same path")
+    opts.add("image", str, "image for roles without one; a role's that is a folder is mounted into it at the same path")
     opts.add("pull", str, "when images are pulled: never, missing (those that the engine lacks) or always", "never")
     opts.add("env", dict[str, str], "variables for every replica, below those of its role")
     opts.add("copy_env", list[str], "patterns (FOO_*) of variables of the submitting process to pass on")
@@ -244,8 +245,9 @@ def is_folder(image: str) -> bool:
 
 
 def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
-    if not role.image:
-        raise SpecError(f"{path}.image='': must be the name of an image")
+    if not role.image and not cfg.get("image"):
+        advice = "name one, or set one for all that have none: run option image, [schedulers.docker] image = …"
+        raise SpecError(f"{path}.image='': there is no image: {advice}")
     if is_folder(role.image) and not cfg.get("image"):
         raise SpecError(f"{path}.image={role.image!r}: is a folder: name an image to mount it into (run option image)")
     if role.resource.devices:
@@ -280,7 +282,7 @@ def _body(role: Role, path: str, k: int, host: str, context: _Context, folder: s
     values = macros.Values(img_root=root, app_id=context.app_id, replica_id=str(k), rank0_env=RANK0_ENV)
     role = values.apply(role)
     cfg = context.cfg
-    image = str(cfg["image"]) if root else role.image
+    image = str(cfg["image"]) if root or not role.image else role.image
     if role.workspace:
         image = f"{WORKSPACE_REPOSITORY}:<content hash>"
     body: dict[str, Any] = {

@@ -77,7 +77,7 @@ def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, defaul
         home: the state folder, for a lock.
         app: the app.
         policy: when images are pulled.
-        default: image for roles whose own image is a folder of this machine.
+        default: image for roles that have none, or a folder of this machine.
 
     Raises:
         SubmitError: if an image is missing or cannot be built.
@@ -88,7 +88,7 @@ def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, defaul
     app = copy.deepcopy(app)
     for index, role in enumerate(app.roles):
         if role.workspace:
-            base = ensure(engine, default if is_folder(role.image) else role.image, policy)
+            base = ensure(engine, role.image if role.image and not is_folder(role.image) else default, policy)
             try:
                 role.image = _patched(engine, home, base, role.workspace)
             except OSError as exc:

@@ -29,6 +29,7 @@ CAPABILITIES: Final = Capabilities(
     gangs=False,  # a cluster starts each pod when it has room for it; Kueue admits a Job, or a JobSet, as a whole
     since_until=True,
     streams=frozenset({Stream.COMBINED}),  # a cluster merges both
+    shares_disk=False,
     delete=True,
     reachable_from="network",
 )

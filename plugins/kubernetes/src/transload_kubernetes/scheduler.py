@@ -100,6 +100,10 @@ class KubernetesScheduler(SchedulerBase):
         """Return a request as YAML, secrets masked."""
         return _convert.format_request(request)
 
+    def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
+        """Tell whether there is a place through which local folders reach the cluster."""
+        return bool(cfg.get("image_repo") or cfg.get("workspace_url"))
+
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Upload the workspaces of roles, or push images with them, unless they are there already."""
         options = Options.of(cfg)

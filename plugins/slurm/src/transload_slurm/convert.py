@@ -206,7 +206,7 @@ def _role(
     gang: bool,
     here: bool,
 ) -> RoleRequest:
-    cwd = None if role.workspace else image_root(role, here)
+    cwd = None if role.workspace else image_root(role, here, str(cfg.get("working_dir") or ""))
     root = macros.img_root if cwd is None or not here else cwd
     values = macros.Values(img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV)
     tasks = role.num_replicas if gang else 1
@@ -266,17 +266,19 @@ def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) ->
     return shape
 
 
-def image_root(role: Role, here: bool) -> str:
+def image_root(role: Role, here: bool, working_dir: str = "") -> str:
     """Return the working directory of a role without a workspace, which is also its ``${img_root}``.
 
-    An image that is an existing folder or an absolute path, else the current directory; elsewhere the user's home.
+    An image that is an existing folder or an absolute path, else the one given, else the current directory; elsewhere
+    the user's home.
     """
     if not here:
-        return role.image if role.image.startswith(("/", "~/")) else "~"
+        given = _folder("working_dir", working_dir, here) if working_dir else "~"
+        return role.image if role.image.startswith(("/", "~/")) else given
     image = os.path.expanduser(role.image)
     if image.startswith("/") or (image and os.path.isdir(image)):
         return os.path.abspath(image)
-    return os.getcwd()
+    return _folder("working_dir", working_dir, here) if working_dir else os.getcwd()
 
 
 def comment_of(app_id: str, token: str) -> str:

@@ -43,6 +43,11 @@ def run_opts() -> runopts:
     for table in (PER_ROLE, PER_JOB):
         for name, (_, kind, text) in table.items():
             opts.add(name, type_=kind, help=text)
+    opts.add(
+        "working_dir",
+        type_=str,
+        help="where apps without a folder as image work; default: the current one, behind ssh ~",
+    )
     opts.add("comment", type_=str, help="text added to the job's comment, which begins with the app id")
     opts.add("gpu_type", type_=str, help="type of the GPUs that Resource.gpu counts, for example a100")
     opts.add(

@@ -88,6 +88,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--name", metavar="NAME", help="Name of the app.")
 @click.option("--env", multiple=True, metavar="K=V", help="A variable for the roles.")
 @click.option("--env-file", multiple=True, metavar="FILE", help="Variables for the roles, from a .env file.")
+@click.option("--pass-env", multiple=True, metavar="PATTERN", help="Variables of yours to pass on (HF_*).")
 @click.option("--image", metavar="IMAGE", help="What the roles run in.")
 @click.option("--replicas", type=int, metavar="N", help="How many of each role.")
 @click.option("--retries", type=int, metavar="N", help="Start again after a failure, so often.")
@@ -210,6 +211,8 @@ def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
         opts = runner.scheduler_run_opts(scheduler)
         for text in options["cfg"]:
             cfg.update(opts.cfg_from_str(text))
+    if options["pass_env"]:
+        cfg["pass_env"] = list(options["pass_env"])
     shared = {
         "scheduler": scheduler,
         "cfg": cfg,

@@ -142,7 +142,7 @@ def _not_negative(cfg: Mapping[str, CfgVal], name: str) -> float:
 def _role(
     role: Role, index: int, cfg: Mapping[str, CfgVal], always_cwd: bool, copies: str, assign: bool
 ) -> RoleRequest:
-    root = image_root(role, always_cwd, copies)
+    root = image_root(role, always_cwd, copies, cfg.get("working_dir"))
     replicas = []
     for k in range(role.num_replicas):
         values = macros.Values(img_root=root, app_id=macros.app_id, replica_id=str(k), rank0_env=RANK0_ENV)
@@ -163,10 +163,10 @@ def _role(
     )
 
 
-def image_root(role: Role, always_cwd: bool, copies: str) -> str:
+def image_root(role: Role, always_cwd: bool, copies: str, working_dir: CfgVal = None) -> str:
     """Return the working directory of a role, which is also its ``${img_root}``.
 
-    A copied workspace, else an image that is an existing folder (``local``), else the current directory.
+    A copied workspace, else an image that is an existing folder (``local``), else the one given, or the current one.
     """
     if role.workspace:
         if role.image.startswith(f"{copies}/"):
@@ -177,7 +177,7 @@ def image_root(role: Role, always_cwd: bool, copies: str) -> str:
     image = os.path.abspath(os.path.expanduser(role.image)) if role.image else ""
     if not always_cwd and image and os.path.isdir(image):
         return image
-    return os.getcwd()
+    return os.path.abspath(os.path.expanduser(str(working_dir))) if working_dir else os.getcwd()
 
 
 def format_request(request: LocalRequest) -> str:

@@ -28,8 +28,8 @@ def resolve(role: RoleRequest, env: Mapping[str, str]) -> str:
         return path
     tried = env.get("PATH", os.defpath).split(os.pathsep)
     found: str | None = None
-    for folder in tried:
-        path = os.path.join(role.cwd, folder, role.entrypoint)
+    names = [role.entrypoint, "python3"] if role.entrypoint == "python" else [role.entrypoint]
+    for path in (os.path.join(role.cwd, folder, name) for name in names for folder in tried):
         if os.path.isfile(path):
             if os.access(path, os.X_OK):
                 _check(path, where)

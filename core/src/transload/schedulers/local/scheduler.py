@@ -94,6 +94,7 @@ class LocalScheduler(SchedulerBase):
             type_=str,
             help="folder of the logs (<log_dir>/<app_id>/<role>/<replica>/); default: the app's own",
         )
+        opts.add("working_dir", str, "where apps without a folder as image work; default: the current directory")
         opts.add("prepend_cwd", type_=bool, help="put the working directory first on PATH", default=False)
         opts.add(
             "auto_set_cuda_visible_devices",

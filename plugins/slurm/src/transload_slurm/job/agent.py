@@ -321,7 +321,12 @@ def _become(argv: list[str], cwd: str, env: dict[str, str], streams: list[int], 
         _close_all_but(failure)
         os.chdir(cwd)
         name = argv[0]
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is what is wanted
+        try:
+            os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is what is wanted
+        except FileNotFoundError:
+            if name != "python":
+                raise
+            os.execvpe("python3", argv, env)  # noqa: S606, S607 - many systems have it by this name alone
     except OSError as exc:
         os.write(failure, f"{exc.errno or 0} {name}".encode("utf-8", "surrogateescape"))
     finally:

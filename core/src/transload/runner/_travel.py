@@ -1,0 +1,90 @@
+"""What an app takes along from where it is submitted: local folders, variables; and what its paths are relative to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+from transload.errors import SpecError
+from transload.specs import AppDef, Role, Workspace, looks_secret
+
+LARGEST: Final = 500 << 20
+"""Bytes of a folder that travels without being asked to."""
+WANTED: Final = (
+    *("HF_*", "HUGGINGFACE_*", "TRANSFORMERS_*", "MLFLOW_*", "WANDB_*", "COMET_*", "NEPTUNE_*", "CLEARML_*"),
+    *("AWS_*", "GOOGLE_*", "AZURE_*", "OPENAI_*", "PYTHONPATH", "TORCH_*", "KERAS_*", "RAY_*", "OTEL_*"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+)
+"""Names of variables that programs usually want and no host passes by itself."""
+
+
+def find_from(app: AppDef, folder: str) -> None:
+    """Make the local paths of an app absolute that are relative to a folder; ``app`` is changed."""
+    for role in app.roles:
+        if role.workspace:
+            projects = role.workspace.projects
+            role.workspace = Workspace({_from(folder, path): target for path, target in projects.items()})
+        if role.image and os.path.isdir(_from(folder, role.image)):
+            role.image = _from(folder, role.image)
+        for name, source in role.secrets.items():
+            if source.startswith("file:"):
+                role.secrets[name] = f"file:{_from(folder, source.removeprefix('file:'))}"
+
+
+def _from(folder: str, path: str) -> str:
+    return path if path.startswith("~") else os.path.join(folder, path)
+
+
+def take_along(app: AppDef, code: str | None, folder: str) -> None:
+    """Give roles without a workspace the folder that they need where jobs do not see the submitter's files.
+
+    A role whose image is a folder says itself where its files are.
+
+    Args:
+        app: is changed.
+        code: folder of the component file that the app comes from, if it does.
+        folder: what a role without an image works in.
+
+    Raises:
+        SpecError: if the folder is too large to travel unasked.
+    """
+    for index, role in enumerate(app.roles):
+        settled = role.workspace or role.image.startswith("/")
+        found = None if settled else code or (folder if not role.image else None)
+        if found is not None and os.path.realpath(found) not in ("/", os.path.realpath(os.path.expanduser("~"))):
+            role.workspace = Workspace({found: ""})
+            _refuse_large(role, f"roles[{index}].workspace={found!r}")
+
+
+def _refuse_large(role: Role, path: str) -> None:
+    from transload.workspace import workspace_files
+
+    assert role.workspace is not None
+    size = 0
+    for source, _ in workspace_files(role.workspace):
+        size += os.lstat(source).st_size
+        if size > LARGEST:
+            raise SpecError(
+                f"{path}: holds more than {LARGEST >> 20} MiB, too much to travel unasked: leave out what is not "
+                "needed by .transloadignore, or say what travels by workspace"
+            )
+
+
+def pass_env(app: AppDef, patterns: Iterable[str], environ: Mapping[str, str]) -> None:
+    """Give each role the variables whose names match; secret-looking ones by reference. ``app`` is changed."""
+    names = [name for name in environ if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    for role in app.roles:
+        for name in names:
+            if name not in role.env and name not in role.secrets:
+                if looks_secret(name):
+                    role.secrets[name] = f"env:{name}"
+                else:
+                    role.env[name] = environ[name]
+
+
+def not_passed(app: AppDef | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that programs usually want, are set here, and reach no role of the app."""
+    given = {name for role in (app.roles if app is not None else ()) for name in (*role.env, *role.secrets)}
+    return sorted(name for name in environ if name not in given and any(fnmatchcase(name, each) for each in WANTED))

@@ -1,0 +1,157 @@
+"""What travels with an app, what its paths are relative to, which variables are passed on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import Execution, Identity, Launch
+from transload.runner import Runner, _travel
+from transload.specs import AppDef, Role, Workspace
+from transload_testing.scripted import ScriptedScheduler
+
+JOB = """
+from transload.specs import AppDef, Role
+
+def job(image: str = "img") -> AppDef:
+    return AppDef("job", [Role("main", image, entrypoint="python", args=["train.py"])])
+"""
+
+
+def _app(image: str = "", **more: Any) -> AppDef:
+    return AppDef("a", [Role("main", image, entrypoint="true", **more)])
+
+
+@pytest.fixture
+def far(plain_folder: str) -> Callable[..., Role]:
+    """``far(app)``: the role as a scheduler gets it whose jobs do not see this machine's files."""
+
+    def make(session: str) -> ScriptedScheduler:
+        scheduler = ScriptedScheduler(session)
+        scheduler.capabilities = replace(scheduler.capabilities, shares_disk=False)
+        return scheduler
+
+    def convert(source: Any, **more: Any) -> Role:
+        with Runner("test", {"far": make}) as runner:
+            build = runner.dryrun if isinstance(source, AppDef) else runner.dryrun_component
+            role: Role = build(source, scheduler="far", **more).request.app.roles[0]  # type: ignore[operator]
+        return role
+
+    return convert
+
+
+def test_the_folder_of_a_component_file_travels(far: Callable[..., Role], tmp_path: Path) -> None:
+    """Where jobs do not see our files; what the app names itself goes first, and a folder as image says it all."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "job.py").write_text(JOB)
+    file = f"{folder}/job.py:job"
+    assert far(file).workspace == Workspace({str(folder): ""})
+    assert far(file, component_args={"image": str(tmp_path)}).workspace is None
+    assert far(file, workspace=".").workspace == Workspace({".": ""})
+    assert far("utils.echo").workspace is None
+    with Runner("test") as runner:
+        assert runner.dryrun_component(file, scheduler="scripted").request.app.roles[0].workspace is None
+
+
+def test_an_app_without_an_image_takes_the_working_folder(
+    far: Callable[..., Role], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Laid over the scheduler's default image; never all of a machine or a home."""
+    assert far(_app()).workspace == Workspace({os.getcwd(): ""})
+    assert far(_app("img")).workspace is None
+    monkeypatch.setenv("HOME", os.getcwd())
+    assert far(_app()).workspace is None
+    assert far(_app(), folder="/").workspace is None
+    assert far(_app(), folder=str(tmp_path)).workspace == Workspace({str(tmp_path): ""})
+
+
+def test_a_large_folder_does_not_travel_unasked(far: Callable[..., Role], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line says where, how much, and what to do; what is left out does not count."""
+    monkeypatch.setattr(_travel, "LARGEST", 3 << 20)
+    Path("model.bin").write_bytes(b"\0" * (4 << 20))
+    with pytest.raises(SpecError, match=r"roles\[0\]\.workspace=.*more than 3 MiB.*\.transloadignore"):
+        far(_app())
+    Path(".transloadignore").write_text("*.bin\n")
+    assert far(_app()).workspace is not None
+
+
+def test_paths_are_relative_to_the_file_that_defines_a_unit(plain_folder: str, tmp_path: Path) -> None:
+    """Component file, workspace, image folder, secrets and the working directory, wherever the worker works."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "key").write_text("s3cr3t\n")
+    launch = Launch(component="job.py:job", folder=str(tmp_path))
+    assert launch.build().name == "job" and launch.code_folder() == str(tmp_path)
+    with Runner("test") as runner:
+        info = runner.dryrun(
+            _app("src", workspace=Workspace({"src": "x", "~/y": ""}), secrets={"S": "file:key"}),
+            "scripted",
+            folder=str(tmp_path),
+        )
+        (role,) = info.request.app.roles
+        assert role.workspace == Workspace({f"{tmp_path}/src": "x", "~/y": ""})
+        assert (role.image, role.secrets) == (f"{tmp_path}/src", {"S": f"file:{tmp_path}/key"})
+        assert info._submission.app.roles[0].workspace == Workspace({"src": "x", "~/y": ""})
+        app = AppDef("a", [Role("main", "", entrypoint="sh", args=["-c", "pwd; echo $S"], secrets={"S": "file:key"})])
+        handle = runner.schedule(runner.dryrun(app, "local", folder=str(tmp_path)))
+        runner.wait(handle, timeout=60)
+        assert list(runner.log_lines(handle, "main")) == [f"{tmp_path}\n", "s3cr3t\n"]
+        app.roles[0].secrets = {}
+        own = runner.run(app, "local", {"working_dir": str(tmp_path)})
+        runner.wait(own, timeout=60)
+        assert next(runner.log_lines(own, "main")) == f"{tmp_path}\n"
+
+
+@pytest.mark.parametrize("by", ["argument", "table", "launch"])
+def test_variables_are_passed_by_pattern(plain_folder: str, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    """Those that match reach the app, secret-looking ones by reference, and none that it sets itself."""
+    for name, value in {"HF_HOME": "/hf", "HF_TOKEN": "s3cr3t", "HF_OWN": "ours", "OTHER": "x"}.items():
+        monkeypatch.setenv(name, value)
+    if by == "table":
+        Path("transload.toml").write_text('[schedulers.scripted]\npass_env = ["HF_*"]\n')
+    cfg: dict[str, Any] = {"pass_env": ["HF_*"]} if by == "argument" else {}
+    app = _app(env={"HF_OWN": "theirs"}, metadata={"scripted": {"steps": [{"state": "SUCCEEDED"}]}})
+    with Runner("test", inherit_env=False) as runner:
+        if by == "launch":
+            said: list[str] = []
+            launch = Launch(app=app, scheduler="scripted", pass_env=["HF_*"])
+            monkeypatch.setenv("WANDB_MODE", "offline")
+            Execution(runner, launch, Identity("test", "n", ("k",)), log=said.append).run()
+            (line,) = [line for line in said if "not passed" in line]
+            assert "WANDB_MODE" in line and "HF_HOME" not in line and "OTHER" not in line
+            return
+        info = runner.dryrun(app, "scripted", cfg)
+        (role,) = info.request.app.roles
+        assert {name: role.env.get(name) for name in ("HF_HOME", "HF_OWN", "HF_TOKEN", "OTHER")} == {
+            "HF_HOME": "/hf",
+            "HF_OWN": "theirs",
+            "HF_TOKEN": None,
+            "OTHER": None,
+        }
+        assert role.secrets == {"HF_TOKEN": "env:HF_TOKEN"}
+        assert "s3cr3t" not in str(info) and info._submission.app == app
+        with pytest.raises(ConfigError, match="pass_env='HF_"):
+            runner.dryrun(app, "scripted", {"pass_env": "HF_*"})
+
+
+def test_python_is_found_as_python3(plain_folder: str, tmp_path: Path) -> None:
+    """Where only `python3` is there, `python` means it; any other name is still an error."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "python3").write_text("#!/bin/sh\necho python3 $1\n")
+    (folder / "python3").chmod(0o700)
+    with Runner("test") as runner:
+        app = AppDef("a", [Role("m", "", entrypoint="python", args=["x"], env={"PATH": str(folder)})])
+        handle = runner.run(app, "local")
+        runner.wait(handle, timeout=60)
+        assert list(runner.log_lines(handle, "m")) == ["python3 x\n"]
+        app.roles[0].entrypoint = "perl"
+        with pytest.raises(SpecError, match="no such program"):
+            runner.run(app, "local")
