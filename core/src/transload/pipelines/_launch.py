@@ -52,7 +52,7 @@ class Launch:
     parent_run_id: str | None = None
     tracker_base: str | None = None
     folder: str | None = None
-    pass_env: Sequence[str] = ()
+    pass_env: Sequence[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if [self.app, self.component, self.command].count(None) != 2:
