@@ -263,6 +263,9 @@ class Cluster:
 
         own = self.folder / metadata["uid"]  # stands for what a container has of its own
         (own / "results").mkdir(parents=True)
+        for mount in container.get("volumeMounts") or ():
+            if "subPath" in mount:
+                (own / "results" / mount["subPath"]).mkdir()
         (own / "message").touch()
 
         def here(text: str) -> str:

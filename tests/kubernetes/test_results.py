@@ -74,7 +74,7 @@ def test_too_much_for_a_helper_is_refused(scheduler: Any, eventually: Any, shell
 
 def test_large_outputs_do_not_keep_results_back(scheduler: Any, eventually: Any, shell: Any) -> None:
     """What is too much is refused by its name; the rest comes."""
-    command = """cd $TRANSLOAD_TRACKER_BASE; mkdir outputs; head -c 300000 /dev/zero > outputs/zeros; echo 1 > 0.json"""
+    command = """cd $TRANSLOAD_TRACKER_BASE; head -c 300000 /dev/zero > outputs/zeros; echo 1 > 0.json"""
     store = scheduler.results_store(finished(scheduler, eventually, shell(command), **HELPED))
     assert store.entries() == [("0.json", False, None)]
     with pytest.raises(TrackingError, match=r"outputs of main/0: 300,000 bytes; .* 262,144: give tracker_base"):

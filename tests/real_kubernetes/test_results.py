@@ -38,10 +38,11 @@ def test_results_come_with_the_status(namespace: str, scheduler: Any, eventually
 @pytest.mark.parametrize("end", ["exit 0", "exit 3", "kill -9 $$"])
 def test_a_helper_hands_over_the_folder(namespace: str, scheduler: Any, eventually: Any, end: str) -> None:
     """The folder comes through a sidecar's log, however the program ended; its error comes with the status."""
-    command = f"""cd $TRANSLOAD_TRACKER_BASE; head -c 200000 /dev/zero > zeros
+    command = f"""cd $TRANSLOAD_TRACKER_BASE; head -c 200000 /dev/zero > zeros; echo 1 > outputs/made
     echo 'ValueError: no' > $TRANSLOAD_ERROR_FILE; {end}"""
     app_id = finished(scheduler, eventually, namespace, command, helper_image=IMAGE)
-    assert scheduler.results_store(app_id).read("zeros") == bytes(200_000)
+    store = scheduler.results_store(app_id)
+    assert (store.read("zeros"), store.read("outputs/made")) == (bytes(200_000), b"1\n")
     status = scheduler.describe(app_id).status
     assert status.state is (AppState.SUCCEEDED if end == "exit 0" else AppState.FAILED)
     if end != "exit 0":

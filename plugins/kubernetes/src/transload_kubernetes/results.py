@@ -69,7 +69,9 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
         "resources": {"requests": limits, "limits": limits},
         **{name: main[name] for name in ("securityContext", "imagePullPolicy") if name in main},
     }
-    main["volumeMounts"] = [*main["volumeMounts"], mount]
+    # the kubelet makes the folder of a subPath, for any user
+    outputs = {"name": names.HELPER, "mountPath": f"{FOLDER}/{OUTPUTS}", "subPath": OUTPUTS}
+    main["volumeMounts"] = [*main["volumeMounts"], mount, outputs]
     spec["volumes"] = [*spec["volumes"], {"name": names.HELPER, "emptyDir": {}}]
     spec["initContainers"] = [*spec.get("initContainers", ()), helper]
 
