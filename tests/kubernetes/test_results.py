@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
-from transload.specs import NONE, AppState
+from transload.specs import NONE, AppDef, AppState, Role
 from transload_kubernetes import results
 
 HELPED = {"helper_image": "busybox"}
@@ -137,3 +138,17 @@ def test_whatever_is_in_the_file(message: str, error: str) -> None:
     store = results.PodStore("here")
     store.take_end(end, "0", "main/0")
     assert all(name for name, _, _ in store.entries())
+
+
+@pytest.mark.parametrize("cfg", [{}, HELPED], ids=("message", "helper"))
+def test_report_and_put_reach_the_reader(runner: Any, cfg: dict[str, Any]) -> None:
+    """The same program reports in the same way, whatever brings it here; steps need a folder."""
+    program = "from transload.runtime import report; report(step=1, loss=3); report(step=2, loss=0.5)"
+    app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", program], num_replicas=2)])
+    handle = runner.run(app, "kubernetes", cfg)
+    assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED
+    found = runner.results(handle)
+    assert {key: values["loss"] for key, values in found.results.items()} == {"0": 0.5, "1": 0.5}
+    assert found.value("loss") == 0.5
+    points = {1: 3, 2: 0.5}
+    assert runner.steps(handle) == ({key: {"loss": points} for key in "01"} if cfg else {})

@@ -13,7 +13,7 @@ import pytest
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.following import log_lines
 from transload.schedulers.api import Stream, Submission, tend
-from transload.specs import AppDef, AppState, AppStatus, Role
+from transload.specs import AppDef, AppState, AppStatus, Resource, Role
 from transload_kubernetes.diagnose import OBSERVE
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
@@ -211,3 +211,10 @@ def test_a_place_that_the_server_has_forgotten(
         eventually(lambda: watch.wait(1.0) and status(scheduler, app_id).state is AppState.CANCELLED, 60)
     finally:
         watch.close()
+
+
+def test_out_of_memory_is_named(namespace: str, scheduler: Any, eventually: Any) -> None:
+    """The kubelet's own word for it is in the message, and death by SIGKILL is the exit code."""
+    app = shell("exec python3 -c \"x = 'a' * 200_000_000\"", resource=Resource(cpu=0, gpu=0, memMB=64))
+    found = reaches(scheduler, eventually, start(scheduler, namespace, app), AppState.FAILED)
+    assert "memory limit (OOMKilled)" in found.msg and found.roles[0].replicas[0].exit_code == -9
