@@ -252,12 +252,17 @@ def own_store(own: Store | None, description: AppDescription) -> Store | None:
 
 def _outputs(own: Store | None, description: AppDescription) -> dict[str, dict[str, Any]]:
     """Return the files that an app has made as artifacts, by their names below its output folder."""
+    from transload.runtime.tracking import TrackingError
     from transload.runtime.tracking._errors import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
 
     store = own_store(own, description)
-    with told_as_tracking_error("outputs"):
-        paths = [] if store is None else store.walk(OUTPUTS)
+    try:
+        with told_as_tracking_error("outputs"):
+            paths = [] if store is None else store.walk(OUTPUTS)
+    except TrackingError as exc:  # of results nothing is wrong
+        return {f"({OUTPUTS})": {"path": "", "metadata": {"problem": str(exc)}}}
+    else:
         return {
             path.partition("/")[2]: {"path": store.where(path), "metadata": {}}  # type: ignore[union-attr]
             for path in paths[:MAX_OUTPUTS]
