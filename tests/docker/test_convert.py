@@ -212,7 +212,8 @@ def test_results_are_mounted_at_their_own_path() -> None:
     base = {"TRANSLOAD_TRACKER_BASE": "/results/app"}
     mount = {"Type": "bind", "Source": "/results/app", "Target": "/results/app", "ReadOnly": False}
     made = request(role(env=base))
-    assert made.folders == ["/results/app"] and mount in made.containers[0].body["HostConfig"]["Mounts"]
+    assert made.folders == ["/results/app", "/results/app/outputs"]
+    assert mount in made.containers[0].body["HostConfig"]["Mounts"]
     assert request(role(env=base, mounts=[BindMount("/nas", "/results")])).folders == []
     assert request(role(env=base), reach="network").folders == []
     assert request(role(env={"TRANSLOAD_TRACKER_BASE": "s3://bucket/x"})).folders == []
@@ -226,7 +227,7 @@ def test_bind_to_the_real_id() -> None:
     bound = bind(made, "real:1", Submission(app, "d", "s", tracker_base="file:///r/1"), "host")
     base = names.base_name("real:1")
     assert [c.name for c in bound.containers] == [f"{base}.main.0.0", f"{base}.main.1.0"]
-    assert bound.network == f"transload.{base}" and bound.folders == ["/r/1"]
+    assert bound.network == f"transload.{base}" and bound.folders == ["/r/1", "/r/1/outputs"]
     for container in bound.containers:
         assert list(container.body["NetworkingConfig"]["EndpointsConfig"]) == [bound.network]
         assert container.body["Labels"][names.LABEL_APP] == env(container.body)["TRANSLOAD_APP_ID"] == "real:1"

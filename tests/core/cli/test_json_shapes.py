@@ -33,6 +33,7 @@ def lines(started: Any, invoke: Any, component_file: str, tmp_path: Path) -> dic
     """A command line for each documented document, on an app that has ended."""
     handle = started(
         "import json, os\n"
+        "open(os.environ['TRANSLOAD_OUTPUT_DIR'] + '/made', 'w').close()\n"
         "with open(os.environ['TRANSLOAD_TRACKER_BASE'] + '/k.json', 'w') as file:\n"
         "    json.dump({'schema': 1, 'key': 'k', 'results': {'acc': 1}}, file)"
     )
@@ -45,6 +46,7 @@ def lines(started: Any, invoke: Any, component_file: str, tmp_path: Path) -> dic
         "run --detach": ["run", "--detach", component_file],
         "run --dry-run": ["run", "--dry-run", component_file],
         "cancel": ["cancel", handle],
+        "get": ["get", handle, "--output", str(tmp_path)],
         "results --value": ["results", handle, "--value", "acc"],
         "components show": ["components", "show", "utils.echo"],
         "components check": ["components", "check", component_file],

@@ -8,7 +8,10 @@ import pytest
 
 from transload.errors import SpecError
 from transload.runner import AppResults, NoSuchResult
-from transload.specs import AppState
+from transload.runner._results import collect_results
+from transload.runtime.tracking import Store, TrackingError
+from transload.schedulers.api import AppDescription
+from transload.specs import AppState, AppStatus
 
 
 def _results() -> AppResults:
@@ -64,3 +67,27 @@ def test_what_is_not_results_is_refused(text: str) -> None:
     """Text that is not the JSON form, or of a newer schema, is a SpecError."""
     with pytest.raises(SpecError, match="AppResults"):
         AppResults.from_json(text)
+
+
+def test_outputs_that_are_refused_cost_no_results() -> None:
+    """Where a scheduler cannot bring an app's files here, that is said in their place; the results come."""
+
+    class Pods(Store):
+        base = "the pods"
+
+        def entries(self, folder: str = "", *, stamps: bool = False) -> list[tuple[str, bool, object]]:
+            if folder:
+                raise TrackingError("too large: give tracker_base")
+            return [("0.json", False, None), ("outputs", True, None)]
+
+        def read(self, path: str) -> bytes:
+            return b'{"schema": 1, "results": {"x": 1}}'
+
+    class Scheduler:
+        def results_store(self, app_id: str) -> Store:
+            return Pods()
+
+    description = AppDescription("a", AppStatus(AppState.SUCCEEDED))
+    found = collect_results(Scheduler(), "local://s/a", description, {})  # type: ignore[arg-type]
+    assert found.results == {"0": {"x": 1}}
+    assert found.artifacts["(outputs)"]["metadata"] == {"problem": "too large: give tracker_base"}

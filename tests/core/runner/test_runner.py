@@ -17,6 +17,7 @@ import pytest
 from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner, get_runner, load_settings
+from transload.runner._inject import with_identity
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.schedulers.local.scheduler import create_local
 from transload.specs import (
@@ -462,6 +463,32 @@ def test_apps_that_share_a_base_have_results_of_their_own(runner: Runner, tmp_pa
     for loss, handle in enumerate(handles, 1):
         assert runner.results(handle).results == {"epoch-1": {"loss": loss}, f"trial-{loss}": {"x": 1}}
         assert runner.results(handle, shared=True).results["best"] == {"loss": 0.5}
+
+
+def test_files_of_an_app(runner: Runner, tmp_path: Path) -> None:
+    """Files in its output folder are artifacts without a line of code; they are copied by pattern, on demand."""
+    app = sh(
+        'cd "$1"; mkdir "a b"; echo 1 > "a b/x.pt"; echo 2 > y.pt; echo 3 > .z; test "$1" = "$TRANSLOAD_OUTPUT_DIR"'
+    )
+    app.roles[0].args += ["sh", macros.output_dir]
+    handle = runner.run(app)
+    assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    artifacts = runner.results(handle).artifacts
+    assert sorted(artifacts) == ["a b/x.pt", "y.pt"]
+    assert Path(artifacts["y.pt"]["path"]).read_text() == "2\n"
+    here = tmp_path / "copies"
+    assert runner.fetch(handle, "*.pt", str(here)) == [f"{here}/a b/x.pt", f"{here}/y.pt"]
+    assert (here / "a b" / "x.pt").read_text() == "1\n"
+    assert runner.fetch(handle, "*.none", str(here)) == []
+    assert sorted(path.name for path in here.rglob("*")) == ["a b", "x.pt", "y.pt"]
+
+
+def test_the_output_folder_needs_a_place() -> None:
+    """Where an app has no folder of its own the macro is refused, with the way out."""
+    app = sh("true", env={"X": macros.output_dir})
+    with pytest.raises(SpecError, match=r"role 'main': \$\{output_dir\}: .* give tracker_base"):
+        with_identity(app, "a", {})
+    assert with_identity(app, "a", {"TRANSLOAD_OUTPUT_DIR": "s3://b/o"}).roles[0].env["X"] == "s3://b/o"
 
 
 def test_collisions_are_reported(runner: Runner) -> None:

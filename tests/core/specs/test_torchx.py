@@ -108,8 +108,8 @@ def test_options_read_the_same(theirs: Any) -> None:
 
 
 def test_macros(theirs: Any) -> None:
-    """Same tokens, same fields of Values."""
+    """Same tokens, same fields of Values, and one more."""
     for name in ("img_root", "app_id", "replica_id", "rank0_env"):
         assert getattr(specs.macros, name) == getattr(theirs.macros, name)
     fields = [field.name for field in dataclasses.fields(theirs.macros.Values) if field.name != "base_img_root"]
-    assert [field.name for field in dataclasses.fields(specs.macros.Values)] == fields
+    assert [field.name for field in dataclasses.fields(specs.macros.Values)] == [*fields, "output_dir"]

@@ -21,6 +21,7 @@ _SECTIONS: Final[dict[str, dict[str, str]]] = {
         "log": "Show the logs of an app's replicas, or follow them.",
         "describe": "Show the definition of an app.",
         "results": "Show the results that an app reported.",
+        "get": "Copy files that an app has made.",
         "put": "In a job: report results, as NAME=VALUE.",
         "tracker": "Look into trackers: runs, metadata, artifacts, lineage.",
     },
@@ -39,8 +40,7 @@ ALIASES: Final = {"runopts": "info", "builtins": "components", "configure": "con
 _USAGE: Final = "Usage: transload [--version] COMMAND [ARGUMENTS]...   (COMMAND --help says more)"
 _CLOSING: Final = """\
 A HANDLE is what `run` prints; the app id alone does for the default scheduler.
-Exit codes: 0 done, 1 the app failed, 2 a mistake in the command, 3 scheduler
-not reached, 4 cancelled, 5 waiting timed out, 6 state unknown."""
+Exit: 0 done, 1 failed, 2 mistake, 3 unreachable, 4 cancelled, 5 late, 6 unknown"""
 
 
 class ReaderGone(Exception):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef, CfgVal, Role, Workspace, macros, masked_url, nearest, resolve_secret
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ENV_JOB_ID = "TRANSLOAD_JOB_ID"
 ENV_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
+ENV_OUTPUT_DIR = "TRANSLOAD_OUTPUT_DIR"
 ENV_ROLES = "TRANSLOAD_ROLES"
 ENV_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
 
@@ -32,16 +33,26 @@ def with_workspace(app: AppDef, workspace: str | Workspace | None) -> AppDef:
 
 
 def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> AppDef:
-    """Return a copy of ``app`` with ``environment`` added to every role and ``${app_id}`` replaced.
+    """Return a copy of ``app`` with ``environment`` added to every role, ``${app_id}`` and ``${output_dir}`` replaced.
 
     The other macros are left for the scheduler.
+
+    Raises:
+        SpecError: for ``${output_dir}`` where the app has no such folder.
     """
+    outputs = environment.get(ENV_OUTPUT_DIR)
     values = macros.Values(
-        img_root=macros.img_root, app_id=app_id, replica_id=macros.replica_id, rank0_env=macros.rank0_env
+        img_root=macros.img_root,
+        app_id=app_id,
+        replica_id=macros.replica_id,
+        rank0_env=macros.rank0_env,
+        output_dir=outputs or macros.output_dir,
     )
     changed = copy.copy(app)
     changed.roles = []
     for role in app.roles:
+        if outputs is None and any(macros.output_dir in text for text in (*role.args, *role.env.values())):
+            raise SpecError(f"role {role.name!r}: {macros.output_dir}: there is no such folder here: give tracker_base")
         role = values.apply(role)
         # what the runner says of the run wins over what a role may have inherited from another run
         role.env.update(environment)
@@ -104,7 +115,9 @@ def run_environment(
     if parent_run_id:
         environment[ENV_PARENT_RUN_ID] = parent_run_id
     if tracker_base:
-        environment[ENV_TRACKER_BASE] = tracker_base
+        from transload.runtime.tracking import output_folder
+
+        environment |= {ENV_TRACKER_BASE: tracker_base, ENV_OUTPUT_DIR: output_folder(tracker_base)}
     trackers = settings.trackers()
     if trackers:
         from transload.tracker import check_trackers, injected_environment

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from transload.schedulers.api import AppDescription, SchedulerBase
 
 SCHEMA: Final = 1
+MAX_OUTPUTS: Final = 1000
+"""So many of the files that an app makes are named among its artifacts."""
 
 ResultValue = int | float | str
 
@@ -32,7 +34,8 @@ class AppResults:
         state: its state when the results were read. Success is decided by it, never by results being there.
         results: key → name → value, as written through the public result format.
         metadata: what the configured trackers know of the run.
-        artifacts: name → ``{"path": …, "metadata": …}``, from the configured trackers.
+        artifacts: name → ``{"path": …, "metadata": …}``: files in the app's output folder, and what the configured
+            trackers know.
         looked_in: where results were looked for; if there are none, this says where they should have been.
         first: the key that replica 0 of the first role reports under unless told otherwise.
         collisions: key → replicas (``role/number``) that wrote it, where there were several: the last one's results
@@ -170,7 +173,9 @@ def collect_results(
     results = AppResults(app_handle, description.status.state)
     roles = description.app.roles if description.app is not None else ()
     results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
-    _read_base(results, backend.results_store(parsed.app_id), description.tracker_base, run_id, shared=shared)
+    own = backend.results_store(parsed.app_id)
+    _read_base(results, own, description.tracker_base, run_id, shared=shared)
+    results.artifacts.update(_outputs(own, description))
     if not trackers:
         return results
     from transload.tracker import build_trackers
@@ -208,11 +213,57 @@ def _read_base(results: AppResults, own: Store | None, folder: str | None, run_i
 
 def collect_steps(backend: SchedulerBase, description: AppDescription) -> dict[str, dict[str, dict[float, float]]]:
     """Return key → name → step → value of what an app reported step by step; errors as in `Runner.steps`."""
-    from transload.runtime.tracking import open_store, read_curves
+    from transload.runtime.tracking import read_curves
     from transload.runtime.tracking._errors import told_as_tracking_error
 
-    store = backend.results_store(description.app_id)
-    if store is None and not description.tracker_base:
-        return {}
+    store = own_store(backend.results_store(description.app_id), description)
     with told_as_tracking_error("steps"):
-        return read_curves(store or open_store(str(description.tracker_base)))
+        return {} if store is None else read_curves(store)
+
+
+def fetch_outputs(backend: SchedulerBase, description: AppDescription, pattern: str, folder: str) -> list[str]:
+    """Copy files that an app has made; arguments and errors as in `Runner.fetch`."""
+    import os
+    from fnmatch import fnmatchcase
+
+    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._names import OUTPUTS
+
+    store, copied = own_store(backend.results_store(description.app_id), description), []
+    with told_as_tracking_error("outputs"):
+        for path in [] if store is None else store.walk(OUTPUTS):
+            name = path.partition("/")[2]
+            if fnmatchcase(name, pattern) and ".." not in name.split("/"):
+                target = os.path.join(folder, name)
+                os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+                aside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}.tmp")
+                store.fetch(path, aside)  # type: ignore[union-attr]
+                os.replace(aside, target)
+                copied.append(target)
+    return copied
+
+
+def own_store(own: Store | None, description: AppDescription) -> Store | None:
+    """Return the store of an app's own folder; None if it has none."""
+    from transload.runtime.tracking import open_store
+
+    return own or (open_store(description.tracker_base) if description.tracker_base else None)
+
+
+def _outputs(own: Store | None, description: AppDescription) -> dict[str, dict[str, Any]]:
+    """Return the files that an app has made as artifacts, by their names below its output folder."""
+    from transload.runtime.tracking import TrackingError
+    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._names import OUTPUTS
+
+    store = own_store(own, description)
+    try:
+        with told_as_tracking_error("outputs"):
+            paths = [] if store is None else store.walk(OUTPUTS)
+    except TrackingError as exc:  # of results nothing is wrong
+        return {f"({OUTPUTS})": {"path": "", "metadata": {"problem": str(exc)}}}
+    else:
+        return {
+            path.partition("/")[2]: {"path": store.where(path), "metadata": {}}  # type: ignore[union-attr]
+            for path in paths[:MAX_OUTPUTS]
+        }

@@ -513,6 +513,23 @@ class Runner:
         backend, _ = self._locate(app_handle)
         return collect_steps(backend, self._describe(app_handle))
 
+    def fetch(self, app_handle: AppHandle, pattern: str = "*", folder: str = ".") -> Sequence[str]:
+        """Copy files that an app has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new paths.
+
+        Args:
+            app_handle: the app.
+            pattern: which of them, with ``*`` (which matches ``/``, too), ``?`` and ``[a-z]``.
+            folder: where to; made if it is not there. Files of the same names are replaced.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            TrackingError: if they cannot be read.
+        """
+        from transload.runner._results import fetch_outputs
+
+        backend, _ = self._locate(app_handle)
+        return fetch_outputs(backend, self._describe(app_handle), pattern, folder)
+
     # -- inside
 
     def _locate(self, app_handle: AppHandle) -> tuple[SchedulerBase, str]:

@@ -1,4 +1,4 @@
-"""Macros: the four tokens that are replaced when a replica starts."""
+"""Macros: the tokens that are replaced before a replica starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transload.specs._app import Role
 
-_TOKEN = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
+_TOKEN = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env|output_dir)\}")
 
 
 class macros:  # noqa: N801 - the field's established name
@@ -20,14 +20,16 @@ class macros:  # noqa: N801 - the field's established name
     - ``app_id``: id of the app as its scheduler knows it.
     - ``replica_id``: number of the replica within its role, from 0; a replica started again keeps it.
     - ``rank0_env``: *name* of the environment variable that holds the host name of replica 0 of the first role.
+    - ``output_dir``: folder of the app's own for files that it makes (``TRANSLOAD_OUTPUT_DIR``).
 
-    Exactly these four are replaced. Any other ``$`` is the user's, and stays as it was.
+    Exactly these are replaced. Any other ``$`` is the user's, and stays as it was.
     """
 
     img_root = "${img_root}"
     app_id = "${app_id}"
     replica_id = "${replica_id}"
     rank0_env = "${rank0_env}"
+    output_dir = "${output_dir}"
 
     @dataclass
     class Values:
@@ -37,6 +39,7 @@ class macros:  # noqa: N801 - the field's established name
         app_id: str
         replica_id: str
         rank0_env: str
+        output_dir: str = "${output_dir}"
 
         def apply(self, role: Role) -> Role:
             """Return a deep copy of ``role`` with the tokens in args, env values and metadata replaced."""
@@ -47,7 +50,7 @@ class macros:  # noqa: N801 - the field's established name
             return role
 
         def substitute(self, arg: str) -> str:
-            """Return ``arg`` with the four tokens replaced, once, from left to right."""
+            """Return ``arg`` with the tokens replaced, once, from left to right."""
             if "${" not in arg:
                 return arg
             return _TOKEN.sub(lambda match: str(getattr(self, match.group(1))), arg)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.runtime.tracking import output_folder
 from transload.schedulers.api import Capabilities, Reach, Submission, refuse_unsupported
 from transload.specs import (
     MASK,
@@ -210,7 +211,8 @@ def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Rea
 
 def _make_first(request: DockerRequest, folder: str, base: str) -> None:
     """Note the folder that is mounted, and the app's own below it: an engine would make them as root."""
-    for each in (folder, local_folder(base) or folder):
+    own = local_folder(base) or folder
+    for each in (folder, own, output_folder(own)):
         if each not in request.folders:
             request.folders.append(each)
 

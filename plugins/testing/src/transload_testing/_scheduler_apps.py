@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -205,11 +206,12 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
-        """Apps that share a tracker base do not see each other's results, and replicas overwrite none."""
+        """Apps that share a tracker base do not see each other's results, steps and files; replicas overwrite none."""
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'
         command = (
-            'mkdir -p "$TRANSLOAD_TRACKER_BASE" && cd "$TRANSLOAD_TRACKER_BASE" && test $TRANSLOAD_ROLES = main && '
-            f"printf '{body}' {macros.replica_id} $X > {macros.replica_id}.json; "
+            'mkdir -p "$TRANSLOAD_OUTPUT_DIR" && cd "$TRANSLOAD_TRACKER_BASE" && test $TRANSLOAD_ROLES = main && '
+            f'echo $X > "$TRANSLOAD_OUTPUT_DIR/{macros.replica_id}.txt" && '
+            f"printf '{body}' {macros.replica_id} $X > {macros.replica_id}.json && "
             'echo "{\\"schema\\": 1, \\"step\\": 3, \\"results\\": {\\"x\\": $X}}" >> '
             f"{macros.replica_id}.steps.jsonl"
         )
@@ -224,4 +226,7 @@ class AppTests(SchedulerSuite):
             results = runner.results(handle)
             assert results.results == {str(k): {"x": number} for k in range(replicas)}
             assert results.key_of("x") == "0"
+            assert sorted(results.artifacts) == [f"{k}.txt" for k in range(replicas)]
+            copies = runner.fetch(handle, "0.*", str(stage.folder / f"copies-{number}"))
+            assert [Path(each).read_text() for each in copies] == [f"{number}\n"]
             assert runner.steps(handle) == {str(k): {"x": {3: number}} for k in range(replicas)}

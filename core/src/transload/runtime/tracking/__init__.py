@@ -5,7 +5,7 @@ Needs only the standard library, and fsspec for a base that is not a path.
 
 from __future__ import annotations
 
-from transload.runtime.tracking._names import app_folder, given_base
+from transload.runtime.tracking._names import app_folder, given_base, output_folder
 from transload.runtime.tracking._open import open_store
 from transload.runtime.tracking._steps import read_curves, read_steps
 from transload.runtime.tracking._stores import Store
@@ -30,6 +30,7 @@ __all__ = [
     "app_folder",
     "given_base",
     "open_store",
+    "output_folder",
     "read_bodies",
     "read_curves",
     "read_steps",

@@ -86,6 +86,9 @@ class FsspecStore(Store):
                 found[wanted[full]] = bytes(data)
         return found
 
+    def fetch(self, path: str, target: str) -> None:
+        self.fs.get_file(self._root + path, target)
+
     def write(self, path: str, data: bytes) -> None:
         target = self._root + path
         if self._objects:

@@ -18,10 +18,14 @@ __all__ = [
     "given_base",
     "is_digest_name",
     "natural",
+    "output_folder",
 ]
 
 OWN = ".apps"
 """Folder below a given tracker base that holds a folder for each app."""
+
+OUTPUTS = "outputs"
+"""Folder below an app's own for files that it makes."""
 
 MAX_FILE_NAME = 200
 """Longest name of a file or folder, in bytes, with its suffix."""
@@ -44,6 +48,11 @@ def given_base(folder: str) -> str | None:
     """Return the tracker base that was given for an app, from the folder of its own; None: none was given."""
     base, own, name = folder.rpartition(f"/{OWN}/")
     return (base or "/") if own and "/" not in name else None
+
+
+def output_folder(folder: str) -> str:
+    """Return the folder for files that an app makes, from its folder of results: a path or a URL."""
+    return f"{folder.removeprefix('file://').rstrip('/')}/{OUTPUTS}"
 
 
 def natural(text: str) -> list[str | int]:

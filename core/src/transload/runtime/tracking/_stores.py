@@ -77,6 +77,23 @@ class Store:
                 continue
         return found
 
+    def fetch(self, path: str, target: str) -> None:
+        """Copy a file to a path of this machine.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        with open(target, "wb") as file:
+            file.write(self.read(path))
+
+    def walk(self, folder: str = "") -> list[str]:
+        """Return the paths of all files below a folder, sorted; those whose names begin with a dot are left out."""
+        found = []
+        for name, is_folder, _ in self.entries(folder):
+            path = f"{folder}/{name}" if folder else name
+            found += self.walk(path) if is_folder else [path]
+        return sorted(found)
+
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, atomically; missing folders are made."""
         raise NotImplementedError
@@ -126,6 +143,11 @@ class LocalStore(Store):
             return os.pread(fd, size * 2, max(0, os.fstat(fd).st_size - size))
         finally:
             os.close(fd)
+
+    def fetch(self, path: str, target: str) -> None:
+        from shutil import copyfile
+
+        copyfile(self._root + path, target)
 
     def write(self, path: str, data: bytes) -> None:
         target = self._root + path

@@ -194,6 +194,12 @@ class Agent:
         env["TRANSLOAD_REPLICA_ID"] = str(self.k)
         env["TRANSLOAD_NUM_REPLICAS"] = str(self.task["num_replicas"])
         env["TRANSLOAD_RETRY"] = str(run)
+        outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
+        if outputs.startswith("/"):  # it may be a URL
+            try:
+                os.makedirs(outputs, exist_ok=True)
+            except OSError:
+                pass  # the program meets it
         return env
 
     def _stop(self) -> None:

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import time
+from contextlib import suppress
 
 from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error
 
@@ -144,6 +145,10 @@ class Keeper:
             TRANSLOAD_RANK0_HOST="localhost",
             TRANSLOAD_RETRY=str(replica.attempt),
         )
+        outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
+        if outputs.startswith("/"):  # it may be a URL
+            with suppress(OSError):
+                os.makedirs(outputs, exist_ok=True)
         env[layout.COOKIE] = f"{self.cookie}:{replica.role}:{replica.k}"
         if self.request["gpus"] is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[replica])
