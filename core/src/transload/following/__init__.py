@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload.following.follower import Feed, Follower, get_follower
     from transload.following.lines import LineFilter, LogReader, ReplicaLogs, last_lines, last_words, log_lines, times
     from transload.following.patience import Patience, longer
     from transload.following.workers import LogSubscription, Observation, Subscription
-
-_HOMES: Final = {
-    "follower": ("Feed", "Follower", "get_follower"),
-    "lines": ("LineFilter", "LogReader", "ReplicaLogs", "last_lines", "last_words", "log_lines", "times"),
-    "patience": ("Patience", "longer"),
-    "workers": ("LogSubscription", "Observation", "Subscription"),
-}
-_MODULE_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Feed",
@@ -36,12 +30,13 @@ __all__ = [
     "times",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # lazy: waiting needs no regular expressions, and reading no threads
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+# lazy: waiting needs no regular expressions, and reading no threads
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "follower": ("Feed", "Follower", "get_follower"),
+        "lines": ("LineFilter", "LogReader", "ReplicaLogs", "last_lines", "last_words", "log_lines", "times"),
+        "patience": ("Patience", "longer"),
+        "workers": ("LogSubscription", "Observation", "Subscription"),
+    },
+)

@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import StateUnknown, TransloadTimeout
@@ -150,16 +150,6 @@ class Follower:
                 if _settled(handle, seen, end, on_change):
                     assert seen is not None
                     return seen.status
-
-    async def observations(self, scheduler: SchedulerBase, handle: str, **options: Any) -> AsyncIterator[Observation]:
-        """Yield the observations of an app up to the final one; options as for `watch`."""
-        with self.feed(scheduler, handle, **options) as feed:
-            while True:
-                seen = await feed.next_async(None)
-                if seen is not None:
-                    yield seen
-                    if seen.final:
-                        return
 
     def close(self) -> None:
         """End all subscriptions and threads."""

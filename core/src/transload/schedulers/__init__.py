@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload.schedulers.api import (
@@ -42,15 +44,9 @@ __all__ = [
     "unsupported_fields",
 ]
 
+_FEEDING: Final = ("FedWatch", "Feeder")
 
-def __getattr__(name: str) -> Any:
-    # lazy: the local scheduler's supervisor lives below this package and must start in milliseconds
-    if name in ("FedWatch", "Feeder"):
-        from transload.schedulers import feeding
-
-        return getattr(feeding, name)
-    if name in __all__:
-        from transload.schedulers import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# lazy: the local scheduler's supervisor lives below this package and must start in milliseconds
+__getattr__, __dir__ = lazy_names(
+    __name__, {"api": tuple(name for name in __all__ if name not in _FEEDING), "feeding": _FEEDING}
+)
