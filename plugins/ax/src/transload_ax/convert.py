@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.components import ComponentArgumentError, as_component, decode_value
 from transload.errors import SpecError, UnsupportedFeature
-from transload.pipelines import AdapterCapabilities, Launch
+from transload.pipelines import AdapterCapabilities, Launch, dry_run
 from transload.specs import AppDef
 from transload_ax.run import HOST
 from transload_ax.states import STATES
@@ -160,11 +160,8 @@ class AxAdapter:
 
     def dry_run(self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any) -> str:
         """Return what the first trial would submit; values of the search are given as ``launch={"args": …}``."""
-        from transload.pipelines import Execution, Identity, host_runner
-
-        made = _component_launch(source, launch)
         known = {"trial_idx": 0, "experiment_name": "dry-run", "tracker_base": host_options.get("tracker_base", "")}
-        return Execution(host_runner(HOST), made, Identity(HOST, "dry-run", ("dry-run", "0")), known=known).dry_run()
+        return dry_run(HOST, _component_launch(source, launch), known=known)
 
 
 def _component_launch(source: Any, launch: Mapping[str, Any] | None) -> Launch:

@@ -1,4 +1,8 @@
-"""Trials as apps: submit or attach, look, stop, wait. The policy is core's, and nothing of Ax is imported."""
+"""Running the apps of trials: the policy is core's, here it only meets Ax, of which nothing is imported.
+
+Ax asks now and then about many trials at a time, so that what other hosts do in one call, `run_app`, is `TrialApps`
+here: start, poll, stop, wait.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +15,21 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import (
-    AppFailed,
-    AppNotFound,
-    SchedulerUnavailable,
-    StateUnknown,
-    TransloadError,
-    TransloadTimeout,
-)
+from transload.errors import AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
 from transload.following import Observation, Patience, Subscription, get_follower, longer
-from transload.pipelines import (
-    Execution,
-    ExecutionOptions,
-    Identity,
-    host_runner,
-)
+from transload.pipelines import AppLost, Ending, Execution, ExecutionOptions, Identity, host_runner
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
+from transload_ax.states import ENDINGS, STATES
 from transload_ax.units import MARK, Seen, TrialLaunch, Unit, log_sink
 
 if TYPE_CHECKING:
-    from transload.pipelines import AttachStore
+    from transload.pipelines import AttachStore, Launch
     from transload.runner import Runner
 
 HOST: Final = "ax"
+"""Session name of all handles."""
+
 CLOSE_SECONDS: Final = 30.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
@@ -42,12 +37,46 @@ _LONGEST_PAUSE: Final = 2.0
 logger = logging.getLogger("transload_ax")
 
 
+def identity_of(unit: Unit, namespace: str, generation: int = 0) -> Identity:
+    """Return whose app it is: equal whenever a trial is run again, another one for other parameters of its number."""
+    return Identity(HOST, namespace, unit.key, str(generation))
+
+
+def execution_of(
+    unit: Unit, identity: Identity, launch: Launch | None, options: ExecutionOptions, runner: Runner, **more: Any
+) -> Execution:
+    """Return the execution of a trial's app; without a launch it can only be attached to.
+
+    Args:
+        unit: the trial, or an arm of it.
+        identity: see `identity_of`.
+        launch: what to submit.
+        options: how apps are run.
+        runner: submits and asks.
+        more: other arguments of `transload.pipelines.Execution`.
+    """
+    return Execution(runner, launch, identity, options, **traces_of(unit), **more)
+
+
+def traces_of(unit: Unit) -> dict[str, Any]:
+    """Return where a trial leaves what it knows of its app: arguments of `transload.pipelines.Execution`."""
+    return {
+        "sink": log_sink(unit),
+        "log": lambda line: logger.info("trial %s: %s", "/".join(unit.key), line),
+    }
+
+
+def ending_of(handle: str, error: TransloadError) -> Seen:
+    """Return what Ax is told of an app that did not end well; one that may still run is left alone."""
+    ending = Ending.of(error)
+    return Seen(handle, ENDINGS[ending], str(error), left=ending is Ending.UNKNOWN)
+
+
 @dataclass
 class _Live:
     """An app that has not been seen to end."""
 
     execution: Execution
-    store: AttachStore | None = None
     subscription: Subscription | None = None
     owed: bool = False  # its end was asked for, and the scheduler could not be reached
 
@@ -64,7 +93,7 @@ class TrialApps:
     def __init__(self, namespace: str, options: ExecutionOptions, *, inherit_env: bool = False) -> None:
         self.namespace = namespace
         self.options = options
-        self._runner_args = {"inherit_env": inherit_env}
+        self._inherit_env = inherit_env
         self._live: dict[Unit, _Live] = {}
         self._known: dict[Unit, tuple[str, str]] = {}
         self._news = threading.Event()
@@ -74,7 +103,7 @@ class TrialApps:
     @property
     def runner(self) -> Runner:
         """What submits and asks."""
-        return host_runner(HOST, **self._runner_args)
+        return host_runner(HOST, inherit_env=self._inherit_env)
 
     @property
     def live(self) -> dict[Unit, str]:
@@ -112,19 +141,10 @@ class TrialApps:
         if before is not None and before[0] == launch.mark:
             return before[1]
         generation = self._generation(unit, launch, store)
-        execution = Execution(
-            self.runner,
-            launch,
-            self.identity(unit, generation),
-            self.options,
-            store=store,
-            log_store=log_store,
-            sink=log_sink(unit),
-            log=lambda line: logger.info("trial %s: %s", "/".join(unit.key), line),
-            known=known,
-        )
+        identity, more = identity_of(unit, self.namespace, generation), {"store": store, "log_store": log_store}
+        execution = execution_of(unit, identity, launch, self.options, self.runner, known=known, **more)
         execution.start()
-        return self._add(unit, execution, launch.mark, store)
+        return self._add(unit, execution, launch.mark)
 
     def attach(
         self, unit: Unit, handle: str, *, store: AttachStore | None = None, log_store: AttachStore | None = None
@@ -136,11 +156,11 @@ class TrialApps:
         """
         if unit in self._live:
             return
-        identity = self.identity(unit, 0)
-        execution = Execution(self.runner, None, identity, self.options, log_store=log_store, sink=log_sink(unit))
+        identity, more = identity_of(unit, self.namespace), {"store": store, "log_store": log_store}
+        execution = execution_of(unit, identity, None, self.options, self.runner, **more)
         execution.attach(handle)
         self.runner.status_many([handle])  # raises for what cannot be asked about
-        self._add(unit, execution, self._known.get(unit, ("", ""))[0], store)
+        self._add(unit, execution, self._known.get(unit, ("", ""))[0])
 
     def find(self, unit: Unit, scheduler: str, cfg: Mapping[str, Any]) -> str | None:
         """Return the handle of the unit's latest app, found by its id alone; None if there is none.
@@ -159,13 +179,9 @@ class TrialApps:
                 return found
         raise AssertionError("generations do not end")
 
-    def identity(self, unit: Unit, generation: int) -> Identity:
-        """Return the identity of a unit."""
-        return Identity(HOST, self.namespace, unit.key, str(generation))
-
-    def _add(self, unit: Unit, execution: Execution, mark: str, store: AttachStore | None) -> str:
+    def _add(self, unit: Unit, execution: Execution, mark: str) -> str:
         assert execution.handle is not None
-        self._live[unit] = live = _Live(execution, store)
+        self._live[unit] = live = _Live(execution)
         self._known[unit] = (mark, execution.handle)
         self.moved = True
         if self._watching:
@@ -199,7 +215,7 @@ class TrialApps:
         raise AssertionError("generations do not end")
 
     def _app_id(self, unit: Unit, generation: int, attempt: int, scheduler: str, cfg: Mapping[str, Any]) -> str:
-        return self.identity(unit, generation).app_id(attempt, self.runner, scheduler, cfg)
+        return identity_of(unit, self.namespace, generation).app_id(attempt, self.runner, scheduler, cfg)
 
     def _ask(self, scheduler: str, app_id: str) -> tuple[AppDef | None, AppStatus | None]:
         patience, pause = Patience(self.options.patience), _FIRST_PAUSE
@@ -258,37 +274,28 @@ class TrialApps:
         return seen
 
     def _look(self, unit: Unit, live: _Live, status: AppStatus | None) -> Seen:
-        observation = live.execution.poll(status, asked=True)
-        handle = observation.handle
+        seen = live.execution.poll(status, asked=True)
         if live.owed:
             self._cancel(live)
-        if observation.exhausted:
-            self._drop(unit)
-            why = status.msg if status is not None else ""
-            return Seen(handle, AppState.UNKNOWN, str(StateUnknown(handle, observation.unknown_for, why)), left=True)
+        if seen.exhausted:
+            why = "" if status is None else status.msg
+            return self._gone(unit, StateUnknown(seen.handle, seen.unknown_for, why))
         if status is None:
-            record = live.store.get() if live.store is not None else None
-            if live.store is not None and record is not None:
-                live.store.put({**record, "lost": True})
-            self._drop(unit)
-            return Seen(handle, AppState.FAILED, f"{handle} is lost: it was started and does not exist any more")
-        if is_terminal(status.state):
-            self._drop(unit)
-            return self._ended(live, status)
-        return Seen(handle, None if status.state is AppState.UNKNOWN else status.state)
-
-    def _ended(self, live: _Live, status: AppStatus) -> Seen:
-        handle = live.execution.handle or ""
-        if status.state is AppState.SUCCEEDED:
-            return Seen(handle, AppState.SUCCEEDED)
-        reason = f"{handle} {status.state.name}: {status.msg}"
+            return self._gone(unit, AppLost(seen.handle))
+        if not is_terminal(status.state):
+            return Seen(seen.handle, None if status.state is AppState.UNKNOWN else STATES[status.state])
         try:
-            live.execution.collect(status)
-        except TransloadTimeout as exc:
-            return Seen(handle, AppState.FAILED, str(exc))
-        except AppFailed as exc:
-            reason = str(exc)
-        return Seen(handle, status.state, reason)
+            if status.state is not AppState.SUCCEEDED:
+                live.execution.collect(status)
+        except TransloadError as exc:
+            return self._gone(unit, exc)
+        self._drop(unit)
+        return Seen(seen.handle, STATES[status.state])
+
+    def _gone(self, unit: Unit, error: TransloadError) -> Seen:
+        handle = self._live[unit].execution.handle or ""
+        self._drop(unit)
+        return ending_of(handle, error)
 
     def wait(self, seconds: float) -> bool:
         """Block until something changed with one of the live apps, or time ran out; return True for a change."""

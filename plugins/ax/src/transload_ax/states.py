@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from transload.pipelines import StateMap
+from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
 STATES: Final = StateMap(
@@ -33,3 +34,13 @@ STATES: Final = StateMap(
     notes={AppState.UNKNOWN: "once patience is exhausted"},
 )
 """AppState → name of an ``ax.core.trial_status.TrialStatus``."""
+
+ENDINGS: Final[Mapping[Ending, str]] = {
+    Ending.FAILED: "FAILED",
+    Ending.CANCELLED: "ABANDONED",
+    Ending.TIMEOUT: "FAILED",
+    Ending.UNKNOWN: "FAILED",
+    Ending.DETACHED: "RUNNING",
+    Ending.WRONG: "FAILED",
+}
+"""Ending → name of the ``TrialStatus`` that a trial comes to."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload.errors import TransloadError
-from transload.specs import AppState, CfgVal
+from transload.specs import CfgVal
 from transload_ax.run import TrialApps
-from transload_ax.states import STATES
 from transload_ax.units import LOGS, RECORD, MetadataStore, Seen, TrialLaunch, Unit
 
 HANDLE: Final = "transload_app_handle"
@@ -201,13 +200,13 @@ class Trials:
             units = trial.handles() or self._search(trial, scheduler, cfg)
             if not units:
                 why = "its run metadata has no app handle, and no app of its own is found"
-                found[trial.index] = [Seen("", AppState.FAILED, f"trial {trial.index} is lost: {why}")]
+                found[trial.index] = [Seen("", "FAILED", f"trial {trial.index} is lost: {why}")]
             for unit, handle in units:
                 try:
                     self._attach(trial, unit, handle)
                     wanted[unit] = trial.index
                 except TransloadError as exc:
-                    seen = Seen(handle, AppState.FAILED, f"{handle!r} cannot be asked about: {exc}", left=True)
+                    seen = Seen(handle, "FAILED", f"{handle!r} cannot be asked about: {exc}", left=True)
                     found.setdefault(trial.index, []).append(seen)
         for unit, seen in self.apps.poll(wanted).items():
             found.setdefault(wanted[unit], []).append(seen)
@@ -233,9 +232,9 @@ class Trials:
 
     def _status(self, trial: TrialView, seen: list[Seen]) -> str:
         """Return the name of a trial's status, from what is known of its apps."""
-        if not seen or any(each.state is None for each in seen):
+        names = [each.status for each in seen if each.status is not None]
+        if not seen or len(names) < len(seen):
             return trial.status
-        names = [str(STATES[each.state]) for each in seen if each.state is not None]
         if any(name not in ENDED for name in names):
             return "RUNNING"
         if any(each.left for each in seen):

@@ -15,7 +15,7 @@ from transload.specs import nearest
 
 if TYPE_CHECKING:
     from transload.pipelines import LogSink
-    from transload.specs import AppDef, AppState
+    from transload.specs import AppDef
 
 MARK: Final = "transload-ax-arm"
 """Metadata of a trial's app: a digest of its parameters."""
@@ -52,13 +52,13 @@ class Seen:
 
     Args:
         handle: the app.
-        state: its state; UNKNOWN only once patience is exhausted; None: no news, all is as it was.
+        status: name of the ``TrialStatus`` that it comes to; None: no news, all is as it was.
         reason: why it did not end well; ``""`` otherwise.
         left: it may still be running and is to be left alone.
     """
 
     handle: str
-    state: AppState | None
+    status: str | None
     reason: str = ""
     left: bool = False
 

@@ -6,7 +6,9 @@ read such data. Importing this loads no templates: every command of ``transload`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload_report.app_page import app_report
@@ -47,18 +49,5 @@ _HOMES: Final = {
     "model": ("AppData", "LineageData", "LogTail", "RunsData", "SearchData", "TrialData"),
     "other_pages": ("lineage_report", "runs_report", "search_report"),
 }
-_MODULE_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    import importlib
-
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
