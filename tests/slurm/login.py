@@ -129,6 +129,12 @@ class Login:
             _kill(pid)
         self._sessions = set()
 
+    def freeze(self, frozen: bool) -> None:
+        """Stop the server's end of every connection, and sshd itself; or let them go on."""
+        for pid in [*self._children(), *([self._process.pid] if self._process else [])]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+
     def _children(self) -> list[int]:
         own = self._process.pid if self._process else -1
         return [pid for pid in _pids() if _parent(pid) == own]
