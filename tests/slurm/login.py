@@ -22,7 +22,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 LogLevel VERBOSE
-SetEnv SLURM_CONF={conf} PATH={path} HOME={home} XDG_RUNTIME_DIR=/nowhere
+SetEnv SLURM_CONF={conf} PATH={tools}:{path} HOME={home} XDG_RUNTIME_DIR=/nowhere
 """
 
 _CLIENT = """
@@ -49,14 +49,16 @@ class Login:
         self.base, self.address = base, address
         self.home = base / "home"
         self.client = base / "client"
+        self.tools = base / "tools"
+        """What lies here is found before all else on the login node."""
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
-        self._port = 0
+        self.port = 0
 
     def start(self) -> None:
         """Make keys and a home, and a client ``ssh`` (in ``client/bin``) that knows the node as ``login``; listen."""
-        for folder in (self.home, self.client / "bin", self.client / "run"):
+        for folder in (self.home, self.tools, self.client / "bin", self.client / "run"):
             folder.mkdir(parents=True, mode=0o700)
         for name in ("host_key", "user_key"):
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(self.base / name)]
@@ -64,20 +66,21 @@ class Login:
         (self.base / "authorized_keys").write_text((self.base / "user_key.pub").read_text())
         with socket.socket() as probe:
             probe.bind((self.address, 0))
-            self._port = probe.getsockname()[1]
+            self.port = probe.getsockname()[1]
         key = (self.base / "host_key.pub").read_text()
-        (self.base / "known_hosts").write_text(f"[{self.address}]:{self._port} {key}")
+        (self.base / "known_hosts").write_text(f"[{self.address}]:{self.port} {key}")
         (self.base / "sshd_config").write_text(
             _CONFIG.format(
-                port=self._port,
+                port=self.port,
                 address=self.address,
                 base=self.base,
                 conf=self._env["SLURM_CONF"],
                 path=self._env["PATH"],
+                tools=self.tools,
                 home=self.home,
             )
         )
-        (self.base / "ssh_config").write_text(_CLIENT.format(address=self.address, port=self._port, base=self.base))
+        (self.base / "ssh_config").write_text(_CLIENT.format(address=self.address, port=self.port, base=self.base))
         wrapper = self.client / "bin" / "ssh"
         wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {self.base}/ssh_config "$@"\n')
         wrapper.chmod(0o755)
@@ -103,7 +106,7 @@ class Login:
         end = time.monotonic() + 20
         while True:
             with socket.socket() as probe:
-                if probe.connect_ex((self.address, self._port)) == 0:
+                if probe.connect_ex((self.address, self.port)) == 0:
                     return
             if time.monotonic() > end:
                 raise TimeoutError((self.base / "sshd.log").read_text())
@@ -138,6 +141,10 @@ class Login:
     def _children(self) -> list[int]:
         own = self._process.pid if self._process else -1
         return [pid for pid in _pids() if _parent(pid) == own]
+
+    def sessions(self) -> list[int]:
+        """Return the process ids of the server's ends of connections."""
+        return self._children()
 
     def helpers(self) -> list[int]:
         """Return the process ids of the helpers."""

@@ -27,6 +27,7 @@ _TASKS = st.fixed_dictionaries(
         "num_replicas": st.integers(1, 10**6),
         "cwd": _TEXT,
         "entrypoint": _TEXT,
+        "container": st.lists(_TEXT, max_size=5),
         "args": st.lists(_TEXT, max_size=5),
         "env": st.dictionaries(_TEXT, _TEXT, max_size=5),
         "secrets": st.lists(_TEXT, max_size=3),
@@ -115,7 +116,7 @@ from transload_slurm.job.starts import Start
 folder, told = sys.argv[1], sys.argv[2] == "told"
 role = {"name": "main", "entrypoint": "sh", "args": ["-c", "kill -TERM $$"], "env": dict(os.environ), "cwd": folder,
         "srun": [], "num_replicas": 1,
-        "min_replicas": None, "max_retries": 0, "retry_policy": "APPLICATION", "secrets": []}
+        "min_replicas": None, "max_retries": 0, "retry_policy": "APPLICATION", "secrets": [], "container": []}
 plan = {"app_id": "a", "python": sys.executable, "timeout": None, "grace": 5.0, "roles": [role]}
 me = os.getpid()
 

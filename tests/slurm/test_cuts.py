@@ -109,11 +109,10 @@ def _again(do: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize(
     ("cuts", "longest", "apps"),
     [
-        pytest.param(6, 2.0, 4, id="few"),
+        pytest.param(6, 2.0, 4, id="few", marks=pytest.mark.timeout(110)),
         pytest.param(100, 60.0, 40, id="a hundred", marks=[pytest.mark.slow, pytest.mark.timeout(3000)]),
     ],
 )
-@pytest.mark.timeout(110)
 def test_cuts(
     login: Any, tmp_path: Path, shell_app: Callable[..., AppDef], cuts: int, longest: float, apps: int
 ) -> None:

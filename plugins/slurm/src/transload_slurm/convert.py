@@ -6,8 +6,8 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
@@ -16,6 +16,7 @@ from transload.specs import (
     AppDef,
     CfgVal,
     MalformedAppHandleException,
+    MountType,
     RetryPolicy,
     Role,
     Workspace,
@@ -23,6 +24,7 @@ from transload.specs import (
     masked_env,
     parse_app_handle,
 )
+from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
 from transload_slurm.options import PER_JOB, PER_ROLE, extra, flags, plain, prologue, role_options
 
 CAPABILITIES: Final = Capabilities(
@@ -63,6 +65,10 @@ class RoleRequest:
         secrets: environment variable → source; the values come with the submission.
         sbatch: its options of ``sbatch``.
         srun: its options of ``srun``.
+        container: what runs its image; "none": nothing does.
+        image: the image.
+        binds: what of the node is in the container, besides the app's own folders.
+        gpus: whether it asks for GPUs.
     """
 
     name: str
@@ -78,6 +84,10 @@ class RoleRequest:
     secrets: dict[str, str]
     sbatch: list[str]
     srun: list[str]
+    container: str
+    image: str
+    binds: list[Bind]
+    gpus: bool
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,11 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         ConfigError: for a run option out of range.
     """
     app.check_runnable()
-    refuse_unsupported(app, CAPABILITIES, "slurm")
+    kind = str(cfg.get("container") or "none")
+    if kind not in KINDS:
+        raise ConfigError(f"run option container={kind!r}: must be one of {', '.join(KINDS)}")
+    mounts = frozenset({MountType.BIND}) if kind != "none" else frozenset()
+    refuse_unsupported(app, replace(CAPABILITIES, mounts=mounts), "slurm")
     gang = cfg.get("gang") is not False
     if not gang:
         _refuse_array(app)
@@ -206,7 +220,14 @@ def _role(
     gang: bool,
     here: bool,
 ) -> RoleRequest:
-    cwd = None if role.workspace else image_root(role, here, str(cfg.get("working_dir") or ""))
+    kind = str(cfg.get("container") or "none") if role.image else "none"
+    binds = binds_of(role.mounts, f"roles[{index}]", kind)
+    if role.mounts and kind == "none":
+        raise UnsupportedFeature(f"roles[{index}].mounts: only in a container, and the role has no image", "mounts")
+    if role.workspace:
+        cwd = None
+    else:
+        cwd = "/" if kind != "none" else image_root(role, here, str(cfg.get("working_dir") or ""))
     root = macros.img_root if cwd is None or not here else cwd
     values = macros.Values(img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV)
     tasks = role.num_replicas if gang else 1
@@ -243,6 +264,10 @@ def _role(
             f"--job-name={role.name}",
             *own,
         ],
+        container=kind,
+        image=role.image,
+        binds=binds,
+        gpus=role.resource.gpu > 0,
     )
 
 
@@ -335,13 +360,14 @@ def _directive(flag: str) -> str:
     return f"#SBATCH {name}{equals}{value}"
 
 
-def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str]) -> dict[str, Any]:
+def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str], own: Sequence[str] = ()) -> dict[str, Any]:
     """Return what the wrapper in the job reads: ``plan.json``.
 
     Args:
         request: the request.
         app_id: the app.
         folders: number of a role → its copy of a workspace.
+        own: the app's folders, which are in every container.
     """
     roles = [
         {
@@ -355,7 +381,8 @@ def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str]) -> dict
             "max_retries": role.max_retries,
             "retry_policy": role.retry_policy.value,
             "secrets": list(role.secrets),
-            "srun": role.srun,
+            "srun": [*role.srun, *step_flags(*_inside(role, folders.get(index, role.cwd), own))],
+            "container": command(*_inside(role, folders.get(index, role.cwd), own), role.gpus),
         }
         for index, role in enumerate(request.roles)
     ]
@@ -367,6 +394,11 @@ def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str]) -> dict
         "grace": request.grace_period,
         "roles": roles,
     }
+
+
+def _inside(role: RoleRequest, cwd: str | None, own: Sequence[str]) -> tuple[str, str, list[Bind], str]:
+    """Return kind, image, binds and working directory of a role's container."""
+    return role.container, role.image, [*((folder, folder, False) for folder in own), *role.binds], cwd or "/"
 
 
 def format_request(request: SlurmRequest, root: str = "") -> str:
@@ -385,6 +417,9 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
             lines.append(f"  min_replicas: {role.min_replicas}")
         if role.workspace:
             lines.append(f"  workspace: {role.workspace}")
+        if role.container != "none":
+            lines.append(f"  in {role.container}, image {role.image}")
+            lines += [f"  mount {source} at {target}" for source, target, _ in role.binds]
         lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
         lines.append(f"  {shlex.join([role.entrypoint, *role.args])}")
         lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(role.env).items()]

@@ -55,6 +55,12 @@ def run_opts() -> runopts:
     )
     opts.add("srun_args", type_=list[str], help="more options of srun, for every role, for example --cpu-bind=cores")
     opts.add(
+        "container",
+        type_=str,
+        help="what runs the roles' images on the nodes: none, apptainer, charliecloud or pyxis",
+        default="none",
+    )
+    opts.add(
         "prologue",
         type_=str,
         help="lines of shell that the batch script runs first: module load, conda activate, export; set -e is yours",

@@ -300,7 +300,8 @@ def _fill(folder: str, record: dict[str, Any], request: SlurmRequest, token: str
     for name in _JOB:
         target = f"{folder}/job/{name}.py" if name == "__main__" else f"{package}/{name}.py"
         _place("transload_slurm", f"job/{name}.py", target)
-    write_file(f"{folder}/plan.json", json.dumps(plan(request, app_id, folders)))
+    own = sorted({os.path.realpath(folder), os.path.realpath(files)})
+    write_file(f"{folder}/plan.json", json.dumps(plan(request, app_id, folders, own)))
     write_file(f"{folder}/job.sh", script(request, app_id, folder, token))
 
 

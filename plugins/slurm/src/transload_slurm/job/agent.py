@@ -40,13 +40,25 @@ _RANK0 = "TRANSLOAD_RANK0_HOST"
 
 def task_of(plan: dict[str, Any], role: int) -> dict[str, Any]:
     """Return what the agents of one role need of ``plan.json``."""
-    names = ("name", "entrypoint", "args", "env", "cwd", "num_replicas", "secrets")
+    names = ("name", "entrypoint", "args", "env", "cwd", "num_replicas", "secrets", "container")
     return {"app_id": plan["app_id"], "grace": plan["grace"], **{name: plan["roles"][role][name] for name in names}}
+
+
+def _make_mount_points(container: list[str]) -> None:
+    """Make the folders of an image that charliecloud binds to; it wants them to be there."""
+    if container[:1] == ["ch-run"]:
+        for word in container:
+            if word.startswith("--bind="):
+                try:
+                    os.makedirs(container[-2] + word.rpartition(":")[2], exist_ok=True)
+                except OSError:
+                    pass  # no folder, or not ours: it says what it misses
 
 
 def pack(task: dict[str, Any]) -> bytes:
     """Return a task in the form that `unpack` reads: fields that end with NUL, which none of them can hold."""
     fields = [task[name] for name in ("app_id", "grace", "name", "num_replicas", "cwd", "entrypoint")]
+    fields += [len(task["container"]), *task["container"]]
     fields += [len(task["args"]), *task["args"], len(task["env"])]
     for pair in task["env"].items():
         fields += pair
@@ -58,6 +70,7 @@ def unpack(data: bytes) -> dict[str, Any]:
     fields = iter(data.decode("utf-8", "surrogateescape").split("\0")[:-1])
     task: dict[str, Any] = {"app_id": next(fields), "grace": float(next(fields)), "name": next(fields)}
     task.update(num_replicas=int(next(fields)), cwd=next(fields), entrypoint=next(fields))
+    task["container"] = [next(fields) for _ in range(int(next(fields)))]
     task["args"] = [next(fields) for _ in range(int(next(fields)))]
     task["env"] = {next(fields): next(fields) for _ in range(int(next(fields)))}
     task["secrets"] = list(fields)
@@ -172,6 +185,8 @@ class Agent:
                 _end_line(streams[-1])
             if "/" in argv[0]:
                 argv[0] = os.path.join(task["cwd"], argv[0])
+            _make_mount_points(task["container"])
+            argv = [*task["container"], *argv]
             self.child = spawn(argv, task["cwd"], env, streams)
             self._tell("started")
         except OSError as exc:
@@ -189,6 +204,8 @@ class Agent:
             env[name] = os.environ.get(f"{self.prefix}{number}", "")
         env[_RANK0] = rank0
         env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
+        if self.task["container"]:  # these want to know
+            env.setdefault("USER", os.environ.get("SLURM_JOB_USER", ""))
         env["TRANSLOAD_APP_ID"] = self.task["app_id"]
         env["TRANSLOAD_ROLE"] = self.task["name"]
         env["TRANSLOAD_REPLICA_ID"] = str(self.k)

@@ -1,0 +1,173 @@
+"""What a cluster behind ssh costs: commands on its login node, and round trips."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from transload.following import get_follower
+from transload.runner import Runner
+from transload.specs import AppDef, AppState
+from transload_slurm import SlurmScheduler, create_slurm
+
+pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
+
+WATCHED = 200
+WATCH_S = 120.0
+DELAY_S = 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef]) -> None:
+    """Two hundred watched jobs, two of which run and print: one connection, no command by ssh, few questions."""
+    for tool in ("squeue", "sacct"):
+        path = login.tools / tool
+        path.write_text(f'#!/bin/sh\necho {tool} >> {login.tools}/calls\nexec /usr/bin/{tool} "$@"\n')
+        path.chmod(0o755)
+    scheduler = far.scheduler("slurm")
+    assert isinstance(scheduler, SlurmScheduler)
+    chatty = shell_app("while :; do date; sleep 0.5; done")
+    handles = [far.run(chatty, "slurm") for _ in range(2)]
+    handles += [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}) for _ in range(WATCHED - 2)]
+    seen: dict[str, AppState] = {}
+    follower = get_follower()
+
+    def note(observation: Any) -> None:
+        if observation.status is not None:
+            seen[observation.handle] = observation.status.state
+
+    subscriptions: list[Any] = [follower.watch(scheduler, handle, note) for handle in handles]
+    printed: list[str] = []
+    readers = [
+        threading.Thread(
+            target=lambda h=handle: printed.extend(far.log_lines(h, "main", should_tail=True)), daemon=True
+        )
+        for handle in handles[:2]
+    ]
+    for reader in readers:
+        reader.start()
+    time.sleep(10)
+    helpers, sessions = login.helpers(), login.sessions()
+    (login.tools / "calls").write_text("")
+    before = len(printed)
+    time.sleep(WATCH_S)
+    calls = len((login.tools / "calls").read_text().split()) / (WATCH_S / 60)
+    print(f"{calls} questions to Slurm a minute; {len(printed) - before} lines")
+    assert calls <= 12
+    assert (login.helpers(), login.sessions()) == (helpers, sessions)
+    assert len(helpers) == 1
+    assert len(printed) - before > WATCH_S  # four lines a second are written
+    assert set(seen.values()) == {AppState.RUNNING, AppState.PENDING}
+    for subscription in subscriptions:
+        subscription.close()
+    for handle in handles:
+        far.cancel(handle)
+    for reader in readers:
+        reader.join(60)
+    for tool in ("squeue", "sacct"):
+        (login.tools / tool).unlink()
+
+
+class Slow:
+    """A way to the login node on which everything takes its time, each way."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self._target))
+            for a, b in ((near, far), (far, near)):
+                a.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                queue: deque[tuple[float, bytes]] = deque()
+                arrived = threading.Event()
+                threading.Thread(target=self._take, args=(a, queue, arrived), daemon=True).start()
+                threading.Thread(target=self._give, args=(b, queue, arrived), daemon=True).start()
+
+    @staticmethod
+    def _take(source: socket.socket, queue: deque[tuple[float, bytes]], arrived: threading.Event) -> None:
+        data = b"x"
+        while data:
+            try:
+                data = source.recv(1 << 16)
+            except OSError:
+                data = b""
+            queue.append((time.monotonic() + DELAY_S, data))
+            arrived.set()
+
+    @staticmethod
+    def _give(target: socket.socket, queue: deque[tuple[float, bytes]], arrived: threading.Event) -> None:
+        while True:
+            arrived.wait()
+            arrived.clear()
+            while queue:
+                due, data = queue.popleft()
+                time.sleep(max(0.0, due - time.monotonic()))
+                if not data:
+                    target.close()
+                    return
+                target.sendall(data)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+
+@pytest.fixture
+def slow_way(login: Any) -> Iterator[str]:
+    """The name of the login node by a slow way."""
+    way = Slow(login.port)
+    config = login.base / "ssh_config"
+    kept = config.read_text()
+    known = login.base / "known_hosts"
+    config.write_text(
+        kept + kept.replace("Host login", "Host slow").replace(str(login.port), f"{way.port}\n    HostKeyAlias slow")
+    )
+    before = known.read_text()
+    known.write_text(before + "slow " + before.partition(" ")[2])
+    yield "slow"
+    config.write_text(kept)
+    known.write_text(before)
+    login.hang_up()
+    way.close()
+
+
+def test_round_trips_of_a_submit(login: Any, slow_way: str, shell_app: Callable[..., AppDef]) -> None:
+    """A submit takes at most two round trips more than ``ssh login sbatch`` on a connection that is there."""
+    scheduler = create_slurm("cost")
+    scheduler.connect({"ssh": slow_way})
+    with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
+        handles = [runner.run(shell_app("true"), "slurm")]  # opens the connection
+        socket_path = next(path for path in (login.client / "run").rglob("*") if path.is_socket())
+        bare = ["ssh", "-S", str(socket_path), slow_way, "sbatch --parsable --wrap=true -o /dev/null"]
+        ours, theirs = [], []
+        for _ in range(5):
+            start = time.perf_counter()
+            handles.append(runner.run(shell_app("true"), "slurm"))
+            ours.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            subprocess.run(bare, check=True, capture_output=True)
+            theirs.append(time.perf_counter() - start)
+        trips = (statistics.median(ours) - statistics.median(theirs)) / (2 * DELAY_S)
+        print(
+            f"submit {statistics.median(ours):.3f} s, ssh sbatch {statistics.median(theirs):.3f} s: {trips:+.1f} trips"
+        )
+        assert trips <= 2
+        for handle in handles:
+            runner.delete(handle)
