@@ -59,7 +59,10 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     """Add a sidecar to a pod that hands over the folder for results when the program has ended."""
     main = spec["containers"][0]
     mount = {"name": names.HELPER, "mountPath": FOLDER}
-    limits = {"cpu": "100m", "memory": "32Mi"}
+    limits = {
+        "cpu": "0",
+        "memory": "16Mi",
+    }  # said, since a quota may ask for it; programs that take whole nodes still fit
     helper = {
         "name": names.HELPER,
         "image": image,
