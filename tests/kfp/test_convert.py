@@ -215,6 +215,16 @@ def test_names_of_options() -> None:
     ]
 
 
+def test_the_folder_for_files() -> None:
+    """A program that is told where its files go gets the path of the artifact."""
+    made = component_from_app(apps.bare(args=["--out", "${output_dir}/x"]))
+    container = made.component_spec.implementation.container
+    spec = json.loads(base64.b64decode(container.command[3]))
+    values = [*container.args[3:], container.args[1], container.args[2]]
+    assert [text_of(pieces, values) for pieces in spec["argv"]][2] == "{{$.outputs.artifacts['files'].path}}/x"
+    assert set(made.component_spec.outputs) == {"results", "metrics", "files"}
+
+
 def test_a_variable_as_an_input() -> None:
     """Not only arguments: with the lines that start the program, an input may be a variable."""
     container = component_from_app(apps.talkative, inputs={"n": "args[0]"}).component_spec.implementation.container
@@ -389,7 +399,7 @@ def test_odd_arguments_are_written_exactly(text: str) -> None:
     assert loaded.component_spec.implementation.container.args == ["x", text, "y"]
 
 
-MACROS = (macros.img_root, macros.app_id, macros.replica_id, macros.rank0_env)
+MACROS = (macros.img_root, macros.app_id, macros.replica_id, macros.rank0_env, macros.output_dir)
 # what is drawn may be a text that stands in the sources
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])).filter(
     lambda text: not any(macro in text for macro in MACROS)

@@ -19,6 +19,7 @@ from transload_kfp.ports import KFP_TYPES, InputPort, OutputPort, default_text, 
 from transload_kfp.refusals import refuse_inexpressible
 
 TRACKER: Final = "tracker_base"
+FILES: Final = "transload_output_dir"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name")
 """Inputs that take what Kubeflow Pipelines knows of the task; a backend resolves it only as a whole input."""
@@ -59,8 +60,8 @@ class Plan:
 
     @property
     def wrapped(self) -> bool:
-        """Whether ``python3`` in the image starts the program: for results, or for variables of run time."""
-        return self.declared or bool(self.late_env)
+        """Whether ``python3`` in the image starts the program: for results, files, or variables of run time."""
+        return self.declared or bool(self.late_env) or FILES in self.marks
 
     @property
     def marks(self) -> set[str]:
@@ -180,7 +181,7 @@ def _read(text: str, kind: type) -> Any:
 
 def with_macros(app: AppDef) -> AppDef:
     """Return a copy of the app with its macros replaced: the app's id by marks, for only the run knows it."""
-    values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV)
+    values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV, mark(FILES))
     app = copy.copy(app)
     uses_rank0 = [any(macros.rank0_env in text for text in (*role.args, *role.env.values())) for role in app.roles]
     app.roles = [values.apply(role) for role in app.roles]
