@@ -25,9 +25,8 @@ def _sh(script: str, **more: Any) -> transload.App:
 
 def test_an_app_from_its_submit_to_its_results() -> None:
     """Logs as they come, the end, results, the definition, and nothing more once it is deleted."""
-    app = _sh(
-        "echo one; echo two; mkdir -p $TRANSLOAD_TRACKER_BASE; echo '{\"loss\": 1}' > $TRANSLOAD_TRACKER_BASE/0.json"
-    )
+    put = 'echo \'{"schema": 1, "key": "0", "results": {"loss": 1}}\' > $TRANSLOAD_TRACKER_BASE/0.json'
+    app = _sh(f"echo one; echo two; mkdir -p $TRANSLOAD_TRACKER_BASE; {put}")
     assert list(app.logs()) == ["one\n", "two\n"]
     assert app.wait(timeout=60).state is AppState.SUCCEEDED and app.check().state is AppState.SUCCEEDED
     assert app.results().value("loss") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import sys
 import threading
@@ -14,7 +16,6 @@ import transload
 from transload import _functions
 from transload.apps import call_main
 from transload.errors import AppFailed, ConfigError, SpecError
-from transload.runtime.tracking import open_store
 
 pytest.importorskip("cloudpickle")
 pytestmark = pytest.mark.usefixtures("plain_folder", "transload_home")
@@ -96,12 +97,16 @@ def test_results_of_a_job_without_storage(tmp_path: Path, monkeypatch: pytest.Mo
     """They go into the one file that is there; one that is too large is refused with the way out."""
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
     monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(tmp_path / "one"))
+
+    def told() -> bytes:
+        line = json.loads((tmp_path / "one").read_text().splitlines()[-1])
+        assert line["file"] == call_main.RESULT
+        return base64.b64decode(line["base64"])
+
     assert call_main.write({}, b"small", failed=False) == 0
-    assert open_store(f"onefile:{tmp_path}/one").read(call_main.RESULT).endswith(b"\nsmall")
-    (tmp_path / "one").unlink()
+    assert told().endswith(b"\nsmall")
     assert call_main.write({}, b"x" * 5000, failed=False) == 1
-    told = open_store(f"onefile:{tmp_path}/one").read(call_main.RESULT)
-    assert b"give tracker_base" in told
+    assert b"give tracker_base" in told()
 
 
 def test_map_keeps_the_order_and_ends_what_is_left() -> None:

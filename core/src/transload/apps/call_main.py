@@ -14,7 +14,7 @@ import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULT = "function.result"
-ONE_FILE_BYTES = 4096
+ONE_FILE_BYTES = 4095
 
 
 def main() -> int:
