@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -95,7 +97,7 @@ def make_plan(
         SpecError: for a wrong source, argument or input.
     """
     outputs = output_ports(results)
-    launch = settled(Launch.of(source), args)
+    launch = settled(Launch.of(found_here(source)), args)
     app = with_macros(launch.build({TRACKER: mark(TRACKER)}))
     refuse_inexpressible(app)
     found = None if launch.component is None else as_component(launch.component)
@@ -106,6 +108,17 @@ def make_plan(
     made = [replace(port, help=known[port.source].help) if port.source in known else port for port in made]
     description = "" if found is None else found.description.strip()
     return Plan(name or app.name, app, made, outputs, results is not None, description)
+
+
+def found_here(source: Any) -> Any:
+    """Return a component's name with its file's path, where it is relative to the file that defines the pipeline."""
+    if not isinstance(source, str) or not source.partition(":")[0].endswith(".py"):
+        return source
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(("transload.", "transload_")):
+        frame = frame.f_back
+    path = os.path.join(os.path.dirname(os.path.abspath(frame.f_globals.get("__file__") or "x")), source)
+    return path if os.path.exists(path.rpartition(".py")[0] + ".py") else source
 
 
 def settled(launch: Launch, args: Mapping[str, Any] | None) -> Launch:
