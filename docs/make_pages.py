@@ -41,7 +41,7 @@ ABOUT = {name: f"{name}.md" if (HERE / f"{name}.md").exists() else f"../plugins/
 API = {**MODULES, **{f"transload_{name}": f"See [its page]({page})." for name, page in ABOUT.items()}}
 
 SECTIONS: Mapping[str, list[str]] = {
-    "Start": ["tutorial", "coming-from-torchx"],
+    "Start": ["tutorial", "coming-from-torchx", "coming-from-submitit"],
     "Use": [
         "command-line",
         "specs",

@@ -336,6 +336,7 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTOR": "LocalExecutor",
         "CORE__PARALLELISM": "6",
+        "CORE__TEST_CONNECTION": "Enabled",
         "CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",

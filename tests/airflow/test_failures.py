@@ -28,7 +28,7 @@ from transload.errors import (
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
 from transload_airflow import AppCallbacks, TransloadOperator
-from transload_airflow.run import failure
+from transload_airflow.run import ending_of
 from transload_testing import ScriptedControl, scripted_app
 
 
@@ -55,12 +55,11 @@ def failed(exit_code: int) -> AppStatus:
         (SpecError("x"), {}, {}, AirflowFailException),
         (ConfigError("x"), {}, {}, AirflowFailException),
         (TransloadTimeout("the host's time limit has passed"), {}, {}, AirflowTaskTimeout),
-        (TransloadTimeout("within startup_timeout=1 s"), {}, {}, AirflowException),
     ],
 )
 def test_failures(error: TransloadError, options: dict[str, Any], more: dict[str, Any], kind: type) -> None:
     """Each error is what Airflow acts on rightly: skip, fail for good, or fail and perhaps retry."""
-    assert type(failure(error, ExecutionOptions(**options), **more)) is kind
+    assert type(ending_of(error, ExecutionOptions(**options), **more)) is kind
 
 
 class Raises(AppCallbacks):

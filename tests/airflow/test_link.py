@@ -1,4 +1,4 @@
-"""The button *transload app*, clicked in a real browser on a real Airflow."""
+"""What people see of this provider, in a real browser on a real Airflow: button, listing, connection form."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from airflow_server import AirflowServer
 from scripts import Stage
 
 pytestmark = [pytest.mark.engine("chromium"), pytest.mark.timeout(400)]
@@ -84,4 +85,24 @@ def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> 
         shown.reload()
     shown.wait_for_load_state("networkidle")
     assert shown.get_by_role("link", name="transload app").count() == 0
+    shown.context.close()
+
+
+def test_provider_and_connection_form(airflow: AirflowServer, browser: Any) -> None:
+    """*Admin › Providers* lists the package; the form of a connection has the fields that lead to a cluster."""
+    window = browser.new_context(viewport={"width": 1400, "height": 1100})
+    window.set_default_timeout(PATIENCE_MS)
+    shown = window.new_page()
+    shown.goto(f"http://127.0.0.1:{airflow.port}/providers")
+    shown.get_by_text("transload-airflow").wait_for()
+    shown.goto(f"http://127.0.0.1:{airflow.port}/connections")
+    shown.get_by_role("button", name=re.compile("Add Connection")).click()
+    shown.get_by_role("combobox").first.click()
+    shown.keyboard.type("transload")
+    shown.get_by_role("option", name="transload").click()
+    shown.get_by_text("Host (Slurm by SSH, Docker)").wait_for()
+    assert shown.get_by_text("Password", exact=True).count() == 0
+    shown.get_by_role("button", name="Extra Fields", exact=True).click()
+    for label in ("Kind of scheduler", "Context", "Kubeconfig", "Tracker base", "Run options"):
+        shown.get_by_text(label, exact=True).first.wait_for()
     shown.context.close()

@@ -1,4 +1,4 @@
-"""What OpenLineage's own listener and extractor emit for our tasks, on a real Airflow, written to files."""
+"""What Airflow is told of data: OpenLineage's events, as its own listener writes them, and the events of assets."""
 
 from __future__ import annotations
 
@@ -51,9 +51,32 @@ def test_events_of_tasks(airflow: AirflowServer) -> None:
             assert [(each["namespace"], each["name"]) for each in event["inputs"]] == [
                 ("s3://bucket", "data/train.csv")
             ]
+            namespace = airflow.environment["AIRFLOW__OPENLINEAGE__NAMESPACE"]
+            assert f"parent {namespace}/lineage.{task}/{event['run']['runId']}" in run.log(task), "as the job was told"
             if word == "good":
                 assert [(each["namespace"], each["name"]) for each in event["outputs"]] == [("file", "/models/1.pt")]
                 assert facet["state"] == "SUCCEEDED"
                 assert facet["results"] == {"final": {"accuracy": 0.5}}
             else:
                 assert facet["state"] == "FAILED"
+
+
+def test_assets_known_only_at_run_time() -> None:
+    """Each artifact becomes an asset of an alias, with a URI that Airflow takes."""
+    from airflow.sdk import Asset, AssetAlias
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    from transload.runner import AppResults
+    from transload.specs import AppState
+    from transload_airflow.assets import announce_assets
+
+    artifacts = {"model": {"path": "/models/1.pt"}, "data": {"path": "s3://bucket/a b"}, "plain": {"path": "out/x"}}
+    results = AppResults("local://airflow/x", AppState.SUCCEEDED, {"0": {"x": float("nan")}}, {}, artifacts)
+    alias, asset, events = AssetAlias("made"), Asset("s3://other/y"), OutletEventAccessors()
+    announce_assets({"outlet_events": events}, [alias, asset], results)
+    assert {each.dest_asset_key.uri: each.extra["artifact"]["name"] for each in events[alias].asset_alias_events} == {
+        "file:///models/1.pt": "model",
+        "s3://bucket/a b": "data",
+        "file:///out/x": "plain",
+    }
+    assert events[asset].extra == {"handle": "local://airflow/x", "results": {"0": {"x": "NaN"}}}

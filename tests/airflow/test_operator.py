@@ -23,14 +23,15 @@ from transload.errors import (
     SpecError,
 )
 from transload.pipelines import (
+    ExecutionOptions,
     Launch,
     get_adapter,
     host_runner,
 )
-from transload.schedulers import AppDescription
-from transload.specs import AppDef, AppState, AppStatus, Role
-from transload_airflow import AppCallbacks, TransloadOperator, operator_from_app
+from transload.specs import AppDef, AppState, Role
+from transload_airflow import AppCallbacks, TransloadOperator, operator_from_app, run
 from transload_airflow.hooks import Defaults
+from transload_airflow.run import execution_of, runner_for_tasks
 from transload_airflow.values import decoded, plain
 from transload_testing import ScriptedControl, scripted_app
 
@@ -49,8 +50,9 @@ APP = AppDef("app", [Role("main", "none", entrypoint="none")])
         ({"skip_on_exit_code": "9"}, "skip_on_exit_code='9'"),
         ({"max_log_rate": "much"}, "max_log_rate='much'"),
         ({"tail_lines": -1}, "tail_lines=-1"),
-        ({"app": None}, "exactly one of app and component"),
-        ({"component": "utils.echo"}, "exactly one of app and component"),
+        ({"app": None}, "exactly one of app, component and command"),
+        ({"component": "utils.echo"}, "exactly one of app, component and command"),
+        ({"command": ["true"]}, "exactly one of app, component and command"),
         ({"component_args": {"msg": "x"}}, "only a component takes arguments"),
     ],
 )
@@ -64,6 +66,7 @@ def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], wo
     ("arguments", "words"),
     [
         ({"component": "utils.echo", "component_args": "{'msg': 'x'}"}, "component_args="),
+        ({"command": "python train.py"}, "command='python train.py': must be a list"),
         ({"app": APP, "cfg": "{'x': 1}"}, "cfg="),
         ({"app": APP, "cfg": {"grace_period": "soon"}}, "grace_period='soon'"),
         ({"app": APP, "cfg": {"grase_period": "1"}}, "grase_period"),
@@ -179,6 +182,25 @@ def test_callbacks(control: ScriptedControl) -> None:
     assert seen == ["submit", "RUNNING", "SUCCEEDED", "1"]
 
 
+def test_callbacks_and_waiting_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The triggerer has no callbacks: with ``on_status`` a task is never deferred, whatever Airflow's default is."""
+
+    class Watching(AppCallbacks):
+        def on_status(self, status: Any, context: Any) -> None:
+            """Nothing."""
+
+    class Starting(AppCallbacks):
+        def on_started(self, attached: Any, context: Any) -> None:
+            """Nothing."""
+
+    with pytest.raises(ConfigError, match="deferrable=True: callbacks with on_status"):
+        TransloadOperator(task_id="job", app=APP, deferrable=True, callbacks=Watching())
+    assert TransloadOperator(task_id="job", app=APP, deferrable=True, callbacks=Starting()).deferrable
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    assert not TransloadOperator(task_id="job", app=APP, callbacks=Watching()).deferrable
+    assert TransloadOperator(task_id="job", app=APP, callbacks=Starting()).deferrable
+
+
 def test_callbacks_look_the_same_in_each_process() -> None:
     """Callbacks stand in the stored form of a mapped task: an address in it would be a new version of the DAG."""
 
@@ -254,6 +276,47 @@ def test_dry_run_touches_nothing(control: ScriptedControl) -> None:
     assert control.started() == []
 
 
+def test_command(control: ScriptedControl) -> None:
+    """A command is run as it is, its words rendered; numbers among them are texts."""
+    command = ["python", "train.py", "--lr", "{{ params.lr }}", 3]
+    operator = TransloadOperator(task_id="job", command=command, scheduler="scripted", params={"lr": 0.1})
+    operator.render_template_fields({"params": {"lr": 0.1}})
+    launch = operator._launch({})
+    assert launch.command == ["python", "train.py", "--lr", "0.1", "3"]
+    role = launch.build().roles[0]
+    assert [role.entrypoint, *role.args][-3:] == ["--lr", "0.1", "3"]
+    assert "train.py" in operator.dry_run()
+
+
+def test_paths_and_variables(control: ScriptedControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are relative to the file that defines the DAG; ``pass_env`` names variables of the worker that go along."""
+    (tmp_path / "jobs.py").write_text(
+        "from transload.specs import AppDef, Role\n\n\ndef train() -> AppDef:\n"
+        "    return AppDef('train', [Role('main', '', entrypoint='true')])\n"
+    )
+    monkeypatch.setenv("HF_HOME", "/models")
+    with DAG("d", schedule=None) as dag:
+        operator = TransloadOperator(task_id="job", component="jobs.py:train", scheduler="scripted", pass_env=["HF_*"])
+    dag.fileloc = str(tmp_path / "dag.py")
+    assert "HF_HOME" in operator.dry_run()
+    context = {**make_context(operator), "dag": dag}
+    assert execute(operator, context)["state"] == "SUCCEEDED"
+    operator = TransloadOperator(task_id="other", component="jobs.py:train", scheduler="scripted")
+    with pytest.raises(AirflowFailException, match=r"jobs\.py"):
+        execute(operator, make_context(operator))
+
+
+def test_job_is_told_its_parent(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What OpenLineage calls the task's run reaches the job; a role's own goes first."""
+    monkeypatch.setattr(run, "parent_variables", lambda ti: {"OPENLINEAGE_PARENT_ID": "a/b/c"})
+    for env, shown in (({}, "a/b/c"), ({"OPENLINEAGE_PARENT_ID": "mine"}, "mine")):
+        role = Role("main", "", entrypoint="true", env=env)
+        operator = TransloadOperator(task_id="job", app=AppDef("a", [role]), scheduler="local")
+        operator._defaults = Defaults()
+        made = execution_of(make_context(operator), operator._launch({}), ExecutionOptions(), runner_for_tasks())
+        assert f"OPENLINEAGE_PARENT_ID={shown}\n" in made.dry_run()
+
+
 def test_adapter_makes_the_same_operators() -> None:
     """``convert`` takes every kind of source, and comes to the operator that users write."""
     adapter = get_adapter("airflow")
@@ -268,25 +331,6 @@ def test_adapter_makes_the_same_operators() -> None:
     assert made[2].component_args == {"msg": "x"}
     assert made[3].cfg == {"log_dir": "/x"}
     assert type(operator_from_app(APP)) is TransloadOperator
-
-
-def test_connection_holds_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection gives scheduler, cfg and tracker base; what the task says goes before it; mistakes are named."""
-    extra = {"scheduler": "scripted", "cfg": {"a": 1, "b": 2}, "tracker_base": "/tracked"}
-    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "transload", "extra": extra}))
-    operator = TransloadOperator(task_id="job", app=APP, conn_id="mine", cfg={"b": 3})
-    launch = operator._launch({})
-    assert (launch.scheduler, launch.cfg, launch.tracker_base) == ("scripted", {"a": 1, "b": 3}, "/tracked")
-    with pytest.raises(ConfigError, match=r"extra\.schedular"):
-        Defaults.of({"schedular": "x"}, "mine")
-    with pytest.raises(ConfigError, match=r"extra\.cfg"):
-        Defaults.of({"cfg": "[1]"}, "mine")
-    with pytest.raises(ConfigError, match=r"extra\.scheduler=\['local'\]"):
-        Defaults.of({"scheduler": ["local"]}, "mine")
-    for wrong in ("{scheduler: slurm}", "[1]"):  # not to be taken for no defaults at all
-        monkeypatch.setenv("AIRFLOW_CONN_WRONG", json.dumps({"conn_type": "transload", "extra": wrong}))
-        with pytest.raises(ConfigError, match=r"'wrong': extra"):
-            TransloadOperator(task_id="job", app=APP, conn_id="wrong")._launch({})
 
 
 @pytest.mark.parametrize("inherit", [False, True])
@@ -335,29 +379,13 @@ def test_lineage_of_what_did_not_end_well(control: ScriptedControl, last: Any, s
 def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The inputs of a run are what its trackers know as sources."""
     from transload.tracker import build_trackers
-    from transload_airflow import lineage, run
+    from transload_airflow import lineage
 
     trackers = {"fsspec": str(tmp_path)}
     build_trackers(trackers)[0].add_source("local://airflow/x", "local://airflow/parent")
     settings = type("Settings", (), {"trackers": staticmethod(lambda: trackers)})
     monkeypatch.setattr(run, "runner_for_tasks", lambda: type("R", (), {"settings": settings}))
     assert lineage.sources_of("local://airflow/x") == ["local://airflow/parent"]
-
-
-def test_link_leads_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin's page, such as the app's report, comes before the scheduler's; a folder is none in a browser."""
-    from transload.plugins import get_plugins
-    from transload_airflow.run import link_of
-
-    known = AppDescription("a", AppStatus(AppState.RUNNING, ui_url="https://engine/a"), log_url="/folder")
-    with host_runner("test") as runner:
-        monkeypatch.setattr(runner, "description", lambda handle: known)
-        monkeypatch.setattr(get_plugins(), "app_link", lambda handle: f"https://reports/{handle[-1]}.html")
-        assert link_of("local://s/a", runner) == "https://reports/a.html"
-        monkeypatch.setattr(get_plugins(), "app_link", lambda handle: f"/reports/{handle[-1]}.html")
-        assert link_of("local://s/a", runner) == "https://engine/a"
-        known.status.ui_url = None
-        assert link_of("local://s/a", runner) is None
 
 
 @pytest.mark.parametrize("method", ["execute", "resume"])

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 from airflow_server import AirflowServer, Run
 from contexts import execute, make_context
 from scripts import Stage
 
 from transload.errors import SpecError, StateUnknown, UnsupportedFeature
-from transload.pipelines import Execution, get_adapter
+from transload.pipelines import Execution, get_adapter, host_runner
 from transload_airflow import operator_from_app, search_group
 from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
-from transload_search import Objective, Parameter, Search
+from transload_search import EarlyStopping, Objective, Parameter, Search
 from transload_testing import ScriptedControl
 
 pytestmark = pytest.mark.timeout(280)
@@ -132,9 +132,8 @@ def test_dry_run_of_a_search_shows_its_first_round() -> None:
 
 
 @pytest.fixture
-def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
+def scripted(tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     """A search on scripted apps of a test's own."""
-    monkeypatch.setenv("TRANSLOAD_HOME", str(tmp_path / "home"))
     for name, value in ScriptedControl(tmp_path / "scripted").environment().items():
         monkeypatch.setenv(name, value)
     import transload.pipelines._host_runner as shared
@@ -185,6 +184,29 @@ def test_tasks_of_a_search(scripted: Search) -> None:
     assert summary["trials"][1]["handle"].startswith("scripted://airflow/")
     assert xcoms["best"]["parameters"] == trials[0]["parameters"]
     assert xcoms["best"]["handle"].startswith("scripted://airflow/")
+
+
+def test_a_trial_is_stopped_early(scripted: Search) -> None:
+    """A trial whose steps are worse than the others' is ended: its task, which waits in place, is skipped."""
+    component = str(Path(__file__).parent / "dags/parts.py:stepping")
+    early = replace(
+        scripted,
+        component=component,
+        trials=4,
+        parallelism=4,
+        objective=Objective("far"),
+        constants={},
+        scheduler="local",
+        early_stopping=EarlyStopping(),
+    )
+    trials = suggested(early)
+    for trial in trials[:3]:
+        assert tried(early, trial)["state"] == "SUCCEEDED"
+    with pytest.raises(AirflowSkipException, match="trial 3 was stopped early"):
+        tried(early, trials[3], deferrable=True)
+    summary, _ = best(early)
+    assert [row["state"] for row in summary["trials"]] == ["SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "STOPPED"]
+    host_runner("airflow").close()
 
 
 def test_trial_whose_task_said_nothing(scripted: Search) -> None:

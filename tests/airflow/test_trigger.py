@@ -111,15 +111,15 @@ async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
     """A scheduler that cannot be reached just then is asked again; one that stays silent is given up, aloud."""
     trigger = deferred(*held())
     runner, refusals = triggers.runner_for_tasks(), [2]
+    cancel = runner.cancel
 
-    class Hesitant:
-        def cancel(self, handle: str) -> None:
-            refusals[0] -= 1
-            if refusals[0] >= 0:
-                raise SchedulerUnavailable("no answer")
-            runner.cancel(handle)
+    def hesitant(handle: str) -> None:
+        refusals[0] -= 1
+        if refusals[0] >= 0:
+            raise SchedulerUnavailable("no answer")
+        cancel(handle)
 
-    monkeypatch.setattr(triggers, "runner_for_tasks", Hesitant)
+    monkeypatch.setattr(runner, "cancel", hesitant)
     monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.01)
     await trigger.on_kill()
     assert len(control.calls("cancel")) == 1

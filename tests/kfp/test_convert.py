@@ -29,6 +29,7 @@ from transload_kfp import (
 from transload_kfp.command import inline_source
 from transload_kfp.convert import KfpAdapter
 from transload_kfp.inline import text_of
+from transload_kfp.launch_spec import LaunchSpec
 
 GOLDEN = Path(__file__).with_name("golden")
 GOLDENS: dict[str, dict[str, Any]] = {
@@ -144,6 +145,28 @@ def test_a_type_that_is_given_goes_before_the_annotation() -> None:
         launcher_from_app(apps.endless, inputs={"n": "args[0]"})
 
 
+def test_a_file_beside_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A component file is found from the file that defines the pipeline, whatever the working directory."""
+    (tmp_path / "place").mkdir()
+    text = "from transload.specs import AppDef, Role\n\n\ndef train(lr: float = 0.1) -> AppDef:\n"
+    text += '    """Run.\n\n    Args:\n        lr: a number\n    """\n'
+    text += '    return AppDef("train", [Role("r", "i", entrypoint="x", args=["--lr", str(lr)])])\n'
+    (tmp_path / "place" / "jobs_beside.py").write_text(text)
+    (tmp_path / "place" / "defines_pipeline.py").write_text(
+        "from transload_kfp import component_from_app, launcher_from_app\n"
+        "made = component_from_app('jobs_beside.py:train', inputs=['lr'])\n"
+        "launcher = launcher_from_app('jobs_beside.py:train', image='i', pass_env=['HF_*'])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "place"))
+    monkeypatch.chdir(tmp_path)
+    import defines_pipeline  # type: ignore[import-not-found]
+
+    assert defines_pipeline.made.component_spec.inputs["lr"].type == "Float"
+    spec = LaunchSpec.decode(defines_pipeline.launcher.component_spec.implementation.container.command[3])
+    assert spec.launch["component"] == "jobs_beside.py:train"  # as it is called in the launcher's image
+    assert spec.launch["pass_env"] == ["HF_*"]
+
+
 def test_settled_arguments() -> None:
     """What is settled now is decoded as always, and is no input."""
     made = component_from_app(apps.train, args={"epochs": "7", "layers": [3, 4], "image": "i:2"}, inputs=["lr"])
@@ -213,6 +236,16 @@ def test_names_of_options() -> None:
         "--data",
         "{{$.inputs.artifacts['data'].path}}",
     ]
+
+
+def test_the_folder_for_files() -> None:
+    """A program that is told where its files go gets the path of the artifact."""
+    made = component_from_app(apps.bare(args=["--out", "${output_dir}/x"]))
+    container = made.component_spec.implementation.container
+    spec = json.loads(base64.b64decode(container.command[3]))
+    values = [*container.args[3:], container.args[1], container.args[2]]
+    assert [text_of(pieces, values) for pieces in spec["argv"]][2] == "{{$.outputs.artifacts['files'].path}}/x"
+    assert set(made.component_spec.outputs) == {"results", "metrics", "files"}
 
 
 def test_a_variable_as_an_input() -> None:
@@ -389,7 +422,7 @@ def test_odd_arguments_are_written_exactly(text: str) -> None:
     assert loaded.component_spec.implementation.container.args == ["x", text, "y"]
 
 
-MACROS = (macros.img_root, macros.app_id, macros.replica_id, macros.rank0_env)
+MACROS = (macros.img_root, macros.app_id, macros.replica_id, macros.rank0_env, macros.output_dir)
 # what is drawn may be a text that stands in the sources
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])).filter(
     lambda text: not any(macro in text for macro in MACROS)

@@ -422,6 +422,65 @@ def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixtur
             launcher_from_app(**wrong)
 
 
+FILES = """
+import os, pathlib
+made = pathlib.Path(os.environ["TRANSLOAD_OUTPUT_DIR"])
+made.mkdir(parents=True, exist_ok=True)
+(made / "model").mkdir()
+(made / "model" / "w").write_text("weights")
+(made / "page.html").write_text("<b>hi</b>")
+(made / "numbers.json").write_text('{"loss": 0.5}')
+"""
+
+
+@pytest.mark.parametrize("form", ["container", "python"])
+def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str) -> None:
+    """Files that the app makes where it runs are artifacts of the class that results declares; others only noted."""
+    kinds = {"model": dsl.Model, "numbers.json": dsl.Metrics}
+    app = AppDef("a", [Role("main", str(tmp_path), entrypoint=sys.executable, args=["-c", FILES])])
+    made = launcher_from_app(app, scheduler="local", results=kinds, form=form, image="python:3.11")
+    assert {name: each.type for name, each in made.component_spec.outputs.items() if name in ("model", "numbers")} == {
+        "model": "system.Model@0.0.1",
+        "numbers": "system.Metrics@0.0.1",
+    }
+    if form == "python":
+
+        @dsl.pipeline(name="p")
+        def pipeline():
+            made()
+
+        pipeline()
+        (folder,) = subprocess_kfp.iterdir()
+        output = json.loads((folder / "a" / "executor_output.json").read_text())["artifacts"]
+        metadata = {name: each["artifacts"][0]["metadata"] for name, each in output.items()}
+        place = folder / "a" / "model"
+    else:
+        spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+        artifacts = {name: MadeArtifact(str(tmp_path / "made" / name)) for name in spec.made_artifacts}
+        run_task(spec, {}, {"job_id": "1"}, artifacts)
+        metadata = {name: each.metadata for name, each in artifacts.items()}
+        place = tmp_path / "made" / "model"
+    assert (place / "w").read_text() == "weights"
+    assert metadata["numbers"] == {"loss": 0.5}
+    assert sorted(metadata["results"]["transload_files"]) == ["model/w", "numbers.json", "page.html"]
+    host_runner("kfp").close()
+
+
+def test_a_file_that_was_not_made(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A declared file that the app did not make is exit code 70, and what it made is said."""
+    app = AppDef("a", [Role("main", str(tmp_path), entrypoint=sys.executable, args=["-c", FILES])])
+    spec = LaunchSpec.decode(
+        launcher_from_app(
+            app, scheduler="local", results={"model.pt": dsl.Model}
+        ).component_spec.implementation.container.command[3]
+    )
+    artifacts = {name: MadeArtifact(str(tmp_path / "made" / name)) for name in spec.made_artifacts}
+    with pytest.raises(TaskFailed) as caught:
+        run_task(spec, {}, {"job_id": "1"}, artifacts)
+    assert caught.value.code == 70
+    assert "'model.pt' is not in TRANSLOAD_OUTPUT_DIR; the app made: model/w, numbers.json" in capfd.readouterr().err
+
+
 # -- clusters
 
 

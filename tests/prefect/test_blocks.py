@@ -19,7 +19,7 @@ def test_save_load_run(host: Any) -> None:
     from transload_prefect import AppJob
 
     name = f"job-{uuid4().hex[:8]}"
-    AppJob(component="jobs:job", args={"value": 4}, scheduler="local", options={"patience": 60}).save(name)
+    AppJob(component="jobs:job", component_args={"value": 4}, scheduler="local", options={"patience": 60}).save(name)
     found = host.get(f"/block_types/slug/transload-app/block_documents/name/{name}")
     assert found["data"]["component"] == "jobs:job"
     job = AppJob.load(name)
@@ -38,7 +38,7 @@ def test_in_an_async_flow(host: Any) -> None:
 
     @flow
     async def work() -> Any:
-        run = await AppJob(component="jobs:job", args={"value": 4}).trigger()
+        run = await AppJob(component="jobs:job", component_args={"value": 4}).trigger()
         await run.wait_for_completion()
         return await run.fetch_result()
 
@@ -58,7 +58,7 @@ def test_logs_of_a_flows_own_app(host: Any, eventually: Any) -> None:
         from prefect.runtime import flow_run
 
         seen.append(flow_run.id)
-        run = AppJob(component="jobs:job", args={"lines": 3}).trigger()
+        run = AppJob(component="jobs:job", component_args={"lines": 3}).trigger()
         run.wait_for_completion()
 
     work()
@@ -83,7 +83,7 @@ def test_results_are_shown(host: Any, transload_home: Path, eventually: Any) -> 
     def work() -> Any:
         from prefect.runtime import flow_run
 
-        run = AppJob(component="jobs:job", args={"value": 4}).trigger()
+        run = AppJob(component="jobs:job", component_args={"value": 4}).trigger()
         run.wait_for_completion()
         return flow_run.id
 
@@ -107,7 +107,7 @@ def test_a_time_limit_of_its_task(host: Any, gate: Path, submitted: bool, eventu
 
     @task(timeout_seconds=2)
     def limited() -> None:
-        block = AppJob(component="jobs:job", args={"gate": str(gate)}, options={"on_kill": "detach"})
+        block = AppJob(component="jobs:job", component_args={"gate": str(gate)}, options={"on_kill": "detach"})
         block.trigger().wait_for_completion()
 
     @flow
@@ -123,12 +123,12 @@ def test_failure_and_cancel(host: Any, gate: Path) -> None:
     """A failed run raises when it is awaited; a cancelled one too, after its end was asked for."""
     from transload_prefect import AppJob
 
-    run = AppJob(component="jobs:job", args={"code": 3}).trigger()
+    run = AppJob(component="jobs:job", component_args={"code": 3}).trigger()
     with pytest.raises(AppFailed, match="exit code 3"):
         run.wait_for_completion()
     with pytest.raises(AppFailed):
         run.fetch_result()
-    run = AppJob(component="jobs:job", args={"gate": str(gate)}).trigger()
+    run = AppJob(component="jobs:job", component_args={"gate": str(gate)}).trigger()
     assert not run.status().is_terminal()
     run.cancel()
     with pytest.raises(AppCancelled):

@@ -14,8 +14,8 @@ def test_caching(host: Any) -> None:
 
     from transload_prefect import app_task
 
-    one = app_task(job, args={"name": "one"}, cache_policy=INPUTS, persist_result=True)
-    two = app_task(job, args={"name": "two"}, cache_policy=INPUTS, persist_result=True)
+    one = app_task(job, component_args={"name": "one"}, cache_policy=INPUTS, persist_result=True)
+    two = app_task(job, component_args={"name": "two"}, cache_policy=INPUTS, persist_result=True)
 
     @flow
     def work() -> Any:
@@ -41,6 +41,6 @@ def test_caching_of_functions_in_no_module() -> None:
     typed: dict[str, Any] = {}
     exec("from transload.specs import AppDef\ndef typed(n: int = 1) -> AppDef: return None", typed)
     one = make("one")
-    tasks = [app_task(one), app_task(one, args={"times": 2}), app_task(make("two")), app_task(typed["typed"])]
+    tasks = [app_task(one), app_task(one, component_args={"times": 2}), app_task(make("two")), app_task(typed["typed"])]
     assert len({task.spec.digest for task in tasks}) == 4
     assert app_task(make("one")).spec.digest == tasks[0].spec.digest

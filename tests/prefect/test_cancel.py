@@ -22,7 +22,7 @@ from prefect import flow, task as ordinary
 from transload_prefect import AppJob, AppTaskRunner, app_task, run_app
 
 gate, how, on_kill = sys.argv[1:4]
-task = app_task(job, args={"gate": gate, "lines": 1}, on_kill=on_kill)
+task = app_task(job, component_args={"gate": gate, "lines": 1}, on_kill=on_kill)
 
 @flow(name="plain", log_prints=True, task_runner=AppTaskRunner() if how == "loop" else None)
 def work():
@@ -44,10 +44,10 @@ def inner():
     task()
 
 def block():
-    AppJob(component="jobs:job", args={"gate": gate}).trigger().wait_for_completion()
+    AppJob(component="jobs:job", component_args={"gate": gate}).trigger().wait_for_completion()
 
 INSIDE = {
-    "inside": lambda n: run_app(job, args={"gate": gate}),
+    "inside": lambda n: run_app(job, component_args={"gate": gate}),
     "block inside": lambda n: block(),
     "flow inside": lambda n: inner(),
 }
@@ -154,7 +154,7 @@ def test_nobody_waits_for_what_was_submitted(host: Any, gate: Path, loop: bool, 
 
     from transload_prefect import AppTaskRunner, app_task
 
-    task = app_task(job, args={"gate": str(gate)})
+    task = app_task(job, component_args={"gate": str(gate)})
     runner = host_runner("prefect")
     opening = threading.Timer(1, gate.touch)
 
@@ -175,7 +175,7 @@ from jobs import job
 from prefect import flow
 from transload_prefect import app_task
 
-task = app_task(job, args={"gate": sys.argv[1]})
+task = app_task(job, component_args={"gate": sys.argv[1]})
 
 @flow(name="served")
 def work():

@@ -39,13 +39,13 @@ if sys.argv[4:]:
         return really(*args)
 
     APILogWorker._handle_batch, api.has_line_since = stuck, asked
-train = app_task(job, name="train", args={"gate": gate, "lines": 20})
+train = app_task(job, name="train", component_args={"gate": gate, "lines": 20})
 
 @flow(name="again")
 def work():
-    first = run_app(job, args={"value": 10})
+    first = run_app(job, component_args={"value": 10})
     several = train.map(value=[1.0, 2.0]).result()
-    last = AppJob(component="jobs:job", args={"value": 5}).trigger()
+    last = AppJob(component="jobs:job", component_args={"value": 5}).trigger()
     last.wait_for_completion()
     results = [first, *several, last.fetch_result()]
     with open(out, "w") as file:
@@ -142,7 +142,11 @@ def test_flow_retry_finds_its_apps(host: Any) -> None:
     def outer() -> list[str]:
         block = AppJob(component="jobs:job").trigger()
         block.wait_for_completion()
-        return [run_app(job, args={"value": 3}).handle, run_app(job, args={"value": 4}).handle, block.handle]
+        return [
+            run_app(job, component_args={"value": 3}).handle,
+            run_app(job, component_args={"value": 4}).handle,
+            block.handle,
+        ]
 
     @flow(retries=1)
     def work() -> None:

@@ -48,7 +48,7 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
 
     @flow(name="tune-parent")
     def work() -> Any:
-        offset = run_app("jobs:quadratic", args={"x": 2.0}).value("loss")
+        offset = run_app("jobs:quadratic", component_args={"x": 2.0}).value("loss")
         return tune(tracker_base=str(tmp_path), constants={"offset": offset})
 
     summary = work()

@@ -19,7 +19,7 @@ def test_map_without_a_thread_for_each(host: Any, gate: Path, eventually: Any) -
     from transload.pipelines import host_runner
     from transload_prefect import AppTaskRunner, app_task
 
-    task = app_task(job, args={"gate": str(gate)}, artifacts=False)
+    task = app_task(job, component_args={"gate": str(gate)}, artifacts=False)
 
     @flow(task_runner=AppTaskRunner())
     def work() -> Any:
@@ -76,7 +76,7 @@ def test_a_hundred_at_once(host: Any, gate: Path, eventually: Any) -> None:
     from transload.pipelines import host_runner
     from transload_prefect import AppTaskRunner, app_task
 
-    task = app_task(job, args={"gate": str(gate)}, name="hundred")
+    task = app_task(job, component_args={"gate": str(gate)}, name="hundred")
 
     def resident() -> float:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

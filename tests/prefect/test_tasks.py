@@ -32,7 +32,7 @@ def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
 
     from transload_prefect import app_task
 
-    train = app_task(job, args={"lines": 3}, name="train", tags=["training"])
+    train = app_task(job, component_args={"lines": 3}, name="train", tags=["training"])
 
     @flow
     def work() -> Any:
@@ -59,7 +59,7 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
 
     @flow
     def work() -> Any:
-        return _flow_run_id(), run_app(job, args={"roles": 2, "replicas": 3, "value": 7}, name="Gang!")
+        return _flow_run_id(), run_app(job, component_args={"roles": 2, "replicas": 3, "value": 7}, name="Gang!")
 
     flow_run_id, results = work()
     assert results.results == {"main": {"value": 7.0}, "other": {"value": 7.0}}
@@ -84,7 +84,7 @@ def test_events_of_each_state(host: Any, gate: Path, eventually: Any) -> None:
     from transload.pipelines import host_runner
     from transload_prefect import app_task
 
-    task = app_task(job, args={"gate": str(gate)})
+    task = app_task(job, component_args={"gate": str(gate)})
 
     @flow
     def work() -> Any:
@@ -112,7 +112,7 @@ def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
 
     from transload_prefect import app_task
 
-    bad = app_task(job, args={"code": 3}, name="bad", retries=2)
+    bad = app_task(job, component_args={"code": 3}, name="bad", retries=2)
 
     @flow
     def work() -> Any:
@@ -197,7 +197,7 @@ def test_cancelled_app_is_a_cancelled_task(host: Any, gate: Path, eventually: An
     from transload.pipelines import host_runner
     from transload_prefect import app_task
 
-    task = app_task(job, args={"gate": str(gate)}, retries=3)
+    task = app_task(job, component_args={"gate": str(gate)}, retries=3)
 
     @flow
     def work() -> Any:
@@ -274,7 +274,7 @@ def test_a_time_limit_cancels_whatever_a_kill_does(host: Any, gate: Path, on_kil
     from transload.pipelines import host_runner
     from transload_prefect import app_task
 
-    task = app_task(job, args={"gate": str(gate)}, timeout_seconds=2, on_kill=on_kill)
+    task = app_task(job, component_args={"gate": str(gate)}, timeout_seconds=2, on_kill=on_kill)
 
     @flow
     def work() -> Any:
@@ -298,7 +298,7 @@ def test_async_flow(host: Any) -> None:
     @flow
     async def work() -> Any:
         several = await asyncio.gather(*(task(value=value) for value in range(3)))
-        one = await run_app_async("utils.echo", args={"msg": "hi"})
+        one = await run_app_async("utils.echo", component_args={"msg": "hi"})
         submitted = await asyncio.to_thread(task.submit(value=3).result)
         mapped = await asyncio.to_thread(task.map(value=[4, 5]).result)
         return [each.value("value") for each in [*several, submitted, *mapped]], one.state.name
@@ -312,7 +312,7 @@ def test_with_options(host: Any, eventually: Any) -> None:
 
     from transload_prefect import AppTask, app_task
 
-    base = app_task(job, args={"value": 5}, retries=1, on_kill="detach", tags=["a"])
+    base = app_task(job, component_args={"value": 5}, retries=1, on_kill="detach", tags=["a"])
     changed = base.with_options(name="other", retries=4, patience=7, tags=["b"])
     assert isinstance(changed, AppTask)
     assert (changed.name, changed.retries, changed.tags) == ("other", 4, {"b"})
@@ -333,7 +333,7 @@ def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:
     from transload.pipelines import host_runner
     from transload_prefect import app_task
 
-    task = app_task(job, args={"gate": str(gate)}, timeout_seconds=1)
+    task = app_task(job, component_args={"gate": str(gate)}, timeout_seconds=1)
 
     @flow
     def work() -> Any:
@@ -360,7 +360,7 @@ def test_app_inside_a_task(host: Any) -> None:
 
     @task
     def outer(value: float) -> Any:
-        return run_app(job, args={"value": value}).handle
+        return run_app(job, component_args={"value": value}).handle
 
     @flow
     def work() -> Any:

@@ -5,6 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
+from transload._lazy import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from transload._app import App, attach, run
+    from transload._functions import FunctionApp, map, submit  # noqa: A004
+
 if sys.platform == "win32":
     raise ImportError("transload runs on Linux and macOS; Windows is not supported (WSL is)")
 
@@ -13,4 +20,9 @@ __version__ = "0.1.0"
 IMAGE: str = os.environ.get("TRANSLOAD_IMAGE") or "python:3.11-slim"
 """Image of the built-in components unless one is given: ``TRANSLOAD_IMAGE``, else a public Python image."""
 
-__all__ = ["IMAGE", "__version__"]
+__all__ = ["IMAGE", "App", "FunctionApp", "__version__", "attach", "map", "run", "submit"]
+
+# cheap to import: what submits is loaded when it is first asked for
+__getattr__, __dir__ = lazy_names(
+    __name__, {"_app": ("App", "attach", "run"), "_functions": ("FunctionApp", "map", "submit")}
+)

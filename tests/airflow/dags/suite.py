@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 from airflow.providers.openlineage.utils.selective_enable import enable_lineage
-from airflow.sdk import DAG, task, task_group
+from airflow.sdk import DAG, Asset, AssetAlias, task, task_group
 
 from transload_airflow import AppSensor, TransloadOperator, search_group
 from transload_search import Objective, Parameter, Search
@@ -47,7 +47,7 @@ for mode, deferrable in (("sync", False), ("deferrable", True)):
         with DAG(f"{mode}_{variant}", schedule=None, start_date=START, max_active_runs=100) as made:
             first = TransloadOperator(task_id="job", app=app_of, deferrable=deferrable, **QUICK, **options)
             after = TransloadOperator(
-                task_id="after", component="utils.echo", component_args={"msg": "after"}, deferrable=deferrable
+                task_id="after", command=["echo", "after", "{{ dag.dag_id }}"], deferrable=deferrable
             )
             first >> after
         globals()[made.dag_id] = made
@@ -66,6 +66,11 @@ for durable in (True, False):
     with DAG(f"broken_{'durable' if durable else 'not_durable'}", schedule=None, start_date=START) as made:
         Broken(task_id="job", app=app_of, deferrable=True, durable=durable, **QUICK)
     globals()[made.dag_id] = made
+
+with DAG("clustered", schedule=None, start_date=START) as clustered:
+    TransloadOperator(
+        task_id="job", app=app_of, conn_id="{{ dag_run.conf['connection'] }}", deferrable=True, defer_after=0
+    )
 
 with DAG("mapped", schedule=None, start_date=START) as mapped:
     TransloadOperator.partial(
@@ -206,5 +211,6 @@ with DAG("lineage", schedule=None, start_date=START) as lineage:
                 component_args={"ends": code},
                 deferrable=deferrable,
                 defer_after=0,
+                outlets=[Asset("file:///models/1.pt"), Asset("s3://bucket/other"), AssetAlias("made")],
             )
 enable_lineage(lineage)

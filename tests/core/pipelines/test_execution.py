@@ -686,6 +686,9 @@ def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.Monk
     pages[0] = "http://reports.example/app"
     assert one.link() == "http://reports.example/app"
     described.status.ui_url = pages[0] = None
+    object.__setattr__(described, "log_url", "https://engine.example/logs")
+    assert one.link() == "https://engine.example/logs"
+    object.__setattr__(described, "log_url", "/a/folder")
     assert one.link() is None
 
 

@@ -7,11 +7,10 @@ from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Final
 
 from transload.errors import SpecError
+from transload.specs._text import SIZE_UNITS
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B?)\Z", re.IGNORECASE)
-_UNITS: Final = "KMGTP"
 
 
 def parse_duration(text: str, what: str = "duration") -> float:
@@ -48,19 +47,6 @@ def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
         raise SpecError(message) from None
 
 
-def parse_size(text: str, what: str = "size") -> int:
-    """Return bytes from ``512``, ``10M`` or ``1.5GiB`` (units are powers of 1024).
-
-    Raises:
-        SpecError: for any other text.
-    """
-    match = _SIZE.match(text.strip())
-    if match is None:
-        raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
-    unit = match.group(2).upper()
-    return int(float(match.group(1)) * 1024 ** (_UNITS.index(unit) + 1 if unit else 0))
-
-
 def duration_text(seconds: float) -> str:
     """Return ``40 ms``, ``2.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 10 min`` or ``3 d 4 h``."""
     if seconds < 1:
@@ -91,7 +77,7 @@ def time_text(when: float | None) -> str:
 
 def size_text(size: float) -> str:
     """Return ``512 B``, ``1.5 KiB`` …"""
-    for unit in ("B", *(f"{letter}iB" for letter in _UNITS)):
+    for unit in ("B", *(f"{letter}iB" for letter in SIZE_UNITS)):
         if size < 1024 or unit == "PiB":
             break
         size /= 1024

@@ -421,7 +421,7 @@ class Execution:
         links = [get_plugins().app_link(handle)]
         with suppress(TransloadError):
             description = self.runner.description(handle)
-            links.append(None if description is None else description.status.ui_url)
+            links += [] if description is None else [description.status.ui_url, description.log_url]
         return next((link for link in links if link and link.partition(":")[0] in ("http", "https")), None)
 
     # -- across processes

@@ -1,4 +1,4 @@
-"""Reading values that users typed: booleans and ``key=value`` lists."""
+"""Reading values that users typed: booleans, sizes and ``key=value`` lists."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from transload.errors import SpecError
 
 _TRUE = {"true", "t", "yes", "y", "on", "1"}
 _FALSE = {"false", "f", "no", "n", "off", "0"}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B?)\Z", re.IGNORECASE)
+SIZE_UNITS = "KMGTP"
 _PAIR = re.compile(
     r"""\s*([^\s=,;]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*(?=\Z|[,;]\s*(?:\Z|[^\s=,;]+\s*=))""", re.DOTALL
 )
@@ -47,3 +49,16 @@ def split_pairs(text: str) -> dict[str, str]:
 def split_list(text: str) -> list[str]:
     """Split a ``,`` or ``;`` delimited list; empty elements are dropped."""
     return [part.strip() for part in text.replace(";", ",").split(",") if part.strip()]
+
+
+def parse_size(text: str, what: str = "size") -> int:
+    """Return bytes from ``512``, ``10M`` or ``1.5GiB`` (units are powers of 1024).
+
+    Raises:
+        SpecError: for any other text.
+    """
+    match = _SIZE.match(text.strip())
+    if match is None:
+        raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
+    unit = match.group(2).upper()
+    return int(float(match.group(1)) * 1024 ** (SIZE_UNITS.index(unit) + 1 if unit else 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import UnsupportedFeature
-from transload.pipelines import AdapterCapabilities, Execution, Identity, Launch
+from transload.pipelines import AdapterCapabilities, Launch, dry_run
 from transload_airflow.states import STATES
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any
         app=launch.app,
         component=launch.component,
         component_args=launch.args or None,
+        command=launch.command,
         scheduler=launch.scheduler,
         cfg=launch.cfg or None,
         workspace=launch.workspace,
@@ -93,13 +94,8 @@ class AirflowAdapter:
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
         """Return what a task would submit, of a Search what its first round would; no Airflow is needed for that."""
-        from transload_airflow.run import HOST, runner_for_tasks
-
         launches = _first_round(source) if _is_search(source) else [(_split(source, host_options)[0], {})]
-        return "\n".join(
-            Execution(runner_for_tasks(), launch, Identity(HOST, "dry-run", (launch.name,)), known=known).dry_run()
-            for launch, known in launches
-        )
+        return "\n".join(dry_run(self.name, launch, known=known) for launch, known in launches)
 
 
 def _group_options(options: dict[str, Any]) -> dict[str, Any]:

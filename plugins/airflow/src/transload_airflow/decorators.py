@@ -19,7 +19,7 @@ from transload_airflow.operators import TransloadOperator
 from transload_airflow.values import as_values
 
 
-class _TransloadDecoratedOperator(DecoratedOperator, TransloadOperator):  # type: ignore[misc]
+class _TransloadDecoratedOperator(DecoratedOperator, TransloadOperator):
     """Calls the function, then runs what it returned: an AppDef, or the arguments of ``component``."""
 
     template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *TransloadOperator.template_fields)
@@ -39,7 +39,7 @@ class _TransloadDecoratedOperator(DecoratedOperator, TransloadOperator):  # type
         op_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        for name in ("app", "component_args"):
+        for name in ("app", "component_args", "command"):
             if kwargs.get(name) is not None:
                 raise SpecError(f"@task.transload: {name} is what the function returns; give it there")
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)

@@ -1,68 +1,56 @@
-"""The hook and its connection type: defaults for tasks, kept in Airflow."""
+"""The hook and its connection type: a cluster with its defaults, kept in Airflow."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import BaseHook
 
 from transload.errors import ConfigError, TransloadError
-from transload.specs import CfgVal
-from transload_airflow.run import runner_for_tasks
+from transload.specs import CfgVal, looks_secret, nearest
+from transload_airflow.run import SECRETS, runner_for_tasks
 
 if TYPE_CHECKING:
-    from transload.runner import Runner
+    from transload.runner import Cluster, Runner
     from transload.specs import AppStatus
+
+OWN: Final = ("kind", "cfg", "tracker_base")
+"""Names in *extra* that every kind has; the others are the kind's own connection settings."""
+
+HOSTS: Final = ("ssh", "docker_host")
+"""The connection settings that the field *Host* fills in: the first of these that the kind has."""
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a connection of type ``transload`` holds, in its *extra* field.
+    """What a connection of type ``transload`` says.
 
     Args:
-        scheduler: where to run apps.
+        cluster: where to run apps; None: it does not say.
         cfg: run options.
         tracker_base: where apps report results.
     """
 
-    scheduler: str | None = None
+    cluster: Cluster | None = None
     cfg: Mapping[str, CfgVal] = field(default_factory=dict)
     tracker_base: str | None = None
 
-    @staticmethod
-    def of(extra: Mapping[str, Any], name: str) -> Defaults:
-        """Read the extra field.
-
-        Raises:
-            ConfigError: for an unknown name in it, or a value of another type.
-        """
-        if not isinstance(extra, Mapping):
-            raise ConfigError(f"connection {name!r}: extra: must be an object, not {type(extra).__name__}")
-        unknown = sorted(set(extra) - {"scheduler", "cfg", "tracker_base"})
-        if unknown:
-            raise ConfigError(f"connection {name!r}: extra.{unknown[0]}: must be one of scheduler, cfg, tracker_base")
-        cfg = extra.get("cfg") or {}
-        if isinstance(cfg, str):
-            try:
-                cfg = json.loads(cfg)
-            except ValueError as exc:
-                raise ConfigError(f"connection {name!r}: extra.cfg is not JSON: {exc}") from exc
-        if not isinstance(cfg, Mapping):
-            raise ConfigError(f"connection {name!r}: extra.cfg={cfg!r}: must be an object, option → value")
-        for each in ("scheduler", "tracker_base"):
-            if not isinstance(extra.get(each), (str, type(None))):
-                raise ConfigError(f"connection {name!r}: extra.{each}={extra[each]!r}: must be a text")
-        return Defaults(extra.get("scheduler") or None, dict(cfg), extra.get("tracker_base") or None)
+    @property
+    def scheduler(self) -> str | None:
+        """The name of the cluster, as it stands in handles."""
+        return None if self.cluster is None else self.cluster.name
 
 
-class TransloadHook(BaseHook):  # type: ignore[misc]
-    """Gives tasks the runner, and the defaults of a connection.
+class TransloadHook(BaseHook):
+    """Gives tasks the runner, and what a connection says.
 
     Args:
-        conn_id: a connection of type ``transload``; its *extra* is JSON: ``scheduler``, ``cfg``, ``tracker_base``.
+        conn_id: a connection of type ``transload``: with the kind of a scheduler, and what leads to it, it is a cluster
+            of its name. Its *extra* is JSON: ``kind``, ``cfg``, ``tracker_base``, and the kind's connection settings.
     """
 
     conn_name_attr = "conn_id"
@@ -74,33 +62,76 @@ class TransloadHook(BaseHook):  # type: ignore[misc]
         super().__init__(**kwargs)
         self.conn_id = conn_id
 
-    @staticmethod
-    def get_ui_field_behaviour() -> dict[str, Any]:
-        """Return how the form of a connection looks."""
-        example = {"scheduler": "slurm", "cfg": {"partition": "gpu"}, "tracker_base": "s3://bucket/results"}
-        return {
-            "hidden_fields": ["host", "schema", "login", "password", "port"],
-            "relabeling": {"extra": "Defaults (JSON)"},
-            "placeholders": {"extra": json.dumps(example)},
-        }
-
     @property
     def defaults(self) -> Defaults:
-        """The defaults that the connection holds.
+        """What the connection says.
 
         Raises:
-            ConfigError: if they are wrong.
+            ConfigError: if it is wrong.
         """
-        extra = self.get_connection(self.conn_id).extra or "{}"
+        connection = self.get_connection(self.conn_id)
+        extra, where = self._extra(), f"connection {self.conn_id!r}: "
+        cfg = extra.get("cfg") or {}
+        if not isinstance(cfg, Mapping):
+            raise ConfigError(f"{where}extra.cfg={cfg!r}: must be an object, option → value")
+        for each in ("kind", "tracker_base"):
+            if not isinstance(extra.get(each), (str, type(None))):
+                raise ConfigError(f"{where}extra.{each}={extra[each]!r}: must be a text")
+        given = {name: value for name, value in extra.items() if name not in OWN and value not in (None, "")}
+        kind, tracker_base = extra.get("kind"), extra.get("tracker_base") or None
+        if not kind:
+            for name in (*given, *(["host"] if connection.host else [])):
+                raise ConfigError(f"{where}{name}: extra.kind must say of which kind of scheduler it is")
+            return Defaults(None, dict(cfg), tracker_base)
+        known = [name for name, _ in runner_for_tasks().scheduler(kind).connection_opts()]
+        if connection.host:
+            setting = next((name for name in HOSTS if name in known), None)
+            if setting is None:
+                raise ConfigError(f"{where}host: a scheduler of kind {kind!r} is not led to by a host")
+            given[setting] = f"{connection.login}@{connection.host}" if connection.login else connection.host
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"{where}extra.{name}: {nearest(name, [*OWN, *known])}")
+        return Defaults(self._cluster(kind, given), dict(cfg), tracker_base)
+
+    def _cluster(self, kind: str, given: Mapping[str, Any]) -> Cluster:
+        """Return the cluster; what is secret, or a whole file, stays in the connection, and is read there again."""
+        from transload.runner import Cluster
+
+        if not given:
+            return Cluster(kind)
+        kept = [name for name, value in given.items() if looks_secret(name) or _is_file(value)]
+        name = re.sub(r"[^a-z0-9_-]", "-", self.conn_id.lower())
+        return Cluster(
+            name if name[:1].isalpha() else f"c-{name}",
+            kind,
+            {name: value for name, value in given.items() if name not in kept},
+            {name: f"{SECRETS}:{self.conn_id}/{name}" for name in kept},
+        )
+
+    def _extra(self) -> Mapping[str, Any]:
         try:
-            values = json.loads(extra)
+            values = json.loads(self.get_connection(self.conn_id).extra or "{}")
         except ValueError as exc:  # Airflow itself would go on as if there were none
             raise ConfigError(f"connection {self.conn_id!r}: extra is not JSON: {exc}") from exc
-        return Defaults.of(values, self.conn_id)
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"connection {self.conn_id!r}: extra: must be an object, not {type(values).__name__}")
+        return values
+
+    def secret(self, name: str) -> str:
+        """Return a secret of the connection's cluster.
+
+        Raises:
+            ConfigError: if it is not there any more.
+        """
+        value = self._extra().get(name)
+        if not value:
+            raise ConfigError(f"connection {self.conn_id!r}: extra.{name} is not there any more")
+        return value if isinstance(value, str) else json.dumps(value)
 
     def get_conn(self) -> Runner:
-        """Return the runner that tasks of this process share; do not close it."""
-        return runner_for_tasks()
+        """Return the runner that tasks of this process share, which knows the cluster; do not close it."""
+        return runner_for_tasks(cluster=self.defaults.cluster)
 
     def status(self, handle: str) -> AppStatus | None:
         """Return the status of an app; None if there is none."""
@@ -111,20 +142,28 @@ class TransloadHook(BaseHook):  # type: ignore[misc]
         self.get_conn().cancel(handle)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Tell whether the scheduler answers."""
+        """Tell whether the cluster answers; its apps are not looked at."""
         try:
             runner = self.get_conn()
             name = self.defaults.scheduler or runner.settings.scheduler
-            count = len(runner.scheduler(name).list())
+            checks = runner.scheduler(name).diagnose()
         except TransloadError as exc:
             return False, str(exc)
-        return True, f"scheduler {name!r} answers; it knows {count} apps"
+        shown = [check for check in checks if not check[1]] or checks
+        return all(well for _, well, _ in checks), "; ".join(f"{what}: {found}" for what, _, found in shown) or (
+            f"scheduler {name!r} is there, and has nothing to ask"
+        )
 
 
-def defaults_of(conn_id: str) -> Defaults:
-    """Return the defaults of a connection.
+def _is_file(value: Any) -> bool:
+    """Tell whether a value is the content of a file (a kubeconfig, a key), which belongs into no handle's record."""
+    return isinstance(value, (Mapping, list)) or (isinstance(value, str) and "\n" in value.strip())
+
+
+def defaults_of(conn_id: str | None) -> Defaults:
+    """Return what a connection says; nothing without one.
 
     Raises:
-        ConfigError: if they are wrong.
+        ConfigError: if it is wrong.
     """
-    return TransloadHook(conn_id).defaults
+    return TransloadHook(conn_id).defaults if conn_id else Defaults()

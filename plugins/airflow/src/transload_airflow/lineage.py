@@ -33,6 +33,26 @@ def operator_lineage(handle: str | None, results: AppResults | None, execution: 
     return OperatorLineage(inputs=inputs, outputs=outputs, run_facets={"transload": _facet(handle, results, execution)})
 
 
+def parent_variables(ti: Any) -> dict[str, str]:
+    """Return the variables that tell a job which task's run its own OpenLineage events belong to; none without it."""
+    try:
+        from airflow.providers.openlineage import conf
+        from airflow.providers.openlineage.plugins import macros
+    except ImportError:
+        return {}
+    if conf.is_disabled():
+        return {}
+    try:
+        return {
+            "OPENLINEAGE_NAMESPACE": macros.lineage_job_namespace(),
+            "OPENLINEAGE_PARENT_ID": macros.lineage_parent_id(ti),
+            "OPENLINEAGE_ROOT_PARENT_ID": macros.lineage_root_parent_id(ti),
+        }
+    except Exception as exc:  # of the provider: no task fails for its lineage
+        logging.getLogger(__name__).warning("OpenLineage: the job is not told of its parent: %s", exc)
+        return {}
+
+
 def dataset_name(path: str) -> tuple[str, str]:
     """Return OpenLineage's namespace and name of a path or URL: ``s3://bucket`` and ``key``, ``file`` and path."""
     scheme, separator, rest = path.partition("://")
@@ -63,7 +83,7 @@ def _facet(handle: str, results: AppResults | None, execution: Execution | None)
     from attr import define
 
     @define
-    class TransloadRunFacet(RunFacet):  # type: ignore[misc]
+    class TransloadRunFacet(RunFacet):
         """The app of a task."""
 
         handle: str

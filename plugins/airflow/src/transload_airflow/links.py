@@ -9,7 +9,7 @@ from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom
 LINK_KEY: Final = "transload_link"
 
 
-class AppLink(BaseOperatorLink):  # type: ignore[misc]
+class AppLink(BaseOperatorLink):
     """Leads to a page about the app: a plugin's (hook ``transload_app_link``), else the scheduler's."""
 
     @property

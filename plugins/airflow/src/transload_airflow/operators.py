@@ -6,31 +6,42 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
 from transload.errors import ConfigError
 from transload.specs import AppDef, CfgVal
+from transload_airflow.assets import announce_assets
 from transload_airflow.callbacks import AppCallbacks
+from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.run import (
+    HOST,
+    dag_folder,
+    execution_of,
     identity_of,
-    killed_by_anything,
-    link_of,
-    log_store_of,
-    make_execution,
-    never,
+    run_app,
     runner_for_tasks,
-    silent_trigger,
     told_briefly,
-    told_to_airflow,
+    told_to_host,
+    traces_of,
 )
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
-from transload_airflow.values import AsIs, arguments, as_values, called, decoded, exit_codes, plain, run_options
+from transload_airflow.values import (
+    AsIs,
+    arguments,
+    as_values,
+    called,
+    decoded,
+    exit_codes,
+    plain,
+    run_options,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions, Launch
     from transload.pipelines._attacher import Attached
-    from transload.runner import AppResults
+    from transload.runner import AppResults, Runner
     from transload_airflow.stores import LogStore
 
 HANDLE_KEY: Final = "handle"
@@ -43,11 +54,11 @@ GRACE: Final = timedelta(seconds=60)
 """How long after the deadline a trigger may still be silent before Airflow itself ends the wait."""
 
 
-class TransloadOperator(BaseOperator):  # type: ignore[misc]
+class TransloadOperator(BaseOperator):
     """Runs an app as one task, whatever its roles and replicas, on any scheduler.
 
-    Exactly one of ``app`` and ``component`` is given. The AppDef of a component is built when the task runs, so
-    outputs of upstream tasks can be its launch parameters (image, replicas, resources): put them into
+    Exactly one of ``app``, ``component`` and ``command`` is given. A component's AppDef is built when the task runs,
+    so outputs of upstream tasks can be its launch parameters (image, replicas, resources): put them into
     ``component_args``; rendered texts are decoded as on the command line.
 
     Returns (as XCom) the JSON form of ``transload.runner.AppResults``; the handle is the XCom ``handle`` as soon as
@@ -57,12 +68,13 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         app: an AppDef, its JSON (text or values), or a callable that returns one and takes any of the context's names.
         component: name (``utils.echo``, ``package.module:function``, ``file.py:function``) or function.
         component_args: arguments of the component: name → value, or as on the command line.
+        command: a program and its arguments, run as they are.
         scheduler: where to run it; None: the connection's, else the configured one, else ``local``.
         cfg: run options of the scheduler; they go before those of the connection.
         workspace: local folder that travels with the app.
         tracker_base: where the app reports results; None: the connection's, else a folder of the app's own.
         parent_run_id: run that this one derives from.
-        conn_id: a connection of type ``transload`` with defaults.
+        conn_id: a connection of type ``transload``: the cluster, and defaults.
         deferrable: wait in the triggerer where that is possible; default: ``[operators] default_deferrable``.
         defer_after: seconds for which a running app is waited for in place first; 0: none. To defer and to come back
             costs about as much as the default, so an app that is done by then is done sooner.
@@ -79,6 +91,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
             ``max_retries``), ``host`` (only the task retries) or ``scheduler`` (only the scheduler does).
         max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second; None: all lines are handed on.
         tail_lines: how many last log lines go into the message of a failure.
+        pass_env: patterns (``HF_*``) of the worker's variables that the job gets.
         inherit_env: give the job the whole environment of the worker; default: only an allow-list of it.
         template_app: False: ``{{`` in the app's own texts is left alone.
         push_results: push each key of the results as an XCom of its own too, ``results.<key>``.
@@ -87,19 +100,24 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
 
     Raises:
         ConfigError: for a value that is not allowed.
-        SpecError: for an AppDef that is not valid, or not exactly one of app and component.
+        SpecError: for an AppDef that is not valid, or not exactly one of app, component and command.
     """
 
     template_fields: Sequence[str] = (
         "app",
+        "component",
         "component_args",
+        "command",
         "scheduler",
         "cfg",
         "workspace",
         "tracker_base",
         "parent_run_id",
+        "conn_id",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {"app": "json", "component_args": "json", "cfg": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("app", "component_args", "command", "cfg"), "json"
+    )
     operator_extra_links = (AppLink(),)
     ui_color = "#d9e8f5"
 
@@ -109,6 +127,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
     results: AppResults | None = None
     _execution: Execution | None = None
     _log_store: LogStore | None = None
+    _defaults: Defaults = Defaults()
     _asked_to_end = False
 
     _source_is_given: ClassVar[bool] = True
@@ -120,6 +139,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         app: AppDef | str | Mapping[str, Any] | Callable[..., AppDef] | None = None,
         component: str | Callable[..., AppDef] | None = None,
         component_args: Mapping[str, Any] | Sequence[str] | None = None,
+        command: Sequence[str] | None = None,
         scheduler: str | None = None,
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | None = None,
@@ -140,6 +160,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         retries_by: Literal["nested", "host", "scheduler"] = "nested",
         max_log_rate: int | str | None = None,
         tail_lines: int = 20,
+        pass_env: Sequence[str] = (),
         inherit_env: bool = False,
         template_app: bool = True,
         push_results: bool = False,
@@ -148,10 +169,11 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
     ) -> None:
         super().__init__(**kwargs)
         self.app, self.app_callable = as_values(app, template_app)
-        self.component, self.component_args = component, component_args
+        self.component, self.component_args, self.command = component, component_args, command
         self.scheduler, self.cfg, self.conn_id = scheduler, cfg, conn_id
         self.workspace, self.tracker_base, self.parent_run_id = workspace, tracker_base, parent_run_id
-        self.deferrable = default_deferrable() if deferrable is None else deferrable
+        self.callbacks = callbacks or AppCallbacks()
+        self.deferrable = self._may_be_deferred(deferrable)
         self.defer_after = defer_after
         self.options: dict[str, Any] = {
             "durable": durable,
@@ -167,11 +189,17 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         }
         self.skip_on_exit_code = exit_codes(skip_on_exit_code)
         self.cancelled = cancelled
-        self.inherit_env = inherit_env
+        self.pass_env, self.inherit_env = list(pass_env), inherit_env
         self.template_app = template_app
         self.push_results = push_results
-        self.callbacks = callbacks or AppCallbacks()
         self._check()
+
+    def _may_be_deferred(self, wanted: bool | None) -> bool:
+        """Return what ``deferrable`` means; where it is not given, Airflow's default, but for callbacks."""
+        here = self.callbacks.needs_the_task
+        if wanted and here:
+            raise ConfigError("deferrable=True: callbacks with on_status need the task's process: leave one out")
+        return wanted if wanted is not None else default_deferrable() and not here
 
     def _check(self) -> None:
         from transload.pipelines import Launch
@@ -179,7 +207,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         self._options()
         if self._source_is_given:
             source = self.app if self.app_callable is None else self.app_callable
-            Launch(app=source, component=self.component, args=self.component_args or {})
+            Launch(app=source, component=self.component, args=self.component_args or {}, command=self.command)
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
         if isinstance(self.defer_after, bool) or not isinstance(self.defer_after, (int, float)) or self.defer_after < 0:
@@ -202,24 +230,20 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         """
         if event is None:
             return self._wait_here(context, "the trigger has said nothing")
-        from transload.pipelines import ExecutionOptions, Launch
-        from transload.specs import parse_app_handle
+        from transload.pipelines import Execution, ExecutionOptions
 
         event = dict(event)
         state = event["state"]
-        options = ExecutionOptions.from_dict(state["options"])
-        parsed = parse_app_handle(state["handle"])
-        launch = Launch(app=never, scheduler=parsed.scheduler_backend)
-        execution = self._make(context, launch, options)
-        execution.identity = identity_of(state)
         if event["kind"] in ("elsewhere", "error"):
             self.log.warning(
                 f"the triggerer cannot wait for {state['handle']} ({event.get('message', '')}): this task waits in "
                 "place, and holds its slot"
             )
             event["kind"] = "elsewhere"
+        traces = self._traces(context, ExecutionOptions.from_dict(state["options"]))
+        execution = Execution.from_state(state, self._runner(), **traces)
         self._take(execution)
-        return self._end(context, execution, lambda: execution.settle(event), options)
+        return self._end(context, execution, lambda: execution.settle(event))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """Go on after a deferral; a trigger that failed or ran out of time is no failure of the app."""
@@ -234,14 +258,14 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         if self._execution is not None:
             self._execution.kill()
 
-    def dry_run(self) -> str:
+    def dry_run(self) -> str:  # type: ignore[override]
         """Log and return what would be submitted; nothing outside of this process is touched."""
         from transload.pipelines import Execution, Identity
 
-        runner = runner_for_tasks()
-        launch = decoded(self._launch({"task": self, "params": self.params}), runner)
-        execution = Execution(runner, launch, Identity("airflow", "dry-run", (self.task_id,)))
-        text = execution.dry_run()
+        self._defaults = defaults_of(self.conn_id)
+        launch = self._launch({"task": self, "params": self.params, "dag": self.get_dag()})
+        who = Identity(HOST, "dry-run", (self.task_id,))
+        text = Execution(self._runner(), decoded(launch, self._runner()), who, self._options()).dry_run()
         self.log.info(text)
         return text
 
@@ -249,34 +273,46 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
 
     def _wait_here(self, context: Any, error: str) -> Any:
         """Wait in place for the app whose trigger did not bring the task to an end."""
-        if not self.options["durable"]:
-            # nothing but this try's own XCom knows its app: to begin again would start a second one
-            return self.resume(context, silent_trigger(context, self._options(), HANDLE_KEY, error))
-        self.log.warning(f"{error}: attaching to the app again, and waiting in place")
-        return self._begin(context, False)
+        if self.options["durable"]:
+            self.log.warning(f"{error}: attaching to the app again, and waiting in place")
+            return self._begin(context, False)
+        # nothing but this try's own XCom, kept over a deferral, knows its app: to begin again would start a second one
+        from transload.pipelines import Execution
+
+        ti, options = context["ti"], self._options()
+        handle = ti.xcom_pull(task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1))
+        if not handle:
+            raise AirflowException(
+                f"{error}, and no XCom {HANDLE_KEY!r} says which app this try started; nothing was done"
+            )
+        self.log.warning(f"{error}: waiting in place for {handle}")
+        traces = self._traces(context, options)
+        self._defaults = defaults_of(self.conn_id)
+        execution = Execution(self._runner(), None, identity_of(context), options, **traces)
+        execution.attach(handle)
+        self._take(execution)
+        return self._end(context, execution, lambda: execution.collect(execution.follow()))
 
     def _begin(self, context: Any, deferrable: bool) -> Any:
         options = self._options()
-        with self._told(options):
+        with told_to_host(options):
             same_machine = deferrable and triggerer_on_same_machine()  # if that is set wrongly, nothing is started
-            launch = self._launch(context)
-            execution = self._make(context, launch, options)
+            self._defaults = defaults_of(self.conn_id)
+            launch, known, traces = self._launch(context), self._known(), self._traces(context, options)
+            execution = execution_of(context, launch, options, self._runner(), known=known, **traces)
         self._take(execution)
-        options = execution.options
-        with self._told(options), killed_by_anything(execution, context):
-            attached = execution.start()
-            self._announce(context, execution, attached)
-            defer = deferrable and not self._ends_soon(execution) and self._may_defer(execution, same_machine)
-        if defer and not self._asked_to_end:
-            self._defer(execution)
-        return self._end(context, execution, lambda: execution.collect(execution.follow()), options)
 
-    def _end(
-        self, context: Any, execution: Execution, wait: Callable[[], AppResults], options: ExecutionOptions
-    ) -> dict[str, Any]:
+        def start() -> bool:
+            self._announce(context, execution, execution.start())
+            return deferrable and not self._ends_soon(execution) and self._may_defer(execution, same_machine)
+
+        if run_app(execution, context, start, **self._telling()) and not self._asked_to_end:
+            self._defer(execution)
+        return self._end(context, execution, lambda: execution.collect(execution.follow()))
+
+    def _end(self, context: Any, execution: Execution, wait: Callable[[], AppResults]) -> dict[str, Any]:
         try:
-            with self._told(options), killed_by_anything(execution, context):
-                self.results = wait()
+            self.results = run_app(execution, context, wait, **self._telling())
         finally:
             self.handle = execution.handle
             if self._log_store is not None and not self._asked_to_end:
@@ -285,21 +321,22 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         if self.push_results:
             for key, values in self.results.results.items():
                 context["ti"].xcom_push(key=f"results.{key}", value=plain(values))
+        announce_assets(context, self.outlets, self.results)
         values = plain(self.results.to_dict())
         assert isinstance(values, dict)
         return values
 
-    def _make(self, context: Any, launch: Launch, options: ExecutionOptions) -> Execution:
-        self._log_store = log_store_of(context, options)
-        return make_execution(
-            context,
-            launch,
-            options,
-            self.inherit_env,
-            log_store=self._log_store,
-            known=self._known(),
-            on_change=lambda status: self.callbacks.on_status(status, context),
-        )
+    def _traces(self, context: Any, options: ExecutionOptions) -> dict[str, Any]:
+        """Return where this task leaves what it knows of its app."""
+        traces = traces_of(context, options)
+        self._log_store = traces.get("log_store")
+        return {**traces, "on_change": lambda status: self.callbacks.on_status(status, context)}
+
+    def _telling(self) -> dict[str, Any]:
+        return {"skip_on": self.skip_on_exit_code, "cancelled": self.cancelled, "killed": lambda: self._asked_to_end}
+
+    def _runner(self) -> Runner:
+        return runner_for_tasks(self.inherit_env, self._defaults.cluster)
 
     def _known(self) -> dict[str, Any]:
         """Return what the task knows of arguments that a component may declare."""
@@ -315,7 +352,7 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
         self.handle = attached.handle
         ti = context["ti"]
         ti.xcom_push(key=HANDLE_KEY, value=attached.handle)
-        self.app_link = link_of(attached.handle, execution.runner) or ""
+        self.app_link = execution.link() or ""
         if self.app_link:
             ti.xcom_push(key=LINK_KEY, value=self.app_link)
         look = self.app_link or f"transload describe {attached.handle}"
@@ -369,24 +406,21 @@ class TransloadOperator(BaseOperator):  # type: ignore[misc]
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
         from transload.pipelines import Launch
-        from transload_airflow.hooks import Defaults, defaults_of
 
-        known = defaults_of(self.conn_id) if self.conn_id else Defaults()
+        known = self._defaults
         app = self.app if self.app_callable is None else called(self.app_callable, context)
         return Launch(
             app=app.value if isinstance(app, AsIs) else app,
             component=self.component,
             args=arguments(self.component_args),
+            command=words_of(self.command),
             scheduler=self.scheduler or known.scheduler,
             cfg={**known.cfg, **run_options(self.cfg)},
             workspace=self.workspace,
             parent_run_id=self.parent_run_id,
             tracker_base=self.tracker_base or known.tracker_base,
-        )
-
-    def _told(self, options: ExecutionOptions) -> Any:
-        return told_to_airflow(
-            options, skip_on=self.skip_on_exit_code, cancelled=self.cancelled, killed=lambda: self._asked_to_end
+            folder=dag_folder(context),
+            pass_env=self.pass_env,
         )
 
     # -- OpenLineage, found by name

@@ -24,6 +24,19 @@ def get_provider_info():  # type: ignore[no-untyped-def]
                 "connection-type": "transload",
                 "hook-class-name": "transload_airflow.hooks.TransloadHook",
                 "hook-name": "transload",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "password", "port"],
+                    "relabeling": {"host": "Host (Slurm by SSH, Docker)"},
+                    "placeholders": {"host": "login.hpc.example"},
+                },
+                # stored in *extra*, where any other connection setting of the kind may stand as well
+                "conn-fields": {
+                    "kind": _text("Kind of scheduler", "slurm, kubernetes, docker, local …"),
+                    "context": _text("Context", "Kubernetes: of the client's configuration"),
+                    "kubeconfig": _text("Kubeconfig", "Kubernetes: a path, or the configuration itself", "multiline"),
+                    "tracker_base": _text("Tracker base", "where apps report results: a folder, or a URL"),
+                    "cfg": {"label": "Run options", "schema": {"type": ["object", "null"]}},
+                },
             }
         ],
         "extra-links": ["transload_airflow.links.AppLink"],
@@ -58,3 +71,8 @@ def get_provider_info():  # type: ignore[no-untyped-def]
             }
         },
     }
+
+
+def _text(label: str, description: str, format: str = "") -> dict[str, object]:
+    schema = {"type": ["string", "null"], "format": format} if format else {"type": ["string", "null"]}
+    return {"label": label, "description": description, "schema": schema}

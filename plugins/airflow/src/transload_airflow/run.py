@@ -4,37 +4,49 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from transload.errors import AppFailed, TransloadError, TransloadTimeout
+from transload.errors import AppFailed, TransloadError
+from transload.pipelines import Ending
 from transload_airflow.generation import Marks, current_generation
+from transload_airflow.lineage import parent_variables
+from transload_airflow.states import ENDINGS
 from transload_airflow.stores import LogStore, TaskStore, state_store
 from transload_airflow.values import decoded
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution, ExecutionOptions, Identity, Launch, LogSink
-    from transload.runner import Runner
-    from transload.specs import AppStatus
+    from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
+    from transload.runner import Cluster, Runner
 
 HOST: Final = "airflow"
 """Session name of all handles."""
 
+SECRETS: Final = "airflow"
+"""Kind of the references to secrets in connections: ``airflow:CONN_ID/NAME``."""
+
 _app_log = logging.getLogger("transload.app")
 
 
-def runner_for_tasks(inherit_env: bool = False) -> Runner:
-    """Return the runner that all tasks and triggers of this process share."""
+def runner_for_tasks(inherit_env: bool = False, cluster: Cluster | None = None) -> Runner:
+    """Return the runner that all tasks and triggers of this process share; it knows the cluster of a connection."""
     from transload.pipelines import host_runner
 
-    return host_runner(HOST, inherit_env=inherit_env)
+    clusters = () if cluster is None else (cluster,)
+    return host_runner(HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={SECRETS: _secret})
 
 
-def log_line(role: str, replica: int, stream: object, line: str) -> None:
-    """Put a line of a replica into the log of the task; works in triggers too."""
-    _app_log.info("%s", f"{role}/{replica} {line.rstrip(chr(10))}")
+def _secret(what: str) -> str:
+    from transload_airflow.hooks import TransloadHook
+
+    conn_id, _, name = what.rpartition("/")
+    return TransloadHook(conn_id).secret(name)
+
+
+# -- whose app it is
 
 
 def task_key(ti: Any) -> tuple[str, ...]:
@@ -43,49 +55,79 @@ def task_key(ti: Any) -> tuple[str, ...]:
     return (ti.dag_id, ti.run_id, str(-1 if index is None else index), ti.task_id)
 
 
-def make_execution(
-    context: Mapping[str, Any], launch: Launch, options: ExecutionOptions, inherit_env: bool = False, **more: Any
+def identity_of(context: Mapping[str, Any], namespace: str = "") -> Identity:
+    """Return whose app it is: equal for all tries of a task, another one once somebody has cleared it.
+
+    Args:
+        context: of the task.
+        namespace: tells this installation from others, where there is no task state store.
+
+    Raises:
+        SpecError: if the task state store holds something foreign.
+    """
+    from transload.pipelines import Identity
+
+    accessor, ti = state_store(context), context["ti"]
+    if accessor is None:
+        return Identity(HOST, namespace, task_key(ti), str(ti.max_tries))
+    generation = current_generation(TaskStore(accessor, "generation"), Marks.of(context))
+    return Identity(HOST, generation.namespace, task_key(ti), str(generation.number))
+
+
+# -- its execution
+
+
+def execution_of(
+    context: Mapping[str, Any], launch: Launch, options: ExecutionOptions, runner: Runner, **traces: Any
 ) -> Execution:
-    """Return the execution of a task's app, with the stores and the identity that this Airflow allows.
+    """Return the execution of a task's app.
 
     Args:
         context: of the task.
         launch: what to run.
-        options: the user's settings; the deadline is added here.
-        inherit_env: give the job the environment of the worker.
-        more: other arguments of ``transload.pipelines.Execution`` (``log_store`` from `log_store_of` …).
+        options: the user's settings; the task's own limit is added here.
+        runner: of `runner_for_tasks`.
+        traces: other arguments of ``transload.pipelines.Execution``; see `traces_of`.
 
     Raises:
         SpecError: if the task state store holds something foreign.
         ConfigError: for a run option that is a text, and does not parse.
     """
-    from transload.pipelines import Execution, Identity
+    from transload.pipelines import Execution
 
-    ti, task = context["ti"], context.get("task")
-    options = with_deadline(context, options)
-    runner = runner_for_tasks(inherit_env)
-    launch = decoded(launch, runner)
-    accessor = state_store(context) if options.durable else None
-    sink: LogSink = log_line
-    common = {"sink": sink, "log": task_log(context), "host_retries": getattr(task, "retries", None), **more}
-    if accessor is not None:
-        generation = current_generation(TaskStore(accessor, "generation"), Marks.of(context))
-        identity = Identity(HOST, generation.namespace, task_key(ti), str(generation.number))
-        return Execution(runner, launch, identity, options, store=TaskStore(accessor, "app"), **common)
-    if options.durable:
+    launch, options, namespace = decoded(launch, runner), within_time_limit(context, options), ""
+    if options.durable and state_store(context) is None:
         # without a store, only a retry can know that an earlier try has told of a loss
-        options = replace(options, answer_lost=getattr(ti, "try_number", 1) > 1)
-    identity = Identity(HOST, _deployment(runner, launch, options, context), task_key(ti), str(ti.max_tries))
-    return Execution(runner, launch, identity, options, **common)
+        options = replace(options, answer_lost=getattr(context["ti"], "try_number", 1) > 1)
+        namespace = _deployment(runner, launch, context)
+    retries = getattr(context.get("task"), "retries", None)
+    told = parent_variables(context["ti"])
+    if told:
+        runner = runner.with_environ({**os.environ, **told})
+        launch = replace(launch, pass_env=[*launch.pass_env, *told])
+    return Execution(runner, launch, identity_of(context, namespace), options, host_retries=retries, **traces)
 
 
-def log_store_of(context: Mapping[str, Any], options: ExecutionOptions) -> LogStore | None:
-    """Return where a task keeps how far its logs were handed on; None without a task state store."""
+def dag_folder(context: Mapping[str, Any]) -> str | None:
+    """Return the folder of the file that defines the DAG, where its bundle is in this process; None: unknown."""
+    path = getattr(context.get("dag"), "fileloc", None)
+    return os.path.dirname(path) if path else None
+
+
+def traces_of(context: Mapping[str, Any], options: ExecutionOptions) -> dict[str, Any]:
+    """Return where a task leaves what it knows of its app: arguments of ``transload.pipelines.Execution``."""
     accessor = state_store(context) if options.durable else None
-    return None if accessor is None else LogStore(accessor, "logs")
+    stores = {} if accessor is None else {"store": TaskStore(accessor, "app"), "log_store": LogStore(accessor, "logs")}
+    logger = getattr(context.get("task"), "log", None) or _app_log
+    return {"sink": log_line, "log": lambda message: logger.info(message), **stores}
 
 
-def with_deadline(context: Mapping[str, Any], options: ExecutionOptions) -> ExecutionOptions:
+def log_line(role: str, replica: int, stream: object, line: str) -> None:
+    """Put a line of a replica into the log of the task; works in triggers too."""
+    _app_log.info("%s", f"{role}/{replica} {line.rstrip(chr(10))}")
+
+
+def within_time_limit(context: Mapping[str, Any], options: ExecutionOptions) -> ExecutionOptions:
     """Return the options with the task's ``execution_timeout`` as an absolute end: while deferred, Airflow has none."""
     limit = getattr(context.get("task"), "execution_timeout", None)
     start = getattr(context["ti"], "start_date", None)
@@ -94,32 +136,92 @@ def with_deadline(context: Mapping[str, Any], options: ExecutionOptions) -> Exec
     return replace(options, deadline=start.timestamp() + limit.total_seconds())
 
 
-def task_log(context: Mapping[str, Any]) -> Any:
-    """Return what takes one line for people, in the log of the task."""
-    task = context.get("task")
-    logger = getattr(task, "log", None) or _app_log
-    return lambda message: logger.info(message)
-
-
-def _deployment(runner: Runner, launch: Launch, options: ExecutionOptions, context: Mapping[str, Any]) -> str:
+def _deployment(runner: Runner, launch: Launch, context: Mapping[str, Any]) -> str:
     """Return the name of this installation, for an Airflow without task state store."""
     from transload_airflow.settings import setting
 
     name = setting("deployment_id", "")
-    if not name and options.durable:
-        scheduler = runner.scheduler(launch.scheduler or runner.settings.scheduler)
-        if scheduler.capabilities.reachable_from == "network":
-            logger = getattr(context.get("task"), "log", None) or _app_log
-            logger.warning(
-                f"[transload] deployment_id is not set: another Airflow with a DAG of this name, on the same "
-                f"{scheduler.name} scheduler, would take this app for its own. Set it in airflow.cfg, differently for "
-                "each installation."
-            )
+    scheduler = runner.scheduler(launch.scheduler or runner.settings.scheduler)
+    if not name and scheduler.capabilities.reachable_from == "network":
+        logger = getattr(context.get("task"), "log", None) or _app_log
+        logger.warning(
+            f"[transload] deployment_id is not set: another Airflow with a DAG of this name, on the same "
+            f"{scheduler.name} scheduler, would take this app for its own. Set it in airflow.cfg, differently for "
+            "each installation."
+        )
     return name
 
 
-def failure(
-    error: TransloadError, options: ExecutionOptions, *, skip_on: Collection[int] = (), cancelled: str = "fail"
+# -- its life in the task
+
+T = TypeVar("T")
+
+
+def run_app(execution: Execution, context: Mapping[str, Any], step: Callable[[], T], **telling: Any) -> T:
+    """Take an app through a step of its life; what ends the task ends the app, and Airflow is told what it acts on.
+
+    Args:
+        execution: the app.
+        context: of the task.
+        step: what to do.
+        telling: arguments of `told_to_host`.
+    """
+    with told_to_host(execution.options, **telling), ended_with_host(execution, context):
+        return step()
+
+
+@contextmanager
+def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterator[None]:
+    """End the app, or leave it, as ``on_kill`` says, when something ends the task after which nobody comes back for it.
+
+    An error of ours says by itself what is to become of the app. Any other (of a callback, of Airflow's API) leaves it
+    alone only if a retry will attach to it. A time limit of Airflow's is no ordinary error, and never just detaches.
+    """
+    from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+
+    try:
+        yield
+    except TransloadError:
+        raise
+    except AirflowTaskTimeout:
+        execution.cancel()
+        raise
+    except BaseException as exc:
+        if not (isinstance(exc, Exception) and execution.options.durable and _comes_back(exc, context)):
+            execution.give_up()
+        raise
+
+
+def _comes_back(error: Exception, context: Mapping[str, Any]) -> bool:
+    """Tell whether Airflow will answer an error that is none of ours with a retry of the same generation."""
+    from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+
+    if isinstance(error, (AirflowFailException, AirflowSkipException)):
+        return False
+    # somebody has cleared the task: Airflow's API does not know this try any more
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    if isinstance(detail, Mapping) and detail.get("status_code") in (404, 409, 410):
+        return False
+    ti = context["ti"]
+    return bool(ti.try_number <= ti.max_tries)
+
+
+@contextmanager
+def told_to_host(options: ExecutionOptions, **how: Any) -> Iterator[None]:
+    """Turn errors into those that Airflow acts on; ``how``: arguments of `ending_of`."""
+    try:
+        yield
+    except TransloadError as exc:
+        raise ending_of(exc, options, **how) from exc
+
+
+def ending_of(
+    error: TransloadError,
+    options: ExecutionOptions,
+    *,
+    skip_on: Collection[int] = (),
+    cancelled: str = "fail",
+    killed: Callable[[], bool] | None = None,
 ) -> BaseException:
     """Return the exception with which Airflow is told of an error: skip, fail for good, or fail and perhaps retry.
 
@@ -128,32 +230,30 @@ def failure(
         options: they say who retries.
         skip_on: exit codes of the first failed replica that mean "skip".
         cancelled: ``fail`` or ``skip``: what a cancelled app is.
+        killed: tells whether this task itself was asked to end: its cancelled app is then nobody else's decision.
     """
-    from airflow.providers.common.compat.sdk import (
-        AirflowException,
-        AirflowFailException,
-        AirflowSkipException,
-        AirflowTaskTimeout,
-    )
+    from airflow.providers.common.compat import sdk
 
-    from transload.pipelines import AppCancelled, Detached
-
-    text = str(error)
-    in_time = not isinstance(error, TransloadTimeout) or "startup_timeout" in text or "schedule_timeout" in text
-    kind: type[BaseException] = AirflowException if in_time else AirflowTaskTimeout
-    if isinstance(error, AppCancelled):
-        kind = AirflowSkipException if cancelled == "skip" else AirflowFailException
-    elif isinstance(error, AppFailed) and exit_code(error.status) in skip_on:
-        kind = AirflowSkipException
-    elif not isinstance(error, Detached) and not options.rule.host_may_retry(error):
+    ending, note = Ending.of(error), ""
+    kind = ENDINGS[ending]
+    if ending is Ending.CANCELLED:
+        if killed is not None and killed():
+            # whoever marked the task has set its state; if the worker was evicted, a retry is what is wanted
+            kind, note = "AirflowException", " (the task was asked to end)"
+        elif cancelled == "skip":
+            kind = "AirflowSkipException"
+    elif isinstance(error, AppFailed) and exit_code(error) in skip_on:
+        kind = "AirflowSkipException"
+    elif ending is not Ending.DETACHED and not options.rule.host_may_retry(error):
         # (a person who ended a detached task has set its state already; a lost worker's retry attaches again)
-        kind = AirflowFailException
-    return kind(text)
+        kind = "AirflowFailException"
+    made: BaseException = getattr(sdk, kind)(f"{error}{note}")
+    return made
 
 
-def exit_code(status: AppStatus) -> int | None:
+def exit_code(error: AppFailed) -> int | None:
     """Return the exit code of the replica that failed first, or None."""
-    replica = status.first_failure()
+    replica = error.status.first_failure()
     return None if replica is None else replica.exit_code
 
 
@@ -175,131 +275,7 @@ def told_briefly(method: F) -> F:
             return method(*args, **kwargs)
         except (AirflowException, AirflowTaskTimeout) as exc:
             if not isinstance(exc.__cause__, TransloadError):
-                raise  # not what `told_to_airflow` says: somebody's own
+                raise  # not what `told_to_host` says: somebody's own
             raise exc.with_traceback(None) from None
 
     return brief  # type: ignore[return-value]
-
-
-@contextmanager
-def told_to_airflow(
-    options: ExecutionOptions, *, skip_on: Collection[int] = (), cancelled: str = "fail", killed: Any = None
-) -> Iterator[None]:
-    """Turn errors into those that Airflow acts on; see `failure`.
-
-    Args:
-        options: see `failure`.
-        skip_on: see `failure`.
-        cancelled: see `failure`.
-        killed: tells whether this task itself was asked to end: its cancelled app is then nobody else's decision.
-    """
-    from airflow.providers.common.compat.sdk import AirflowException
-
-    from transload.pipelines import AppCancelled
-
-    try:
-        yield
-    except AppCancelled as exc:
-        if killed is not None and killed():
-            # whoever marked the task has set its state; if the worker was evicted, a retry is what is wanted
-            raise AirflowException(f"{exc} (the task was asked to end)") from exc
-        raise failure(exc, options, cancelled=cancelled) from exc
-    except TransloadError as exc:
-        raise failure(exc, options, skip_on=skip_on, cancelled=cancelled) from exc
-
-
-@contextmanager
-def killed_by_anything(execution: Execution, context: Mapping[str, Any]) -> Iterator[None]:
-    """Kill the app when something ends the task after which nobody comes back for the app.
-
-    An error of ours says by itself what is to become of it. Any other (of a callback, of Airflow's API) leaves it
-    alone only if a retry will attach to it. A time limit of Airflow's is no ordinary error, and never just detaches.
-    """
-    from airflow.providers.common.compat.sdk import AirflowTaskTimeout
-
-    try:
-        yield
-    except TransloadError:
-        raise
-    except Exception as exc:
-        if not (execution.options.durable and comes_back(exc, context)):
-            execution.give_up()
-        raise
-    except AirflowTaskTimeout:
-        execution.cancel()
-        raise
-    except BaseException:
-        execution.give_up()
-        raise
-
-
-def comes_back(error: Exception, context: Mapping[str, Any]) -> bool:
-    """Tell whether Airflow will answer an error that is none of ours with a retry of the same generation."""
-    from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
-
-    if isinstance(error, (AirflowFailException, AirflowSkipException)):
-        return False
-    # somebody has cleared the task: Airflow's API does not know this try any more
-    detail = getattr(getattr(error, "error", None), "detail", None)
-    if isinstance(detail, Mapping) and detail.get("status_code") in (404, 409, 410):
-        return False
-    ti = context["ti"]
-    return bool(ti.try_number <= ti.max_tries)
-
-
-def link_of(handle: str, runner: Runner) -> str | None:
-    """Return the address of a page about an app: a plugin's, else the scheduler's; None if there is none.
-
-    Airflow's page takes anything else than a full address (a folder, a path) for a page of its own.
-    """
-    from transload.plugins import get_plugins
-
-    links = [get_plugins().app_link(handle)]
-    try:
-        description = runner.description(handle)
-    except TransloadError:
-        description = None
-    if description is not None:
-        links += [description.status.ui_url, description.log_url]
-    return next((link for link in links if link and link.startswith(("http://", "https://"))), None)
-
-
-def never() -> Any:
-    """Stand for an app that is never built: a resumed task only collects."""
-    raise TransloadError("a task that only collects has nothing to submit")
-
-
-def silent_trigger(context: Mapping[str, Any], options: ExecutionOptions, key: str, message: str) -> dict[str, Any]:
-    """Return what a trigger that broke, or said nothing, would have said of the app of this very try: wait elsewhere.
-
-    Args:
-        context: of the task.
-        options: the user's settings.
-        key: the XCom under which this try has left its handle; Airflow keeps it over a deferral.
-        message: what became of the trigger.
-
-    Raises:
-        AirflowException: if there is no handle.
-    """
-    from airflow.providers.common.compat.sdk import AirflowException
-
-    ti = context["ti"]
-    index = getattr(ti, "map_index", -1)
-    handle = ti.xcom_pull(task_ids=ti.task_id, key=key, map_indexes=-1 if index is None else index)
-    if not handle:
-        raise AirflowException(f"{message}, and no XCom {key!r} says which app this try has started; nothing was done")
-    state = {
-        "handle": handle,
-        "attempt": None,
-        "identity": [HOST, "", list(task_key(ti)), str(ti.max_tries)],
-        "options": options.to_dict(),
-    }
-    return {"kind": "elsewhere", "message": message, "state": state}
-
-
-def identity_of(state: Mapping[str, Any]) -> Identity:
-    """Return the identity inside an execution's state."""
-    from transload.pipelines import Identity
-
-    host, namespace, key, generation = state["identity"]
-    return Identity(host, namespace, tuple(key), generation)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator, TaskGroup
 
 from transload.errors import SpecError, TransloadError
-from transload_airflow.hooks import Defaults, defaults_of
+from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator
-from transload_airflow.run import told_to_airflow
+from transload_airflow.run import dag_folder, told_to_host
 from transload_airflow.values import plain
 from transload_search import Search, SearchFailed, SearchTrial, stopped_early
 from transload_search.check import check_early
@@ -24,7 +24,7 @@ from transload_search.ledger import STOPPED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from transload.pipelines import Execution, ExecutionOptions, Launch
+    from transload.pipelines import Execution, Launch
     from transload.runner import AppResults
     from transload_search import SearchLedger
 
@@ -32,7 +32,7 @@ BEST_KEY: Final = "best"
 """XCom key, of the last task of a group, of the best trial; the same word is that task's name."""
 
 
-class SearchTask(BaseOperator):  # type: ignore[misc]
+class SearchTask(BaseOperator):
     """What the tasks of a search share: the search, and where its state is.
 
     Args:
@@ -40,11 +40,12 @@ class SearchTask(BaseOperator):  # type: ignore[misc]
         place: name of the search within a DAG run.
         tracker_base: where the search keeps its state; None: below the connection's, else in the state folder, in a
             folder named by DAG, run and ``place``.
-        conn_id: a connection of type ``transload`` with defaults.
+        conn_id: a connection of type ``transload``: the cluster, and defaults.
         kwargs: of ``BaseOperator``.
     """
 
-    template_fields: Sequence[str] = ("search", "tracker_base")
+    template_fields: Sequence[str] = ("search", "tracker_base", "conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
     ui_color = "#e6f0e6"
 
     def __init__(
@@ -103,7 +104,8 @@ class SearchTrialOperator(TransloadOperator):
         kwargs: of `TransloadOperator`.
     """
 
-    template_fields: Sequence[str] = ("search", "tracker_base", "workspace", "parent_run_id")
+    template_fields: Sequence[str] = ("search", "tracker_base", "workspace", "parent_run_id", "conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
     _source_is_given: ClassVar[bool] = False
 
     def __init__(self, *, search: Mapping[str, Any], place: str, trial: Mapping[str, Any], **kwargs: Any) -> None:
@@ -129,7 +131,7 @@ class SearchTrialOperator(TransloadOperator):
         from dataclasses import replace
 
         trial = SearchTrial(self.trial["index"], dict(self.trial["parameters"]))
-        known = defaults_of(self.conn_id) if self.conn_id else Defaults()
+        known = self._defaults
         self._search_ledger = self._ledger(context)
         launch = self._search_ledger.launch(trial)
         return replace(
@@ -138,6 +140,8 @@ class SearchTrialOperator(TransloadOperator):
             cfg={**known.cfg, **launch.cfg},
             workspace=self.workspace or launch.workspace,
             parent_run_id=self.parent_run_id or launch.parent_run_id,
+            folder=dag_folder(context),
+            pass_env=self.pass_env,
         )
 
     def _known(self) -> dict[str, Any]:
@@ -151,12 +155,10 @@ class SearchTrialOperator(TransloadOperator):
         with self._failure_noted(context):
             return super()._begin(context, deferrable)
 
-    def _end(
-        self, context: Any, execution: Execution, wait: Callable[[], AppResults], options: ExecutionOptions
-    ) -> dict[str, Any]:
+    def _end(self, context: Any, execution: Execution, wait: Callable[[], AppResults]) -> dict[str, Any]:
         ledger, index = self._ledger(context), self.trial["index"]
         with self._failure_noted(context), stopped_early(ledger, index, execution.cancel):
-            values = super()._end(context, execution, wait, options)
+            values = super()._end(context, execution, wait)
         with _told():
             value = ledger.observe(index, self.results)
         name = Search.from_dict(self.search).objectives[0].name
@@ -232,7 +234,7 @@ def search_group(
         group_id: name of the group.
         tracker_base: where the search keeps its state, seen by all workers; a template. Put ``{{ run_id }}`` into it,
             or a later run goes on with the search of the one before. None: see `SearchTask`.
-        conn_id: a connection of type ``transload`` with defaults.
+        conn_id: a connection of type ``transload``: the cluster, and defaults.
         options: of `TransloadOperator`, for each trial: ``deferrable``, ``retries``, ``patience`` …
 
     Raises:
@@ -240,7 +242,7 @@ def search_group(
     """
     import math
 
-    for name in ("app", "component", "component_args", "args", "scheduler", "cfg"):
+    for name in ("app", "component", "component_args", "args", "command", "scheduler", "cfg"):
         if options.pop(name, None) is not None:
             raise SpecError(f"{name}: a Search has its own; give it there")
     check_early(search)
@@ -280,7 +282,7 @@ def ledger_of(
     if tracker_base is None:
         from transload.schedulers.local.home import state_home
 
-        base = (defaults_of(conn_id).tracker_base if conn_id else None) or f"{state_home()}/airflow/searches"
+        base = defaults_of(conn_id).tracker_base or f"{state_home()}/airflow/searches"
         ti = context["ti"]
         tracker_base = posixpath.join(base, ti.dag_id, ti.run_id, place)
     return SearchLedger(Search.from_dict(search), tracker_base)
@@ -305,7 +307,7 @@ def _told() -> Iterator[None]:
     """Tell Airflow what went wrong in its own words: a search that has failed is not tried again."""
     from transload.pipelines import ExecutionOptions
 
-    with told_to_airflow(ExecutionOptions()):
+    with told_to_host(ExecutionOptions()):
         try:
             yield
         except SearchFailed as exc:

@@ -15,7 +15,8 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from transload.errors import ConfigError
-from transload_airflow.run import HOST, runner_for_tasks, task_key, told_briefly, told_to_airflow
+from transload_airflow.hooks import defaults_of
+from transload_airflow.run import HOST, runner_for_tasks, task_key, told_briefly, told_to_host
 from transload_airflow.settings import default_deferrable
 from transload_airflow.stores import TaskStore, state_store
 
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from transload.specs import AppStatus
 
 
-class AppSensor(BaseSensorOperator):  # type: ignore[misc]
+class AppSensor(BaseSensorOperator):
     """Waits until an app has ended; succeeds with its results if it ended well.
 
     It never cancels the app: that is its starter's.
 
     Args:
+        conn_id: the connection of type ``transload`` that is the app's cluster, if it is one.
         handle: the app, for example ``{{ ti.xcom_pull(task_ids='train', key='handle') }}``.
         deferrable: wait in the triggerer; default: ``[operators] default_deferrable``.
         patience: seconds for which the scheduler may be unable to say what the app does, counted over all pokes of a
@@ -42,7 +44,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         ConfigError: for a value that is not allowed.
     """
 
-    template_fields: Sequence[str] = ("handle",)
+    template_fields: Sequence[str] = ("handle", "conn_id")
     ui_color = "#e8eef5"
 
     _unknown_since: float | None = None
@@ -52,6 +54,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         self,
         *,
         handle: str,
+        conn_id: str | None = None,
         deferrable: bool | None = None,
         patience: float = 300.0,
         cancelled: str = "fail",
@@ -60,6 +63,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
     ) -> None:
         super().__init__(**kwargs)
         self.handle = handle
+        self.conn_id = conn_id
         self.deferrable = default_deferrable() if deferrable is None else deferrable
         self.patience = patience
         self.cancelled = cancelled
@@ -73,7 +77,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         if not self.deferrable:
             return super().execute(context)
         with self._softly():
-            with told_to_airflow(self._options(), cancelled=self.cancelled):
+            with told_to_host(self._options(), cancelled=self.cancelled):
                 execution = self._execution(context)
                 self._must_exist(execution)
             if execution.status is not None and execution.status.is_terminal():
@@ -93,14 +97,14 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
             self.log.warning("the triggerer cannot wait for %s: poking in place", self.handle)
             return super().execute(context)
         execution = self._execution(context)
-        with told_to_airflow(self._options(), cancelled=self.cancelled):
+        with told_to_host(self._options(), cancelled=self.cancelled):
             return _values(execution.settle(event))
 
     def poke(self, context: Any) -> Any:
         """Look once."""
         from airflow.providers.common.compat.sdk import PokeReturnValue
 
-        with told_to_airflow(self._options(), cancelled=self.cancelled):
+        with told_to_host(self._options(), cancelled=self.cancelled):
             execution = self._execution(context)
             self._bear(context, self._must_exist(execution))
         if execution.status is None or not execution.status.is_terminal():
@@ -118,7 +122,7 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
             raise
 
     def _results(self, execution: Execution) -> Any:
-        with told_to_airflow(self._options(), cancelled=self.cancelled):
+        with told_to_host(self._options(), cancelled=self.cancelled):
             return _values(execution.collect())
 
     def _must_exist(self, execution: Execution) -> AppStatus:
@@ -154,8 +158,9 @@ class AppSensor(BaseSensorOperator):  # type: ignore[misc]
         from transload.pipelines import Execution, Identity
 
         identity = Identity(HOST, "sensor", task_key(context["ti"]))
-        execution = Execution(runner_for_tasks(), None, identity, self._options())
-        execution.handle = self.handle
+        runner = runner_for_tasks(cluster=defaults_of(self.conn_id).cluster)
+        execution = Execution(runner, None, identity, self._options())
+        execution.attach(self.handle)
         return execution
 
 

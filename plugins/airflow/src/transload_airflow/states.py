@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from transload.pipelines import StateMap
+from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
 TASK_STATES: Final = (
@@ -62,3 +63,13 @@ STATES: Final = StateMap(
     },
 )
 """AppState → value of ``airflow.sdk.TaskInstanceState``."""
+
+ENDINGS: Final[Mapping[Ending, str]] = {
+    Ending.FAILED: "AirflowException",
+    Ending.CANCELLED: "AirflowFailException",
+    Ending.TIMEOUT: "AirflowTaskTimeout",
+    Ending.UNKNOWN: "AirflowException",
+    Ending.DETACHED: "AirflowException",
+    Ending.WRONG: "AirflowFailException",
+}
+"""Ending → name of the exception that Airflow is told it with; it never retries an ``AirflowFailException``."""

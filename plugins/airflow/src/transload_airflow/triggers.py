@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from transload.specs import parse_app_handle
 from transload_airflow.run import log_line, runner_for_tasks
 from transload_airflow.settling import settled
 from transload_airflow.stores import CursorFile
-
-if TYPE_CHECKING:
-    from transload.errors import SchedulerUnavailable
 
 CANCEL_S: Final = 20.0
 """Seconds for which a scheduler that cannot be reached is asked again to cancel; Airflow gives a trigger 30 by default
@@ -24,7 +22,7 @@ FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 4.0
 
 
-class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
+class AppStateTrigger(BaseTrigger):
     """Fires once an app has ended, or cannot be waited for here; hands on its log lines meanwhile.
 
     The event is what ``transload.pipelines.Execution.outcome_async`` returns. Stopping the triggerer leaves the app
@@ -37,7 +35,7 @@ class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
     """
 
     def __init__(self, state: dict[str, Any], forward_logs: bool = True, left: dict[str, Any] | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.state = dict(state)
         self.forward_logs = forward_logs
         self.left = dict(left or {})
@@ -85,38 +83,28 @@ class AppStateTrigger(BaseTrigger):  # type: ignore[misc]
             log_store=store,
             log=self.log.info,
         )
+        # a cluster may have secrets in a connection: asking for it blocks, which this event loop must not
+        await asyncio.to_thread(execution.runner.scheduler, parse_app_handle(state["handle"]).scheduler_backend)
         return await execution.outcome_async(), store
 
     async def on_kill(self) -> None:
         """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow 3.3)."""
         if self.state["options"].get("on_kill") != "cancel":
             return
+        from transload.pipelines import Execution
+
         end, pause = time.monotonic() + CANCEL_S, FIRST_PAUSE
-        while (trouble := await asyncio.to_thread(self._cancel)) is not None:
+        execution = Execution.from_state(self.state, runner_for_tasks(), log=self.log.warning)
+        self.log.info("the task was ended: %s is being cancelled", execution.handle)
+        while not await asyncio.to_thread(execution.cancel):
             if time.monotonic() + pause > end:
-                self.log.error(
-                    "the task was ended, but %s could not be cancelled, and goes on: %s", self.state["handle"], trouble
-                )
+                self.log.error("the task was ended, but %s could not be cancelled, and goes on", execution.handle)
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         positions = self._positions()
         if positions is not None:
             positions.delete()
-
-    def _cancel(self) -> SchedulerUnavailable | None:
-        """Ask for the end of the app; return why that could not be asked."""
-        from transload.errors import AppNotFound, SchedulerUnavailable
-
-        handle = self.state["handle"]
-        try:
-            runner_for_tasks().cancel(handle)
-            self.log.info("the task was ended: %s is being cancelled", handle)
-        except AppNotFound:
-            self.log.info("the task was ended: %s does not exist any more", handle)
-        except SchedulerUnavailable as exc:
-            return exc
-        return None
 
     async def _left_alone(self) -> None:
         """Do what `on_kill` does where Airflow is older and does not call it, if the task is not deferred any more."""

@@ -65,6 +65,17 @@ def arguments(value: Any) -> Mapping[str, Any] | Sequence[str]:
     return value or {}
 
 
+def words_of(value: Any) -> Sequence[str] | None:
+    """Return a command, as it is after rendering: numbers among its words are texts there.
+
+    Raises:
+        SpecError: if it is no list.
+    """
+    if not isinstance(value, (list, tuple, type(None))):
+        raise SpecError(f"command={value!r}: must be a list: the program, then its arguments")
+    return None if value is None else [str(word) for word in value]
+
+
 def run_options(value: Any) -> Mapping[str, Any]:
     """Return run options, as they are after rendering.
 

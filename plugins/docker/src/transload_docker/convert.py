@@ -351,6 +351,8 @@ def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
             "TRANSLOAD_NUM_REPLICAS": str(role.num_replicas),
             RANK0_ENV: context.rank0,
             "TRANSLOAD_RETRY": "0",
+            "TRANSLOAD_ERROR_FILE": names.ERROR_FILE,
+            "TORCHELASTIC_ERROR_FILE": names.ERROR_FILE,
         }
     )
     return env

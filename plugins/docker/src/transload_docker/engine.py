@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from transload.attempts import LONGEST_ERROR, read_error
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import Reach
 from transload_docker import names
@@ -219,12 +222,21 @@ class Engine:
             if exc.code == NOT_FOUND:
                 return None
             raise
+        if state["Status"] == "exited" and state["ExitCode"]:
+            state["said"] = self._said(container_id)
         remembered = {"running": self._running, "exited": self._ended, "dead": self._ended}.get(state["Status"])
         if remembered is not None:
             if len(remembered) > _REMEMBERED:
                 remembered.clear()
             remembered[container_id] = state
         return state
+
+    def _said(self, container_id: str) -> str:
+        """Return what a program that failed wrote to its error file, if anything."""
+        try:
+            return read_error(_only_file(self.query(lambda api: api.get_archive(container_id, names.ERROR_FILE)[0])))
+        except (EngineError, tarfile.TarError, OSError):
+            return ""
 
     def doubt(self, container_id: str) -> None:
         """Forget that a container runs: an engine tells of its end a moment before its lists do."""
@@ -341,7 +353,21 @@ def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
         oom=bool(state.get("OOMKilled")),
         started=seconds(state.get("StartedAt")),
         finished=finished,
+        said=state.get("said", ""),
     )
+
+
+def _only_file(archive: Iterable[bytes]) -> bytes:
+    """Return the beginning of the one file in a tar archive, of which no more is read than that takes."""
+    data = b""
+    for chunk in archive:
+        data += chunk
+        if len(data) > LONGEST_ERROR + 10 * tarfile.BLOCKSIZE:
+            break
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        member = tar.next()
+        file = None if member is None else tar.extractfile(member)
+        return b"" if file is None else file.read(LONGEST_ERROR)
 
 
 def _int(text: str | None) -> int:

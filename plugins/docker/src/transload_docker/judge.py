@@ -192,7 +192,9 @@ class _Look:
         good = states.replica_state(container.status, container.exit_code, container.error) is AppState.SUCCEEDED
         why = "" if good else _why(container, self.facts.engine_since)
         at = container.finished or 0.0
-        self.app.ended(replica, states.exit_code(container.exit_code), at, min(at, self.now), why=why)
+        self.app.ended(
+            replica, states.exit_code(container.exit_code), at, min(at, self.now), why=why, error=container.said
+        )
         replica.end = container.finished
 
     # --------------------------------------------------------------------------------------------------- the verdict

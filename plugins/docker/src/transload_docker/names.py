@@ -10,6 +10,9 @@ from typing import Final
 PREFIX: Final = "transload."
 """What the names of networks and volumes of apps start with."""
 
+ERROR_FILE: Final = "/tmp/transload-error.json"  # noqa: S108 - in a container, which is the replica's own
+"""Where a program in a container says why it failed."""
+
 LABEL_APP: Final = "transload.app-id"
 LABEL_UID: Final = "transload.uid"
 LABEL_OWNER: Final = "transload.owner"

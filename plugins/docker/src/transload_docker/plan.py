@@ -151,6 +151,7 @@ class Container:
         oom: the kernel killed it for its memory limit.
         started: seconds since the epoch, or None.
         finished: seconds since the epoch, or None.
+        said: what the program wrote to its error file, as `transload.attempts.read_error` returns it.
     """
 
     id: str
@@ -166,6 +167,7 @@ class Container:
     oom: bool = False
     started: float | None = None
     finished: float | None = None
+    said: str = ""
 
 
 @dataclass(slots=True)

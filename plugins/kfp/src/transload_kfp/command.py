@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from transload_kfp.marks import pieces
+from transload_kfp.plan import FILES as OUTPUT_DIR
 from transload_kfp.plan import TRACKER, Plan
 from transload_kfp.ports import InputPort
 from transload_kfp.refusals import refuse_reinterpreted
@@ -62,7 +63,7 @@ def _text(text: str, places: dict[str, str]) -> str:
 
 
 def _encoded(plan: Plan) -> str:
-    order = [*_values(plan), TRACKER]
+    order = [*_values(plan), TRACKER, OUTPUT_DIR]
 
     def encode(text: str) -> list[str | int]:
         return [piece if isinstance(piece, str) else order.index(piece[0]) for piece in pieces(text)]

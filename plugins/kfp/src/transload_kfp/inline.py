@@ -237,7 +237,7 @@ def main(words: list[str]) -> int:
     spec = json.loads(base64.b64decode(words[0]).decode("utf-8"))
     request, results, files = json.loads(words[1]), words[2], words[3]
     end = 4 + len(spec["outputs"]) + len(spec["files"])
-    values = [*words[end:], results]
+    values = [*words[end:], results, files]
     empty(results)
     empty(files)
     environment = dict(os.environ, TRANSLOAD_TRACKER_BASE=results, TRANSLOAD_OUTPUT_DIR=files)

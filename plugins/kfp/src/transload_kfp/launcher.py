@@ -17,7 +17,7 @@ from transload_kfp.fields import field_type, get_field, option_path
 from transload_kfp.generated import python_component
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, split_options, with_secrets
 from transload_kfp.names import component_name, port_names
-from transload_kfp.plan import Inputs, settled
+from transload_kfp.plan import Inputs, found_here, settled
 from transload_kfp.ports import (
     KFP_TYPES,
     OUTPUTS,
@@ -50,6 +50,7 @@ def launcher_from_app(
     results: Results | None = None,
     tracker_base: str | None = None,
     workspace: str | None = None,
+    pass_env: Sequence[str] = (),
     inherit_env: bool = False,
     form: Form = "container",
     image: str | None = None,
@@ -79,6 +80,7 @@ def launcher_from_app(
         results: results, and files, that become outputs; see `component_from_app`.
         tracker_base: where the app reports; None: where the scheduler says.
         workspace: folder in the launcher's image that travels with the app.
+        pass_env: variables of the launcher that the job gets, by patterns: ``["HF_*"]``.
         inherit_env: give the job the launcher's whole environment.
         form: ``container`` (the image needs transload, this adapter and the scheduler's) or ``python``, a lightweight
             Python component (the image needs KFP as well, and KFP's local subprocess runner can run it).
@@ -94,7 +96,8 @@ def launcher_from_app(
     """
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
-    where = {"scheduler": scheduler, "cfg": cfg, "tracker_base": tracker_base, "workspace": workspace}
+    where: dict[str, Any] = {"scheduler": scheduler, "cfg": cfg, "tracker_base": tracker_base, "workspace": workspace}
+    where |= {"pass_env": list(pass_env)}
     options, own = split_options(settings)
     more: dict[str, Any] = {
         "command": command,
@@ -164,10 +167,13 @@ def _planned(
         launch = Launch.of(launch, app=launch.build(), command=None)  # its JSON does not tell its name
         ports, paths = _field_ports(launch.build(), inputs)
     else:
-        ports, paths = _argument_ports(as_component(launch.component), launch.args, inputs), {}
+        ports, paths = _argument_ports(as_component(found_here(launch.component)), launch.args, inputs), {}
     outputs = [] if more.get("dry_run") else output_ports(results, [HANDLE])
     spec = LaunchSpec(launch.to_dict(), inputs=ports, paths=paths, outputs=outputs, cluster=where_to, **more)
     return launch, spec, secrets
+
+
+_WHERE: Final = ("scheduler", "cfg", "tracker_base", "workspace", "pass_env")
 
 
 def dry_run_launcher(source: Any = None, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:
@@ -189,7 +195,7 @@ def dry_run_launcher(source: Any = None, *, arguments: Mapping[str, Any] | None 
 
     for name in ("name", "form", "image", "packages", "dry_run"):
         options.pop(name, None)  # of the component, not of what it submits
-    where = {name: options.pop(name, None) for name in ("scheduler", "cfg", "tracker_base", "workspace")}
+    where = {name: options.pop(name, None) for name in _WHERE}
     args, inputs, results = (options.pop(name, None) for name in ("args", "inputs", "results"))
     more = {name: options.pop(name) for name in ("command", "cluster", "inherit_env") if name in options}
     execution, own = split_options(options)

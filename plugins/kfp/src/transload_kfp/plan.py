@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,6 +21,7 @@ from transload_kfp.ports import KFP_TYPES, InputPort, OutputPort, default_text, 
 from transload_kfp.refusals import refuse_inexpressible
 
 TRACKER: Final = "tracker_base"
+FILES: Final = "transload_output_dir"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name")
 """Inputs that take what Kubeflow Pipelines knows of the task; a backend resolves it only as a whole input."""
@@ -59,8 +62,8 @@ class Plan:
 
     @property
     def wrapped(self) -> bool:
-        """Whether ``python3`` in the image starts the program: for results, or for variables of run time."""
-        return self.declared or bool(self.late_env)
+        """Whether ``python3`` in the image starts the program: for results, files, or variables of run time."""
+        return self.declared or bool(self.late_env) or FILES in self.marks
 
     @property
     def marks(self) -> set[str]:
@@ -94,7 +97,7 @@ def make_plan(
         SpecError: for a wrong source, argument or input.
     """
     outputs = output_ports(results)
-    launch = settled(Launch.of(source), args)
+    launch = settled(Launch.of(found_here(source)), args)
     app = with_macros(launch.build({TRACKER: mark(TRACKER)}))
     refuse_inexpressible(app)
     found = None if launch.component is None else as_component(launch.component)
@@ -105,6 +108,17 @@ def make_plan(
     made = [replace(port, help=known[port.source].help) if port.source in known else port for port in made]
     description = "" if found is None else found.description.strip()
     return Plan(name or app.name, app, made, outputs, results is not None, description)
+
+
+def found_here(source: Any) -> Any:
+    """Return a component's name with its file's path, where it is relative to the file that defines the pipeline."""
+    if not isinstance(source, str) or not source.partition(":")[0].endswith(".py"):
+        return source
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(("transload.", "transload_")):
+        frame = frame.f_back
+    path = os.path.join(os.path.dirname(os.path.abspath(frame.f_globals.get("__file__") or "x")), source)
+    return path if os.path.exists(path.rpartition(".py")[0] + ".py") else source
 
 
 def settled(launch: Launch, args: Mapping[str, Any] | None) -> Launch:
@@ -180,7 +194,7 @@ def _read(text: str, kind: type) -> Any:
 
 def with_macros(app: AppDef) -> AppDef:
     """Return a copy of the app with its macros replaced: the app's id by marks, for only the run knows it."""
-    values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV)
+    values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV, mark(FILES))
     app = copy.copy(app)
     uses_rank0 = [any(macros.rank0_env in text for text in (*role.args, *role.env.values())) for role in app.roles]
     app.roles = [values.apply(role) for role in app.roles]

@@ -7,18 +7,23 @@ calls `launch_in_component` from a few generated lines.
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from glob import escape
 from typing import TYPE_CHECKING, Any
 
+from transload.errors import SpecError
 from transload.runtime.tracking import FsspecResultTracker
-from transload_kfp.inline import empty, metrics_of, say, write
+from transload_kfp.inline import empty, hand_over, metrics_of, say, write
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
 from transload_kfp.run import TaskFailed, execution_of, run_app, told_to_host
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution
     from transload.runner import AppResults
+    from transload_kfp.ports import OutputPort
 
 
 @dataclass
@@ -59,6 +64,7 @@ def run_task(
     with told_to_host(ended_well=True):
         values = spec.output_values(results)
         write_artifacts(execution, results, made)
+        fetch_files(execution, results, [port for port in spec.outputs if port.is_artifact], made)
     return {"handle": execution.handle, **values}
 
 
@@ -78,6 +84,30 @@ def write_artifacts(execution: Execution, results: AppResults, made: Mapping[str
     tracker = FsspecResultTracker(folder)
     for key, values in results.results.items():
         tracker[key] = dict(values)
+
+
+def fetch_files(
+    execution: Execution, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
+) -> None:
+    """Copy the files that were declared into their artifacts; where all files are is noted at the results artifact.
+
+    Raises:
+        SpecError: for one that the app did not make, or of another form.
+    """
+    places = {name: str(each["path"]) for name, each in results.artifacts.items()}
+    if places:
+        made["results"].metadata["transload_files"] = places
+    handle = execution.handle or ""
+    for port in ports:
+        path = made[port.name].path
+        with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:  # moved from there, not copied again
+            for pattern in (escape(port.source), f"{escape(port.source)}/*"):
+                execution.runner.fetch(handle, pattern, folder)
+            try:
+                made[port.name].metadata.update(hand_over(folder, port.source, port.type, path))
+            except LookupError as exc:
+                there = f"; the app made: {', '.join(places) or 'nothing'}"
+                raise SpecError(f"{exc.args[0].partition(';')[0]}{there}") from exc
 
 
 def decoded(text: str) -> LaunchSpec:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from transload_prefect.blocks import AppJob, AppJobRun
+    from transload_prefect.cluster import TransloadCluster
     from transload_prefect.convert import app_task, run_app, run_app_async
     from transload_prefect.search import search_flow
     from transload_prefect.states import STATES
@@ -21,6 +22,7 @@ __all__ = [
     "AppJobRun",
     "AppTask",
     "AppTaskRunner",
+    "TransloadCluster",
     "TransloadWorker",
     "__version__",
     "app_task",
@@ -35,6 +37,7 @@ _HOMES: Final = {
     "AppJobRun": "blocks",
     "AppTask": "task",
     "AppTaskRunner": "task_runner",
+    "TransloadCluster": "cluster",
     "TransloadWorker": "worker",
     "app_task": "convert",
     "run_app": "convert",

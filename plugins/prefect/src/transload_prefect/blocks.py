@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from transload.errors import ConfigError
 from transload.pipelines import Execution, ExecutionOptions, Launch
 from transload.runner import AppResults
+from transload_prefect.cluster import TransloadCluster
 from transload_prefect.run import Context, ended_with_host, execution_of, identity_of
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
@@ -100,7 +101,7 @@ class AppJob(JobBlock[AppResults]):
     In a flow, a run is found again after a crash, as an app task is; elsewhere each ``trigger`` starts a new app.
 
     Example:
-        >>> AppJob(component="utils.echo", args={"msg": "hello"}).save("hello")  # doctest: +SKIP
+        >>> AppJob(component="utils.echo", component_args={"msg": "hello"}).save("hello")  # doctest: +SKIP
         >>> run = AppJob.load("hello").trigger()  # doctest: +SKIP
         >>> run.wait_for_completion(); run.fetch_result()  # doctest: +SKIP
     """
@@ -111,8 +112,10 @@ class AppJob(JobBlock[AppResults]):
 
     app: dict[str, Any] | None = Field(default=None, description="An AppDef as JSON; or give a component.")
     component: str | None = Field(default=None, description="Name of a component: utils.echo, package.module:function.")
-    args: dict[str, Any] = Field(default_factory=dict, description="Arguments of the component.")
+    command: list[str] | None = Field(default=None, description="A command, in place of an app or a component.")
+    component_args: dict[str, Any] = Field(default_factory=dict, description="Arguments of the component.")
     scheduler: str | None = Field(default=None, description="Where to run it; empty: the configured one, else local.")
+    cluster: TransloadCluster | None = Field(default=None, description="Where to run it, in place of a scheduler.")
     cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
     workspace: str | None = Field(default=None, description="Local folder that travels with the app.")
     tracker_base: str | None = Field(default=None, description="Where the app reports results.")
@@ -132,7 +135,8 @@ class AppJob(JobBlock[AppResults]):
         return Launch(
             app=self.app,
             component=self.component,
-            args=self.args,
+            command=self.command,
+            args=self.component_args,
             scheduler=self.scheduler,
             cfg=self.cfg,
             workspace=self.workspace,
@@ -159,7 +163,9 @@ class AppJob(JobBlock[AppResults]):
         traces = Traces(context, self.logger, artifacts=True, events=in_flow, stderr_level=logging.WARNING)
         # elsewhere each start is another app
         identity = identity_of(context, namespace=None if in_flow else uuid4().hex)
-        execution = execution_of(self._launch(), self._options(), identity, traces, inherit_env=self.inherit_env)
+        execution = execution_of(
+            self._launch(), self._options(), identity, traces, cluster=self.cluster, inherit_env=self.inherit_env
+        )
         return self._start_async(execution, traces) if _in_event_loop() else self._start(execution, traces)
 
     @staticmethod

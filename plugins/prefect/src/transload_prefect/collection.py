@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from transload_prefect.blocks import AppJob
+from transload_prefect.cluster import TransloadCluster
 from transload_prefect.worker import TransloadWorker
 
-__all__ = ["AppJob", "TransloadWorker"]
+__all__ = ["AppJob", "TransloadCluster", "TransloadWorker"]

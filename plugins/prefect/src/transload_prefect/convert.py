@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -15,37 +16,21 @@ if TYPE_CHECKING:
     from transload_prefect.task import AppSpec, AppTask
     from transload_search import Search
 
-_OWN = ("inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
+_OWN = ("cluster", "inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
 
 
-def app_task(
-    source: Any,
-    *,
-    args: Mapping[str, Any] | None = None,
-    scheduler: str | None = None,
-    cfg: Mapping[str, Any] | None = None,
-    workspace: str | None = None,
-    tracker_base: str | None = None,
-    parent_run_id: str | None = None,
-    launch: Mapping[str, Any] | None = None,
-    **settings: Any,
-) -> AppTask:
+def app_task(source: Any = None, **settings: Any) -> AppTask:
     """Return a Prefect task that runs an app and returns its `transload.runner.AppResults`.
 
     The task's arguments are the component's; ``launch={"scheduler": …, "cfg": …}`` at the call sets where it goes.
 
     Args:
-        source: an AppDef, its JSON, or a component (name or function).
-        args: arguments of the component that every call has, unless it gives them itself.
-        scheduler: where to run it; None: the configured one, else ``local``.
-        cfg: run options of the scheduler.
-        workspace: local folder that travels with the app.
-        tracker_base: where the app reports results; None: a folder of its own.
-        parent_run_id: run that this one derives from.
-        launch: the same arguments, as every adapter takes them.
-        settings: those of ``prefect.task`` (``name``, ``retries``, ``tags``, ``timeout_seconds`` …), of
-            `transload.pipelines.ExecutionOptions` (``patience``, ``on_kill`` …), of `AppSpec` (``key``, ``artifacts``,
-            ``events``, ``assets``, ``inherit_env``, ``stderr_level``), and ``asynchronous``.
+        source: an AppDef, its JSON, a component (name or function); None: ``command`` says what to run.
+        settings: what to launch, of `transload.pipelines.Launch` (``component_args``, ``command``, ``scheduler``,
+            ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id`` …); of `transload.pipelines.ExecutionOptions`
+            (``patience``, ``on_kill`` …); of `AppSpec` (``cluster``, ``key``, ``artifacts``, ``events``, ``assets``,
+            ``inherit_env``, ``stderr_level``); those of ``prefect.task`` (``name``, ``retries``, ``tags``,
+            ``timeout_seconds`` …), and ``asynchronous``.
 
     Raises:
         SpecError: if it is none of these.
@@ -57,19 +42,11 @@ def app_task(
     """
     from transload_prefect.task import AppSpec, AppTask
 
-    given_here = {
-        "args": args,
-        "scheduler": scheduler,
-        "cfg": cfg,
-        "workspace": workspace,
-        "tracker_base": tracker_base,
-        "parent_run_id": parent_run_id,
-    }
-    more = {**(launch or {}), **{name: value for name, value in given_here.items() if value is not None}}
-    unknown = set(more) - {each.name for each in fields(Launch)}
-    if unknown:
-        raise ConfigError(f"launch={launch!r}: {sorted(unknown)[0]!r} is no argument of transload.pipelines.Launch")
-    made = Launch.of(source, **more)
+    command, more = settings.pop("command", None), settings.pop("launch", None) or {}
+    try:
+        made = Launch.of(source, **more) if command is None else Launch(command=command, **more)
+    except TypeError as exc:
+        raise ConfigError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
     changes, given = split_settings(AppSpec(made), settings)
     asynchronous = given.pop("asynchronous", None)
     return AppTask(replace(AppSpec(made), **changes), asynchronous, **given)
@@ -87,19 +64,22 @@ def split_settings(spec: AppSpec, settings: Mapping[str, Any]) -> tuple[dict[str
 
     options = {each.name for each in fields(ExecutionOptions)}
     prefect = set(inspect.signature(Task.__init__).parameters) - {"self", "fn"} | {"asynchronous"}
-    launch = {each.name for each in fields(Launch)} - {"app", "component"}
-    unknown = next((name for name in settings if name not in options | prefect | launch | set(_OWN)), None)
-    if unknown is not None:
-        import difflib
-
-        near = difflib.get_close_matches(unknown, [*options, *prefect, *launch, *_OWN], 1)
-        hint = f"did you mean {near[0]!r}?" if near else "see app_task"
-        raise ConfigError(f"{unknown}={settings[unknown]!r}: no setting of a task or of an app; {hint}")
+    launch = {each.name for each in fields(Launch)} - {"app", "component", "command", "args"} | {"component_args"}
+    for name, value in settings.items():
+        if name not in options | prefect | launch | set(_OWN):
+            near = (
+                ["component_args"]
+                if name == "args"
+                else difflib.get_close_matches(name, [*options, *prefect, *launch, *_OWN], 1)
+            )
+            hint = f"did you mean {near[0]!r}?" if near else "see app_task"
+            raise ConfigError(f"{name}={value!r}: no setting of a task or of an app; {hint}")
     changes: dict[str, Any] = {name: settings[name] for name in _OWN if name in settings}
     if any(name in options for name in settings):
         changes["options"] = replace(spec.options, **{k: v for k, v in settings.items() if k in options})
     if any(name in launch for name in settings):
-        changes["launch"] = replace(spec.launch, **{k: v for k, v in settings.items() if k in launch})
+        told = {"args" if k == "component_args" else k: v for k, v in settings.items() if k in launch}
+        changes["launch"] = replace(spec.launch, **told)
     return changes, {name: value for name, value in settings.items() if name in prefect}
 
 
@@ -108,10 +88,10 @@ def _is_search(source: object) -> TypeGuard[Search]:
     return type(source).__module__.startswith("transload_search.")
 
 
-def run_app(source: Any, **settings: Any) -> Any:
+def run_app(source: Any = None, **settings: Any) -> Any:
     """Run an app in a flow, as a task run of its own; return its results. Arguments as of `app_task`.
 
-    ``args`` and everything else may come from upstream results. Where an event loop runs, use `run_app_async`.
+    ``component_args`` and all else may come from upstream results. Where an event loop runs, use `run_app_async`.
 
     Raises:
         AppFailed: if the app failed, retries used up.
@@ -121,7 +101,7 @@ def run_app(source: Any, **settings: Any) -> Any:
     return app_task(source, **{**settings, "asynchronous": False})()
 
 
-def run_app_async(source: Any, **settings: Any) -> Any:
+def run_app_async(source: Any = None, **settings: Any) -> Any:
     """Return an awaitable that does what `run_app` does; the app is counted when this is called, not when awaited."""
     return app_task(source, **{**settings, "asynchronous": True})()
 

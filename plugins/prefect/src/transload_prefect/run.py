@@ -18,11 +18,24 @@ from transload_prefect.states import ENDINGS
 if TYPE_CHECKING:
     from prefect.context import FlowRunContext, TaskRunContext
 
-    from transload.runner import AppResults
+    from transload.runner import AppResults, Runner
+    from transload_prefect.cluster import TransloadCluster
     from transload_prefect.traces import Traces
 
 HOST: Final = "prefect"
 """Session name of all handles."""
+
+
+def runner_of(cluster: TransloadCluster | None = None, inherit_env: bool = False) -> Runner:
+    """Return the runner that all flow runs of this process share, with a cluster of theirs."""
+
+    def secret(what: str) -> str:
+        from transload_prefect.cluster import secret_of
+
+        return secret_of(what)
+
+    clusters = [] if cluster is None else [cluster.to_cluster()]
+    return host_runner(HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={"prefect": secret})
 
 
 # -- whose app it is
@@ -81,6 +94,7 @@ def execution_of(
     identity: Identity,
     traces: Traces,
     *,
+    cluster: TransloadCluster | None = None,
     inherit_env: bool = False,
     known: Mapping[str, Any] | None = None,
     host_retries: int | None = None,
@@ -92,12 +106,15 @@ def execution_of(
         options: the user's settings; the task's own limit is added here.
         identity: whose app it is.
         traces: where Prefect keeps and shows what is known of it.
+        cluster: where it goes, in place of a scheduler.
         inherit_env: give the job the environment of the flow's process.
         known: arguments that a component may declare.
         host_retries: how often Prefect itself retries.
     """
+    if cluster is not None:
+        launch = replace(launch, scheduler=cluster.name)
     execution = Execution(
-        host_runner(HOST, inherit_env=inherit_env),
+        runner_of(cluster, inherit_env),
         launch,
         identity,
         within_time_limit(traces.context, options),

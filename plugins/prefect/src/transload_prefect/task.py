@@ -30,6 +30,7 @@ from transload.runner import AppResults
 from transload.specs import masked_env
 from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, launch_of, signature_of
 from transload_prefect.cache import AppCachePolicy
+from transload_prefect.cluster import TransloadCluster, cluster_named
 from transload_prefect.run import Context, Told, execution_of, identity_of, run_app, run_app_async
 from transload_prefect.traces import Traces
 from transload_prefect.units import next_unit
@@ -46,6 +47,7 @@ class AppSpec:
     Args:
         launch: the app or component, and where it goes.
         options: of `transload.pipelines.ExecutionOptions`.
+        cluster: where it goes, in place of a scheduler: a block, or the name of a saved one.
         inherit_env: give the job the whole environment of the flow's process.
         key: what tells the app from others of its flow run, instead of the task's name.
         artifacts: write artifacts.
@@ -59,6 +61,7 @@ class AppSpec:
 
     launch: Launch
     options: ExecutionOptions = field(default_factory=ExecutionOptions)
+    cluster: TransloadCluster | str | None = None
     inherit_env: bool = False
     key: str | None = None
     artifacts: bool = True
@@ -70,6 +73,8 @@ class AppSpec:
     meanwhile: Callable[[Execution], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
+        if self.cluster is not None and self.launch.scheduler is not None:
+            raise ConfigError(f"cluster={self.cluster!r}: cannot be given beside scheduler={self.launch.scheduler!r}")
         if self.stderr_level not in logging.getLevelNamesMapping():
             allowed = ", ".join(sorted(logging.getLevelNamesMapping()))
             raise ConfigError(f"stderr_level={self.stderr_level!r}: must be one of {allowed}")
@@ -336,6 +341,7 @@ def _prepared(spec: AppSpec, call: inspect.BoundArguments) -> Iterator[tuple[Exe
         spec.options,
         identity,
         traces,
+        cluster=cluster_named(spec.cluster) if isinstance(spec.cluster, str) else spec.cluster,
         inherit_env=spec.inherit_env,
         known=spec.known,
         host_retries=task.task.retries,

@@ -28,12 +28,12 @@ from transload.pipelines import (
     ExecutionOptions,
     Identity,
     Launch,
-    host_runner,
 )
 from transload.specs import AppDef, AppState, Resource, Role, parse_mounts, resource
 from transload_prefect.adopt import can_be_seen, ended, is_cancelling, orphans
+from transload_prefect.cluster import TransloadCluster
 from transload_prefect.output import Output
-from transload_prefect.run import HOST, Context
+from transload_prefect.run import HOST, Context, runner_of
 from transload_prefect.traces import Traces
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class _Variables(BaseModel):
     scheduler: str | None = Field(
         default=None, description="Where flow runs go; empty: the configured one, else local."
     )
+    cluster: TransloadCluster | None = Field(default=None, description="Where flow runs go, in place of a scheduler.")
     cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
     image: str | None = Field(default=None, description="Image, or what the scheduler takes for one.")
     workspace: str | None = Field(default=None, description="Folder on the worker's machine that comes along.")
@@ -205,14 +206,16 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             configuration: how.
             next_after: ends of an app that are answered by another one.
         """
+        if configuration.cluster is not None and configuration.scheduler is not None:
+            raise ConfigError(f"cluster: cannot be given beside scheduler={configuration.scheduler!r}")
         launch = Launch(
             app=configuration.to_app(),
-            scheduler=configuration.scheduler,
+            scheduler=configuration.cluster.name if configuration.cluster is not None else configuration.scheduler,
             cfg=configuration.cfg,
             workspace=configuration.workspace,
         )
         # what is one flow run's is in no other's reach: flow runs are submitted side by side
-        runner = host_runner(HOST).with_environ({**os.environ, **configuration.secret_values()})
+        runner = runner_of(configuration.cluster).with_environ({**os.environ, **configuration.secret_values()})
         stream = configuration.stream_output
         execution = self._execution_of(flow_run, runner, launch, stream, next_after=next_after)
         try:
@@ -294,7 +297,8 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
 
     async def _look_after(self, flow_run: FlowRun, counted: asyncio.Task[None]) -> None:
         if flow_run.infrastructure_pid:
-            execution = await asyncio.to_thread(self._found, flow_run)
+            configuration = await self._configuration(flow_run)
+            execution = await asyncio.to_thread(self._found, flow_run, configuration)
         else:
             await counted
             execution = await self._start_again(flow_run.id)
@@ -313,13 +317,12 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             how = "is lost" if status is None else f"ended: {status.summary()}"
             await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
 
-    def _found(self, flow_run: FlowRun) -> Execution | None:
+    def _found(self, flow_run: FlowRun, configuration: AppJobConfiguration) -> Execution | None:
         """Return the execution of an app that an earlier worker submitted; None if it cannot be seen from here."""
-        runner, handle = host_runner(HOST), flow_run.infrastructure_pid or ""
+        runner, handle = runner_of(configuration.cluster), flow_run.infrastructure_pid or ""
         if not can_be_seen(runner, handle):
             return None
-        stream = bool((flow_run.job_variables or {}).get("stream_output", True))
-        execution = self._execution_of(flow_run, runner, None, stream)
+        execution = self._execution_of(flow_run, runner, None, configuration.stream_output)
         execution.attach(handle)
         return execution
 
@@ -329,13 +332,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         if flow_run.infrastructure_pid or flow_run.state is None or flow_run.state.type is not StateType.PENDING:
             return None
         try:
-            configuration = await self.job_configuration.resolve_for_flow_run(
-                flow_run,
-                client=self.client,
-                work_pool=copy.deepcopy(self.work_pool),
-                worker_name=self.name,
-                worker_id=self.backend_id,
-            )
+            configuration = await self._configuration(flow_run)
             execution = await asyncio.to_thread(self._start, flow_run, configuration, frozenset())
         except (ValueError, PluginError) as exc:  # a person must mend something
             message = f"Failed to submit flow run to infrastructure: {type(exc).__name__}: {exc}"
@@ -343,6 +340,15 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             return None
         await self.client.update_flow_run(flow_run_id=flow_run.id, infrastructure_pid=execution.handle)
         return execution
+
+    async def _configuration(self, flow_run: FlowRun) -> AppJobConfiguration:
+        return await self.job_configuration.resolve_for_flow_run(
+            flow_run,
+            client=self.client,
+            work_pool=copy.deepcopy(self.work_pool),
+            worker_name=self.name,
+            worker_id=self.backend_id,
+        )
 
     async def _was_cancelled(self, flow_run_id: UUID, handle: str) -> bool:
         """Tell whether a flow run whose app has ended was cancelled; one that is being cancelled is now."""
@@ -363,14 +369,14 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         Raises:
             AppLost: if it is gone.
         """
-        asking = asyncio.create_task(self._pass_cancel_on(flow_run_id, execution.handle or ""))
+        asking = asyncio.create_task(self._pass_cancel_on(flow_run_id, execution))
         try:
             return await execution.follow_async()
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    async def _pass_cancel_on(self, flow_run_id: UUID, handle: str) -> None:
+    async def _pass_cancel_on(self, flow_run_id: UUID, execution: Execution) -> None:
         """Cancel an app whose flow run was cancelled; one that has begun to run it hears of that, and cleans up."""
         pause = QUEUE_INTERVAL
         while True:
@@ -380,8 +386,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
                 pause = RUN_INTERVAL if begun else QUEUE_INTERVAL
                 cancelled = flow_run.state is not None and flow_run.state.type is StateType.CANCELLED
                 if cancelled or (is_cancelling(flow_run) and not begun):
-                    with suppress(InfrastructureNotFound, InfrastructureNotAvailable):
-                        await self.kill_infrastructure(handle, AppJobConfiguration())
+                    execution.kill()
                     return
                 if ended(flow_run):
                     return
@@ -396,7 +401,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             InfrastructureNotFound: if there is no such app.
             InfrastructureNotAvailable: if its scheduler cannot be reached from here, or does not end it in time.
         """
-        runner = host_runner(HOST)
+        runner = runner_of(configuration.cluster)
         try:
             await asyncio.to_thread(runner.cancel, infrastructure_pid)
             timeout = max(1.0, float(grace_seconds)) + 30.0

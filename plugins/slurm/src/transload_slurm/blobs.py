@@ -57,6 +57,17 @@ def digest_of(path: str) -> str:
     return digest.hexdigest()
 
 
+def pieces(path: str) -> Iterator[tuple[int, bytes, bool]]:
+    """Yield the content of a file as (offset, piece, whether it is the last one); an empty one is a piece, too."""
+    offset, before = 0, b""
+    for block in blocks(path):
+        if before:
+            yield offset, before, False
+            offset += len(before)
+        before = block
+    yield offset, before, True
+
+
 def blocks(path: str) -> Iterator[bytes]:
     """Yield the content of a file, piece by piece."""
     with open(path, "rb") as file:
@@ -88,7 +99,7 @@ class Blobs:
         data = json.dumps(entries).encode()
         name = hashlib.sha256(data).hexdigest()
         if not self._has(name):
-            self.put(name, data, 0, last=True)
+            self.put(name, data, 0, last=True, upload=os.urandom(6).hex())
         return name, sorted({entry[2] for entry in entries if entry[2] and not self._has(entry[2])})
 
     def _has(self, name: str) -> bool:
@@ -98,15 +109,15 @@ class Blobs:
             return False
         return True
 
-    def put(self, name: str, data: bytes, offset: int, last: bool) -> None:
-        """Store a piece of a file; with the last one it is there.
+    def put(self, name: str, data: bytes, offset: int, last: bool, upload: str) -> None:
+        """Store a piece of a file; with the last one it is there. ``upload`` tells those who send it at once apart.
 
         Raises:
             SpecError: if the content is another than the name says.
             OSError: if it cannot be written.
         """
         path = self._path(name)
-        aside = f"{path}.{os.getpid()}"
+        aside = f"{path}.{upload}"
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if offset == 0 else 0)
         try:

@@ -163,7 +163,7 @@ class Link:
             word, _, rest = line.decode("utf-8", "replace")[len(HELLO) + 1 :].partition(" ")
             if word == "send":
                 try:
-                    self._channel.raw(packed()[1])
+                    self._channel.raw(packed(ssh.control_folder())[1])
                 except OSError:
                     continue  # the end of the input comes next
             elif word == "old":
@@ -190,12 +190,15 @@ class Link:
             SchedulerUnavailable: if there is no answer in time.
             TransloadError: whatever the helper's scheduler raised.
         """
-        answer = self.ask(method, payload, **arguments)
-        try:
-            result, data = answer.result(timeout)
-        except FutureTimeout as exc:
-            raise SchedulerUnavailable(f"ssh {self.host}: no answer to {method!r} within {timeout:g} s") from exc
+        result, data = self.answer(self.ask(method, payload, **arguments), timeout)
         return (result, data) if data else result
+
+    def answer(self, asked: Future[tuple[Any, bytes]], timeout: float) -> tuple[Any, bytes]:
+        """Return what came of `ask`; errors as of `call`."""
+        try:
+            return asked.result(timeout)
+        except FutureTimeout as exc:
+            raise SchedulerUnavailable(f"ssh {self.host}: no answer within {timeout:g} s") from exc
 
     def ask(self, method: str, payload: bytes = b"", **arguments: Any) -> Future[tuple[Any, bytes]]:
         """Ask the helper; return at once what tells of its answer."""

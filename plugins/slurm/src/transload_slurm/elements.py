@@ -34,6 +34,7 @@ def gather(role: Mapping[str, Any], states: Sequence[Mapping[str, Any] | None]) 
         "schema": 1,
         "state": word,
         "msg": bad["msg"] if bad and word != "SUCCEEDED" else "",
+        **({"structured_error_msg": bad["structured_error_msg"]} if bad and "structured_error_msg" in bad else {}),
         "num_restarts": sum(item["num_restarts"] for item in found),
         "signalled": any(item["signalled"] for item in found),
         "roles": [{"role": role["name"], "replicas": replicas}],

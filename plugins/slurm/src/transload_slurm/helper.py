@@ -130,9 +130,9 @@ class Helper:
         """Keep the list of a workspace; tell which files are missing."""
         return self._blobs.want(entries)
 
-    def do_put(self, name: str, offset: int, last: bool, payload: bytes = b"") -> None:
+    def do_put(self, name: str, offset: int, last: bool, upload: str, payload: bytes = b"") -> None:
         """Store a piece of a file."""
-        self._blobs.put(name, payload, offset, last)
+        self._blobs.put(name, payload, offset, last, upload)
 
     def do_entries(self, folder: str) -> list[Any]:
         """List a folder: name, whether it is one itself, size, and what changes with the content."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
 import io
+import os
 import pkgutil
 import zipfile
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from transload_slurm import __version__
@@ -21,11 +24,40 @@ _MAIN: Final = "from transload_slurm.helper import main\n\nmain()\n"
 
 
 @cache
-def packed() -> tuple[str, bytes]:
+def packed(folder: str = "") -> tuple[str, bytes]:
     """Return the name of the helper's file, which tells version and content, and the file.
 
-    It holds the module `transload_slurm.helper` and what that imports of this package and the core.
+    Args:
+        folder: where it is kept until a source changes, since making it takes half a second; "": nowhere.
     """
+    kept = Path(folder, f"packed-{_stamp()}") if folder else None
+    data = b""
+    if kept is not None:
+        with contextlib.suppress(OSError):
+            data = kept.read_bytes()
+    if not data:
+        data = pack()
+        if kept is not None:
+            aside = kept.with_suffix(f".{os.getpid()}")
+            aside.write_bytes(data)
+            aside.replace(kept)
+    return f"helper-{__version__}-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data
+
+
+def _stamp() -> str:
+    """Return what changes when a source does."""
+    digest = hashlib.sha256()
+    for package in ("transload", "transload_slurm"):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.origin is not None
+        for path in sorted(Path(spec.origin).parent.rglob("*.py")):
+            stat = path.stat()
+            digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def pack() -> bytes:
+    """Return a file with the module `transload_slurm.helper` and what that imports of this package and the core."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
 
@@ -37,8 +69,7 @@ def packed() -> tuple[str, bytes]:
             # what runs in the jobs goes there as it is
             as_it_is = module.startswith(("transload_slurm.job.", "transload.attempts"))
             add(path, source if as_it_is else _for_old(source))
-    data = made.getvalue()
-    return f"helper-{__version__}-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data
+    return made.getvalue()
 
 
 def _modules() -> dict[str, tuple[str, bytes]]:

@@ -21,7 +21,6 @@ from transload_slurm.results import RemoteStore
 _SUBMIT_S: Final = 180.0
 _AGAIN_S: Final = 120.0
 _DELETE_S: Final = 200.0
-_PIECE: Final = 1 << 20
 _AHEAD: Final = 16
 
 
@@ -79,6 +78,8 @@ class RemoteApps:
                     transient = not isinstance(exc, ssh.Refused)
                     raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=transient) from exc
                 lost = exc
+            except OSError as exc:
+                raise SubmitError(f"app {app_id!r} was not submitted: its workspace cannot be read: {exc}") from exc
             except KeyboardInterrupt:
                 if sent:
                     self._withdraw(app_id, mark)
@@ -190,22 +191,20 @@ def _bring(link: Link, workspace: Any) -> str | None:
     if workspace is None:
         return None
     entries, places = blobs.listed(workspace)
-    name, missing = link.call("want", 120.0, entries=entries)
+    name, missing = link.call("want", _SUBMIT_S, entries=entries)
+    upload = os.urandom(6).hex()
     under_way: list[Any] = []
     for digest in missing:
-        size, offset = os.path.getsize(places[digest]), 0
-        for block in blobs.blocks(places[digest]) if size else [b""]:
-            last = offset + len(block) >= size
+        for offset, piece, last in blobs.pieces(places[digest]):
+            answer = link.ask("put", piece, name=digest, offset=offset, last=last, upload=upload)
+            if offset or not last:  # of a large file: one behind the other
+                link.answer(answer, _SUBMIT_S)
+                continue
+            under_way.append(answer)
             if len(under_way) >= _AHEAD:
-                under_way.pop(0).result(120.0)
-            answer = link.ask("put", block, name=digest, offset=offset, last=last)
-            offset += len(block)
-            if size > _PIECE:  # in order: the pieces of a file are put one behind the other
-                answer.result(120.0)
-            else:
-                under_way.append(answer)
+                link.answer(under_way.pop(0), _SUBMIT_S)
     for answer in under_way:
-        answer.result(120.0)
+        link.answer(answer, _SUBMIT_S)
     found: str = name
     return found
 

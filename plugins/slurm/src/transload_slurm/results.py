@@ -49,7 +49,7 @@ class RemoteStore(Store):
         asked = {path: link.ask("read", path=self.where(path), offset=0, size=_PIECE) for path in paths}
         found = {}
         for path, answer in asked.items():
-            there, data = answer.result(_TIMEOUT_S)
+            there, data = link.answer(answer, _TIMEOUT_S)
             if there is not None:
                 found[path] = data if len(data) < _PIECE else self.read(path)
         return found

@@ -141,7 +141,7 @@ def command(host: str, socket: str, python: str, root: str) -> list[str]:
         python: the Python of the login node.
         root: the folder of the apps there.
     """
-    name, data = packed()
+    name, data = packed(control_folder())
     boot = _BOOT.format(
         hello=HELLO, name=name, digest=hashlib.sha256(data).hexdigest(), size=len(data), root=root
     ).encode()

@@ -205,6 +205,19 @@ class AppTests(SchedulerSuite):
         assert found.tracker_base == base
 
     @needs_programs
+    def test_what_a_program_says_of_its_failure(self, stage: SchedulerStage) -> None:
+        """What a replica writes to its error file is why the app failed; the next attempt begins without it."""
+        said = """'{"message": {"message": "ValueError: no such thing"}}'"""
+        command = f'test -s "$TRANSLOAD_ERROR_FILE" || echo {said} > "$TORCHELASTIC_ERROR_FILE"; exit 3'
+        app_id = stage.submit(stage.app(Program(command=command)))
+        status = stage.ended(app_id)
+        assert status.state is AppState.FAILED
+        assert "exit code 3" in status.msg and "ValueError: no such thing" in status.msg
+        found = status.roles[0].replicas[0].structured_error_msg
+        assert json.loads(found) == {"message": {"message": "ValueError: no such thing"}}
+        assert json.loads(status.structured_error_msg) == json.loads(found)
+
+    @needs_programs
     def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
         """Apps that share a tracker base do not see each other's results, steps and files; replicas overwrite none."""
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'

@@ -37,8 +37,8 @@ def command(
     refused, unless --force is given; then it is ended first. All handles are looked up before any app is touched.
     """
     from transload.cli._output import emit, emit_json, note
-    from transload.cli._quantities import parse_size
     from transload.cli._session import open_runner
+    from transload.specs._text import parse_size
 
     by_rule = older_than is not None or larger_than is not None
     if by_rule == bool(handle):

@@ -233,8 +233,8 @@ def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
 
 def _overrides(options: dict[str, Any]) -> Overrides:
     from transload.cli._env_file import read_env
-    from transload.cli._quantities import parse_size
     from transload.components import Overrides
+    from transload.specs._text import parse_size
 
     mem = None if options["mem"] is None else parse_size(options["mem"], "--mem")
     names = ("role", "name", "time_limit", "image", "replicas", "retries", "cpu", "gpu")

@@ -89,6 +89,8 @@ def ensure(local: str) -> None:
 def explain() -> tuple[bool, str]:
     """Return whether local apps can be kept, and in a line where, or why not."""
     home, local, kind = state_home(), local_home(), network_home()
+    if os.path.lexists(home) and not os.path.isdir(home):
+        return False, f"{home} is not a folder; set {ENV_HOME} to another"
     if not kind:
         return True, f"kept in {local}"
     if local == f"{home}/local":

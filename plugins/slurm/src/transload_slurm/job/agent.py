@@ -24,6 +24,8 @@ else:
     import _signal as signal  # without the enumerations
 
 STREAMS = ("stdout.log", "stderr.log")
+ERROR_FILE = "error.json"
+"""Beside the streams: what a replica says of its failure."""
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
 _REPLACED_S = 10.0
@@ -180,6 +182,10 @@ class Agent:
         env = self._environment(run, rank0, values)
         streams: list[int] = []
         try:
+            os.unlink(os.path.join(self.logs, ERROR_FILE))  # the one before's
+        except OSError:
+            pass
+        try:
             for name in STREAMS:
                 streams.append(os.open(os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
                 _end_line(streams[-1])
@@ -203,6 +209,7 @@ class Agent:
         for number, name in enumerate(self.task["secrets"]):
             env[name] = os.environ.get(f"{self.prefix}{number}", "")
         env[_RANK0] = rank0
+        env["TRANSLOAD_ERROR_FILE"] = env["TORCHELASTIC_ERROR_FILE"] = os.path.join(self.logs, ERROR_FILE)
         env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
         if self.task["container"]:  # these want to know
             env.setdefault("USER", os.environ.get("SLURM_JOB_USER", ""))

@@ -10,9 +10,9 @@ import signal
 import sys
 import time
 
-from transload.attempts import TERMINAL, App, Replica
+from transload.attempts import LONGEST_ERROR, TERMINAL, App, Replica, read_error
 
-from .agent import SENT, catch, patiently
+from .agent import ERROR_FILE, SENT, catch, patiently
 from .rank0 import Rank0
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
@@ -273,8 +273,19 @@ class Supervisor:
         if code is None:
             said = self.why.get(replica.role)
             why = "lost: its task ended without a word" + (f": {said}" if said else "")
-        self.app.ended(replica, code, when, time.time(), why=why)
+        error = self._error_of(replica) if code else ""
+        self.app.ended(replica, code, when, time.time(), why=why, error=error)
         self._settle()
+
+    def _error_of(self, replica: Replica) -> str:
+        """Return what a replica has said of its failure, if anything."""
+        name = self.plan["roles"][replica.role]["name"]
+        try:
+            path = os.path.join(self.folder, "logs", name, str(replica.k), ERROR_FILE)
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                return read_error(file.read(LONGEST_ERROR))
+        except OSError:
+            return ""
 
     def _settle(self) -> None:
         """Do what the rules make of what has happened: tell those replicas to end that are to."""

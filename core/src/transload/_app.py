@@ -1,0 +1,331 @@
+"""An app to hold: a thin face on the runner, for programs and notebooks."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from transload.errors import AppFailed, AppNotFound
+from transload.runner.clusters import Cluster
+from transload.specs import AppDef, AppHandle, AppState, AppStatus, CfgVal, Workspace, parse_app_handle
+
+if TYPE_CHECKING:
+    from transload.components import Overrides
+    from transload.runner import AppResults, Runner
+
+SESSION = "transload"
+
+
+def default_runner() -> Runner:
+    """Return the runner that this process shares, of the session of the command line."""
+    from transload.pipelines import host_runner
+
+    return host_runner(SESSION, inherit_env=True)
+
+
+class App:
+    """A job that was submitted. It belongs to its scheduler: this object may go, and another process may `attach`.
+
+    ``await app`` waits for its end. It can be pickled.
+
+    Args:
+        handle: the app.
+        runner: whom to ask; default: the one that this process shares.
+    """
+
+    def __init__(self, handle: AppHandle, runner: Runner | None = None) -> None:
+        parse_app_handle(handle)
+        self.handle = handle
+        self._runner = runner or default_runner()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.handle!r})"
+
+    def __str__(self) -> str:
+        return self.handle
+
+    def _repr_html_(self) -> str:
+        """Return a line for a notebook: handle, state, what went wrong."""
+        from html import escape
+
+        status = self.status()
+        text = "gone" if status is None else status.summary()
+        return f"<code>{escape(self.handle)}</code> {escape(text)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cluster = self._runner.cluster(parse_app_handle(self.handle).scheduler_backend)
+        return _revive, (type(self), self.handle, cluster.to_dict())
+
+    def __await__(self) -> Generator[Any, None, AppStatus]:
+        return self.wait_async().__await__()
+
+    def status(self) -> AppStatus | None:
+        """Return its status; None if it is gone; state UNKNOWN if its scheduler cannot say."""
+        return self._runner.status(self.handle)
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        patience: float = 300.0,
+        on_change: Callable[[AppStatus], None] | None = None,
+    ) -> AppStatus:
+        """Block until it has ended; return its final status, whatever that is.
+
+        Args:
+            timeout: seconds to wait at most; None: no limit.
+            patience: seconds for which its state may be UNKNOWN without a break.
+            on_change: called with each new state.
+
+        Raises:
+            TransloadTimeout: when the time ran out; the app goes on.
+            StateUnknown: when patience ran out; the app is not touched.
+            AppNotFound: if it is gone.
+        """
+        return self._there(self._runner.wait(self.handle, timeout=timeout, patience=patience, on_change=on_change))
+
+    async def wait_async(self, timeout: float | None = None, patience: float = 300.0) -> AppStatus:
+        """Do what `wait` does, without blocking the event loop."""
+        return self._there(await self._runner.wait_async(self.handle, timeout=timeout, patience=patience))
+
+    def check(self, timeout: float | None = None) -> AppStatus:
+        """Wait until it has ended, and raise unless it succeeded.
+
+        Raises:
+            AppFailed: with which replica failed, how, and its last lines; what `wait` raises.
+        """
+        from transload.following.lines import last_words
+        from transload.pipelines._failure import failure_message
+
+        status = self.wait(timeout)
+        if status.state is not AppState.SUCCEEDED:
+            scheduler, app_id = self._runner._locate(self.handle)
+            text = failure_message(
+                status, lambda role, k: last_words(scheduler, app_id, role, k, 20), handle=self.handle
+            )
+            raise AppFailed(status, text)
+        return status
+
+    def logs(
+        self,
+        role: str | None = None,
+        replica: int | None = None,
+        *,
+        tail: int | None = None,
+        regex: str | None = None,
+        follow: bool = True,
+    ) -> Iterator[str]:
+        """Return its log lines as they come, until it has ended; of several replicas each behind ``role/replica``.
+
+        Args:
+            role: that role alone.
+            replica: that replica alone.
+            tail: only so many last lines of each replica, without following.
+            regex: only lines in which it is found.
+            follow: False: only what is there now.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            SpecError: for an unknown role or replica, or a bad regex.
+        """
+        import re
+
+        from transload.errors import SpecError
+        from transload.following.lines import last_lines
+        from transload.schedulers.api import Stream
+
+        chosen = self._replicas(role, replica)
+        scheduler, app_id = self._runner._locate(self.handle)
+        if len(chosen) == 1 and tail is None:
+            return self._runner.log_lines(self.handle, *chosen[0], regex=regex, should_tail=follow)
+        try:
+            wanted = re.compile(regex or "")
+        except re.error as exc:
+            raise SpecError(f"regex={regex!r}: {exc}") from exc
+        if tail is None:
+            lines = _merged(scheduler, app_id, chosen, follow)
+        else:
+            found = [(each, last_lines(scheduler, app_id, *each, Stream.COMBINED, tail)) for each in chosen]
+            prefix = "{}/{} " if len(chosen) > 1 else ""
+            lines = iter([prefix.format(*each) + line for each, last in found for line in last])
+        return (line for line in lines if wanted.search(line))
+
+    def results(self) -> AppResults:
+        """Return what it reported so far.
+
+        Raises:
+            AppNotFound: if there is no such app.
+            TrackingError: if the results cannot be read; the message says where they are.
+        """
+        return self._runner.results(self.handle)
+
+    def cancel(self) -> None:
+        """Ask for its end; return at once. Nothing happens if it has ended."""
+        self._runner.cancel(self.handle)
+
+    def delete(self) -> None:
+        """Forget it, ending it first. Nothing happens if it is gone.
+
+        Raises:
+            UnsupportedFeature: if its scheduler cannot delete apps.
+        """
+        self._runner.delete(self.handle)
+
+    def describe(self) -> AppDef | None:
+        """Return the app as it was submitted, secret-looking values masked; None if it is not known."""
+        return self._runner.describe(self.handle)
+
+    def _there(self, status: AppStatus | None) -> AppStatus:
+        if status is None:
+            raise AppNotFound(self.handle)
+        return status
+
+    def _replicas(self, role: str | None, replica: int | None) -> list[tuple[str, int]]:
+        from transload.errors import SpecError
+
+        description = self._runner.description(self.handle)
+        if description is None:
+            raise AppNotFound(self.handle)
+        if description.app is not None:
+            found = [(each.name, k) for each in description.app.roles for k in range(each.num_replicas)]
+        else:
+            found = [
+                (each.role, each_replica.id) for each in description.status.roles for each_replica in each.replicas
+            ]
+        chosen = [(name, k) for name, k in found if role in (None, name) and replica in (None, k)]
+        if not chosen:
+            known = ", ".join(f"{name}/{k}" for name, k in found) or "none"
+            raise SpecError(f"role={role!r}, replica={replica!r}: {self.handle} has no such replica (it has: {known})")
+        return chosen
+
+
+def _revive(kind: type[App], handle: str, cluster: dict[str, Any]) -> App:
+    return kind(handle, default_runner().with_clusters(Cluster.from_dict(cluster)))
+
+
+def _merged(scheduler: Any, app_id: str, replicas: Sequence[tuple[str, int]], follow: bool) -> Iterator[str]:
+    from transload.following.follower import get_follower
+    from transload.following.lines import ReplicaLogs
+    from transload.schedulers.api import LogPage, Stream
+
+    lines: deque[str] = deque()
+    look, moved = threading.Event(), True
+
+    def take(role: str, k: int, page: LogPage) -> None:
+        lines.extend(f"{role}/{k} {line}" for line in page.lines)
+
+    def tell() -> bool:
+        look.set()
+        return moved
+
+    logs = ReplicaLogs(scheduler, app_id, replicas, Stream.COMBINED, take)
+    growing = get_follower().read_logs(scheduler, app_id, tell) if follow else None
+    try:
+        while True:
+            look.clear()
+            moved = logs.read()
+            while lines:
+                yield lines.popleft()
+            if logs.complete or growing is None:
+                return
+            if not moved:
+                look.wait()
+    finally:
+        if growing is not None:
+            growing.close()
+
+
+def overrides_of(values: Mapping[str, Any]) -> Overrides:
+    """Return the overrides that were given as keywords; ``mem`` may be a text such as ``8G``.
+
+    Raises:
+        TypeError: for an unknown keyword.
+        SpecError: for a size that cannot be read.
+    """
+    from transload.components import Overrides
+    from transload.specs._text import parse_size
+
+    mem = values.get("mem")
+    return Overrides(**{**values, "mem": parse_size(mem, "mem") if isinstance(mem, str) else mem})
+
+
+def run(
+    app: AppDef | str | Callable[..., AppDef] | None = None,
+    args: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    command: Sequence[str] | None = None,
+    scheduler: str | None = None,
+    cfg: Mapping[str, CfgVal] | None = None,
+    workspace: str | Workspace | None = None,
+    pass_env: Sequence[str] = (),
+    app_id: str | None = None,
+    parent_run_id: str | None = None,
+    tracker_base: str | None = None,
+    runner: Runner | None = None,
+    **overrides: Any,
+) -> App:
+    """Submit a job; return it at once.
+
+    Args:
+        app: an AppDef, or a component: its name (``train.py:train``, ``utils.echo``) or function.
+        args: arguments of the component: name → value, or as on the command line.
+        command: a program and its arguments, in place of ``app``.
+        scheduler: where to run it; default: the configured one, else ``local``.
+        cfg: run options of the scheduler.
+        workspace: a local folder that travels with it.
+        pass_env: patterns (``HF_*``) of variables that are passed on.
+        app_id: an id of your own: an equal app of that id is attached to, not started.
+        parent_run_id: the run that this one derives from.
+        tracker_base: where it reports results.
+        runner: submits; default: the one that this process shares.
+        overrides: what is set over what the app says: ``name, env, image, replicas, retries, time_limit, cpu, gpu,
+            mem, role`` (see `transload.components.Overrides`).
+
+    Raises:
+        SpecError: if the app or an argument is not valid.
+        ConfigError: for an unknown scheduler or option.
+        SubmitError: if it was not taken; nothing runs.
+
+    Example:
+        >>> app = run(command=["python", "train.py"], gpu=1, mem="8G")  # doctest: +SKIP
+        >>> print(app.wait().state, app.results())  # doctest: +SKIP
+    """
+    from transload.components import command_app
+    from transload.errors import SpecError
+
+    if (app is None) == (command is None):
+        raise SpecError("run: exactly one of app and command must be given")
+    runner, given = runner or default_runner(), overrides_of(overrides)
+    options = {**(cfg or {}), "pass_env": list(pass_env)} if pass_env else dict(cfg or {})
+    same: dict[str, Any] = {
+        "scheduler": scheduler,
+        "cfg": options,
+        "workspace": workspace,
+        "parent_run_id": parent_run_id,
+        "app_id": app_id,
+        "tracker_base": tracker_base,
+    }
+    if command is not None:
+        app = command_app(command)
+    if isinstance(app, AppDef):
+        if args:
+            raise SpecError(f"run: args={args!r}: only a component takes arguments")
+        info = runner.dryrun(given.apply(app), **same)
+    else:
+        assert app is not None
+        info = runner.dryrun_component(app, args, **same, overrides=given)
+    return App(runner.schedule(info), runner)
+
+
+def attach(handle: AppHandle, runner: Runner | None = None) -> App:
+    """Return the app of a handle, whoever submitted it.
+
+    Raises:
+        AppNotFound: if there is no such app.
+        MalformedAppHandleException: if it is no handle.
+        SchedulerUnavailable: if its scheduler cannot be reached.
+    """
+    app = App(handle, runner)
+    app._runner.attach(handle)
+    return app

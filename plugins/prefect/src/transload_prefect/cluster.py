@@ -1,0 +1,77 @@
+"""Clusters as Prefect's blocks: a scheduler with a name of its own, and where its secrets are."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from prefect.blocks.core import Block
+from pydantic import Field, SecretStr, model_validator
+
+from transload.errors import ConfigError
+from transload.runner import Cluster
+
+
+class TransloadCluster(Block):
+    """A cluster: where apps go, without a settings file on the machine that runs the flow.
+
+    Save it under its name: whoever attaches to one of its apps later loads the secrets again by that.
+
+    Example:
+        >>> TransloadCluster(name="prod", kind="kubernetes", connection={"context": "prod-eu"}).save("prod")
+        ...     # doctest: +SKIP
+        >>> app_task("train.py:train", cluster="prod")  # doctest: +SKIP
+    """
+
+    _block_type_name: ClassVar[str] = "Transload Cluster"
+    _block_type_slug: ClassVar[str] = "transload-cluster"
+    _description: ClassVar[str] = "A scheduler with a name of its own: a Kubernetes cluster, a Slurm, a Docker engine."
+
+    name: str = Field(description="Name of the cluster, as in handles: prod://session/app. Save the block under it.")
+    kind: str = Field(description="The scheduler that it is one of: kubernetes, slurm, docker, local.")
+    connection: dict[str, Any] = Field(default_factory=dict, description="Which one: context, ssh, docker_host …")
+    secrets: dict[str, SecretStr] = Field(default_factory=dict, description="Settings that are secrets: kubeconfig …")
+
+    @model_validator(mode="after")
+    def _check(self) -> TransloadCluster:
+        self.to_cluster()
+        return self
+
+    def to_cluster(self) -> Cluster:
+        """Return the cluster; of secrets it says only where they are found.
+
+        Raises:
+            ConfigError: if it is not valid.
+        """
+        _seen[self.name] = self
+        where = {setting: f"prefect:{self.name}/{setting}" for setting in self.secrets}
+        return Cluster(self.name, self.kind, self.connection, where)
+
+
+_seen: dict[str, TransloadCluster] = {}
+
+
+def secret_of(what: str) -> str:
+    """Return a secret of a cluster, by the name of the block and of the setting.
+
+    Raises:
+        ConfigError: if there is no such block, or it has no such secret.
+    """
+    name, _, setting = what.partition("/")
+    block = _seen.get(name) or cluster_named(name)
+    if setting not in block.secrets:
+        raise ConfigError(f"block transload-cluster/{name}: has no secret {setting!r}")
+    return block.secrets[setting].get_secret_value()
+
+
+def cluster_named(name: str) -> TransloadCluster:
+    """Return a saved block.
+
+    Raises:
+        ConfigError: if there is none of that name.
+    """
+    try:
+        found: Any = TransloadCluster.load(name, _sync=True)  # type: ignore[call-arg]
+    except ValueError as exc:
+        raise ConfigError(f"cluster={name!r}: there is no block transload-cluster/{name}") from exc
+    assert isinstance(found, TransloadCluster)
+    return found

@@ -1,0 +1,109 @@
+"""Clusters as blocks: what a flow, a job block and a worker run on them, and where their secrets are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from prefect import flow
+from test_worker import _deployment, _soon
+
+from transload.errors import ConfigError
+
+
+def _saved(folder: Path, **more: Any) -> Any:
+    """Return a saved block: another local scheduler."""
+    from transload_prefect import TransloadCluster
+
+    name = f"here-{uuid4().hex[:6]}"
+    block = TransloadCluster(name=name, kind="local", connection={"state_folder": str(folder)}, **more)
+    block.save(name)
+    return block
+
+
+def test_a_flow_runs_its_apps_there(host: Any, tmp_path: Path) -> None:
+    """By the name of the block, as the block itself, and in a saved job block; the apps are in its folder."""
+    from jobs import job
+
+    from transload_prefect import AppJob, run_app
+
+    block = _saved(tmp_path / "cluster")
+    AppJob(component="jobs:job", component_args={"value": 3}, cluster=block).save(f"job-{block.name}")
+
+    @flow
+    def work() -> list[str]:
+        found = [run_app(job, cluster=block.name).handle, run_app(job, cluster=block).handle]
+        run = AppJob.load(f"job-{block.name}").trigger()
+        run.wait_for_completion()
+        return [*found, run.fetch_result().handle, run_app(command=["true"], cluster=block).handle]
+
+    handles = work()
+    assert len(set(handles)) == 4
+    assert all(each.startswith(f"{block.name}://prefect/") for each in handles)
+    assert (tmp_path / "cluster").is_dir()
+
+
+async def test_a_worker_runs_flow_runs_there(host: Any, tmp_path: Path) -> None:
+    """A work pool, or a deployment, refers to the block; another worker finds it again."""
+    from transload_prefect import TransloadWorker
+
+    block = await asyncio.to_thread(_saved, tmp_path / "cluster")
+    reference = {"$ref": {"block_document_id": str(block._block_document_id)}}
+    pool = f"pool-{uuid4().hex[:6]}"
+    gate = tmp_path / "gate"
+    command = f"sh -c 'while [ ! -e {gate} ]; do sleep 0.05; done; exit 4'"
+    deployment = _deployment(host, pool, scheduler=None, cluster=reference, command=command)
+    run = host.post(f"/deployments/{deployment}/create_flow_run", state={"type": "PENDING"})["id"]
+    host.patch(f"/flow_runs/{run}/labels", **{"prefect.worker.name": "one"})
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:  # submits what an earlier one had taken
+        handle = await _soon(lambda: host.flow_run(run)["infrastructure_pid"])
+        assert handle.startswith(f"{block.name}://prefect/")
+        gate.touch()
+        await _soon(lambda: host.flow_run(run)["state_type"] == "CRASHED")
+        await _soon(lambda: not worker._followed)
+
+
+def test_secrets_are_found_by_the_block(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept with a handle says where; the value comes from the block, also in another process."""
+    from transload_prefect import TransloadCluster, cluster
+
+    name = f"prod-{uuid4().hex[:6]}"
+    block = TransloadCluster(name=name, kind="kubernetes", secrets={"kubeconfig": "hunter2"})
+    block.save(name)
+    made = block.to_cluster()
+    assert made.to_dict()["secrets"] == {"kubeconfig": f"prefect:{name}/kubeconfig"}
+    assert "hunter2" not in f"{made!r}{json.dumps(made.to_dict())}{block!r}"
+    monkeypatch.setattr(cluster, "_seen", {})
+    assert cluster.secret_of(f"{name}/kubeconfig") == "hunter2"
+    with pytest.raises(ConfigError, match="has no secret 'token'"):
+        cluster.secret_of(f"{name}/token")
+    with pytest.raises(ConfigError, match="there is no block transload-cluster/absent"):
+        cluster.secret_of("absent/token")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"name": "Prod", "kind": "kubernetes"}, "must be a letter a-z"),
+        ({"name": "prod", "kind": "kubernetes", "connection": {"token": "x"}}, "token: is a secret"),
+        ({"name": "prod", "kind": "slurm", "connection": {"ssh": "-oProxyCommand=x"}}, "must not begin with '-'"),
+    ],
+)
+def test_wrong_blocks(values: dict[str, Any], words: str) -> None:
+    """They are refused when they are made."""
+    from transload_prefect import TransloadCluster
+
+    with pytest.raises(ValueError, match=words):
+        TransloadCluster(**values)
+
+
+def test_a_cluster_beside_a_scheduler(host: Any) -> None:
+    """One of the two says where an app goes."""
+    from transload_prefect import app_task
+
+    with pytest.raises(ConfigError, match="cluster='prod': cannot be given beside scheduler='local'"):
+        app_task("utils.echo", scheduler="local", cluster="prod")
