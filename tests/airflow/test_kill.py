@@ -16,6 +16,8 @@ from transload.specs import AppDef, Role
 
 pytestmark = pytest.mark.timeout(280)
 MODES = ("sync", "deferrable")
+DEFERRED = [pytest.param("sync", marks=pytest.mark.slow), "deferrable"]
+"""Both modes where one shows nothing that `test_clear_of_an_app_that_talks` and the conformance suite do not."""
 WAITING = {"sync": "running", "deferrable": "deferred"}
 CANCEL_S = {"sync": 15.0, "deferrable": 5.0}
 """Seconds from a person's click to the cancel: a heartbeat (5 s and the API's time) or a turn of the triggerer."""
@@ -30,7 +32,7 @@ def ended(stage: Stage, app_id: str) -> bool:
     return status is not None and status.is_terminal()
 
 
-@pytest.mark.parametrize("state", ["failed", "success"])
+@pytest.mark.parametrize("state", ["failed", pytest.param("success", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
 def test_mark_cancels(stage: Stage, mode: str, state: str) -> None:
     """Marking a waiting task as failed or succeeded cancels its app; with on_kill="detach" the app goes on."""
@@ -89,7 +91,7 @@ def test_nothing_is_left_of_a_real_app(stage: Stage, mode: str) -> None:
     assert run.state() == "failed"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", DEFERRED)
 def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
     """With on_kill="detach" clearing leaves the app; the new generation waits for its end, then starts its own."""
     run = stage.run(f"{mode}_detach", held())
@@ -147,7 +149,7 @@ def processes_with(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", DEFERRED)
 def test_clear_runs_again(stage: Stage, mode: str) -> None:
     """Clearing a waiting task ends its app first, then starts another; clearing a success runs it again."""
     slow_end = [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]

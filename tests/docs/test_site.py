@@ -81,7 +81,7 @@ def test_pages_written_from_the_code_are_fresh(page: str) -> None:
     assert (ROOT / "docs" / page).read_text() == _script("make_pages").PAGES[page]()
 
 
-@pytest.mark.parametrize("host", ["Prefect", "Kubeflow Pipelines", "Tinyflow, the template"])
+@pytest.mark.parametrize("host", ["Airflow", "Prefect", "Kubeflow Pipelines", "Tinyflow, the template"])
 def test_every_run_py_has_the_same_words(host: str) -> None:
     """The functions that make up an adapter's `run.py` are there, called alike, in the same order."""
     script = _script("make_adapters")

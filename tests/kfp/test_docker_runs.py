@@ -158,6 +158,27 @@ def test_retry(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) 
     assert shown.index("first try") < shown.index("second try")
 
 
+def test_typed_artifacts(docker_kfp: Path, image: str) -> None:
+    """A file of one app is a Model that the next one reads by its path; Metrics have their numbers."""
+    text = """cd "$TRANSLOAD_OUTPUT_DIR"; echo weights > model.pt; echo '{"loss": 0.5}' > numbers.json"""
+    training = component_from_app(
+        shell(text, image), name="training", results={"model.pt": dsl.Model, "numbers.json": dsl.Metrics}
+    )
+    text = """printf '{"schema": 1, "results": {"read": "%s"}}' "$(cat $1)" > $TRANSLOAD_TRACKER_BASE/a.json"""
+    reading = component_from_app(
+        shell(text, image, "x", "-"), name="reading", inputs={"model": ("args[3]", dsl.Model)}, results={"read": str}
+    )
+
+    @dsl.pipeline(name="p")
+    def pipeline() -> str:
+        return reading(model=training().outputs["model"]).outputs["read"]
+
+    assert pipeline().outputs["Output"] == "weights"
+    (folder,) = docker_kfp.iterdir()
+    output = json.loads((folder / "training" / "executor_output.json").read_text())["artifacts"]
+    assert output["numbers"]["artifacts"][0]["metadata"] == {"loss": 0.5}
+
+
 def test_exit_handler(docker_kfp: Path, image: str) -> None:
     """The task of an exit handler sees how the app ended, as a state that the table knows."""
     failing = component_from_app(shell("exit 1", image))

@@ -104,9 +104,14 @@ class Launch:
         Raises:
             SpecError: if there is no such component.
         """
-        return None if self.component is None else self._found().folder
+        return None if self.component is None else self.found().folder
 
-    def _found(self) -> Component:
+    def found(self) -> Component:
+        """Return the component.
+
+        Raises:
+            SpecError: if there is no such component.
+        """
         from transload.components import as_component, is_file_reference
 
         assert self.component is not None
@@ -123,7 +128,7 @@ class Launch:
         """
         if self.component is None:
             return False
-        return any(parameter.name == argument for parameter in self._found().parameters)
+        return any(parameter.name == argument for parameter in self.found().parameters)
 
     def argument(
         self, name: str, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
@@ -142,7 +147,7 @@ class Launch:
             return None
         from transload.runner._component import component_arguments
 
-        found = self._found()
+        found = self.found()
         self._check_args()
         return component_arguments(found, self.args, _open_values(found, known or {}, defaults or {})).get(name)
 
@@ -186,7 +191,7 @@ class Launch:
     def _component(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
         from transload.components import build, materialize
 
-        found = self._found()
+        found = self.found()
         self._check_args()
         open_values = _open_values(found, known, defaults or {})
         if isinstance(self.args, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 UNIT: Final = "transload_unit"
 LAUNCH: Final = "launch"
+_OURS: Final = ("transload", "transload_prefect")
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,7 @@ def description_of(launch: Launch) -> str:
     """Return what a task that runs this says of itself."""
     if launch.component is None:
         return f"Runs the app {launch.name}."
-    from transload.components import as_component
-
-    return as_component(launch.component).description
+    return launch.found().description
 
 
 def signature_of(launch: Launch) -> inspect.Signature:
@@ -44,9 +44,7 @@ def signature_of(launch: Launch) -> inspect.Signature:
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     if launch.component is not None:
-        from transload.components import as_component
-
-        for each in as_component(launch.component).parameters:
+        for each in launch.found().parameters:
             if each.kind == "varargs":
                 last.append(inspect.Parameter(each.name, inspect.Parameter.VAR_POSITIONAL))
                 continue
@@ -88,3 +86,12 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
     elif values:
         raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
     return launch, unit
+
+
+def folder_here() -> str | None:
+    """Return the folder of the file that calls this package; None: it is no file (a prompt)."""
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+        frame = frame.f_back
+    file = None if frame is None else frame.f_globals.get("__file__")
+    return None if file is None else os.path.dirname(os.path.abspath(file))

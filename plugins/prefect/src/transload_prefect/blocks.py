@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from transload.errors import ConfigError
 from transload.pipelines import Execution, ExecutionOptions, Launch
 from transload.runner import AppResults
+from transload_prefect.arguments import folder_here
 from transload_prefect.cluster import TransloadCluster
 from transload_prefect.run import Context, ended_with_host, execution_of, identity_of
 from transload_prefect.traces import Traces
@@ -119,6 +120,7 @@ class AppJob(JobBlock[AppResults]):
     cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
     workspace: str | None = Field(default=None, description="Local folder that travels with the app.")
     tracker_base: str | None = Field(default=None, description="Where the app reports results.")
+    pass_env: list[str] = Field(default_factory=list, description="Patterns of variables of the caller that it gets.")
     inherit_env: bool = Field(default=False, description="Give the job the whole environment of the caller.")
     options: dict[str, Any] = Field(default_factory=dict, description="patience, on_kill, startup_timeout …")
 
@@ -141,6 +143,8 @@ class AppJob(JobBlock[AppResults]):
             cfg=self.cfg,
             workspace=self.workspace,
             tracker_base=self.tracker_base,
+            pass_env=self.pass_env,
+            folder=folder_here(),
         )
 
     def _options(self) -> ExecutionOptions:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
 from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, dry_run
+from transload_prefect.arguments import folder_here
 from transload_prefect.run import HOST
 from transload_prefect.states import STATES
 
@@ -27,7 +28,8 @@ def app_task(source: Any = None, **settings: Any) -> AppTask:
     Args:
         source: an AppDef, its JSON, a component (name or function); None: ``command`` says what to run.
         settings: what to launch, of `transload.pipelines.Launch` (``component_args``, ``command``, ``scheduler``,
-            ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id`` …); of `transload.pipelines.ExecutionOptions`
+            ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id``, ``pass_env`` …); relative paths are relative to
+            the file that calls this; of `transload.pipelines.ExecutionOptions`
             (``patience``, ``on_kill`` …); of `AppSpec` (``cluster``, ``key``, ``artifacts``, ``events``, ``assets``,
             ``inherit_env``, ``stderr_level``); those of ``prefect.task`` (``name``, ``retries``, ``tags``,
             ``timeout_seconds`` …), and ``asynchronous``.
@@ -47,6 +49,8 @@ def app_task(source: Any = None, **settings: Any) -> AppTask:
         made = Launch.of(source, **more) if command is None else Launch(command=command, **more)
     except TypeError as exc:
         raise ConfigError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
+    if made.folder is None:
+        made = replace(made, folder=folder_here())
     changes, given = split_settings(AppSpec(made), settings)
     asynchronous = given.pop("asynchronous", None)
     return AppTask(replace(AppSpec(made), **changes), asynchronous, **given)

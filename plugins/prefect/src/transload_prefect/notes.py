@@ -34,7 +34,7 @@ CURSOR: Final = "transload.log"
 
 
 class Notes:
-    """The notes about one app, a `transload.pipelines.Store` for what finds it again.
+    """The notes about one app, a `transload.pipelines.AttachStore` for what finds it again.
 
     Args:
         flow_run_id: of the app.
@@ -99,7 +99,7 @@ class Notes:
 
 
 class Cursor:
-    """A `transload.pipelines.Store` for how far the logs of one app came.
+    """A `transload.pipelines.AttachStore` for how far the logs of one app came.
 
     Lines go to Prefect's run logger, which sends them in their order, every few seconds, and does not tell when they
     have arrived. So a record is kept once the server shows the last of its lines, or a later one: a process that is

@@ -83,7 +83,7 @@ class AppSpec:
     def digest(self) -> str:
         """A text that differs between apps, for cache keys."""
         try:
-            told = self.launch.to_dict()
+            told = replace(self.launch, folder=None).to_dict()
         except SpecError:  # a function that is in no module
             told = {each.name: getattr(self.launch, each.name) for each in fields(self.launch)}
             told["component"] = told["component"] and _told(told["component"])

@@ -92,6 +92,7 @@ class _Variables(BaseModel):
     cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
     image: str | None = Field(default=None, description="Image, or what the scheduler takes for one.")
     workspace: str | None = Field(default=None, description="Folder on the worker's machine that comes along.")
+    pass_env: list[str] = Field(default_factory=list, description="Patterns of the worker's variables that it gets.")
     cpu: float = Field(default=-1, description="CPUs; -1: unset.")
     gpu: int = Field(default=-1, description="GPUs; -1: unset.")
     mem_mb: int = Field(default=-1, description="Memory in MB; -1: unset.")
@@ -213,6 +214,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             scheduler=configuration.cluster.name if configuration.cluster is not None else configuration.scheduler,
             cfg=configuration.cfg,
             workspace=configuration.workspace,
+            pass_env=configuration.pass_env,
         )
         # what is one flow run's is in no other's reach: flow runs are submitted side by side
         runner = runner_of(configuration.cluster).with_environ({**os.environ, **configuration.secret_values()})
