@@ -17,6 +17,7 @@ CALLS = 1000
 ROUNDS = 5
 SIZES = (10, 100, 1000, 10_000)
 RESULTS = {"accuracy": 0.93, "loss": 0.25, "step": 7}
+RESULTS_OF_A_STEP = {"accuracy": 0.93, "loss": 0.25, "epoch": 7}
 
 
 def seconds(call: Callable[[], object], times: int = 1) -> float:
@@ -44,6 +45,7 @@ def results(folder: str) -> list[dict]:
     """Measure put and get of results, in calls a second."""
     from torchx.runtime.tracking import FsspecResultTracker as Peer
 
+    from transload.runtime import report as report_line
     from transload.runtime.tracking import FsspecResultTracker as Ours
 
     for name in ("ours", "peer", "bare"):
@@ -58,10 +60,21 @@ def results(folder: str) -> list[dict]:
     gets = interleaved(
         ROUNDS, lambda: seconds(lambda: ours.get("k"), CALLS), lambda: seconds(lambda: peer.get("k"), CALLS)
     )
+    os.environ.update(
+        TRANSLOAD_TRACKER_BASE=f"{folder}/job", TRANSLOAD_JOB_ID="local://s/a", TRANSLOAD_NUM_REPLICAS="1"
+    )
+    steps = itertools.count()
+    line = interleaved(
+        ROUNDS,
+        lambda: seconds(lambda: report_line(**RESULTS_OF_A_STEP), CALLS),
+        lambda: seconds(bare, CALLS),
+        lambda: seconds(lambda: report_line(step=next(steps), **RESULTS_OF_A_STEP), CALLS),
+    )
     mine, floor, theirs = (1 / value for value in puts)
     against = "ResultTracker.put, against a bare atomic write and rename"
     return [
         figure(against, "calls/s", mine, floor, target=0.7, better="higher", torchx_not_atomic=theirs),
+        figure("report(), against the same", "s", line[0], line[1], target=1.3, with_step=line[2]),
         figure("ResultTracker.get", "calls/s", 1 / gets[0], 1 / gets[1], target=1.0, better="higher"),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from airflow_server import AirflowServer
@@ -59,6 +60,16 @@ def test_events_of_tasks(airflow: AirflowServer) -> None:
                 assert facet["results"] == {"final": {"accuracy": 0.5}}
             else:
                 assert facet["state"] == "FAILED"
+    told = airflow.call("GET", f"/api/v2/assets/events?source_run_id={quote(run.run_id)}&limit=50")["asset_events"]
+    made = [each for each in told if each["source_dag_id"] == "lineage"]
+    assert {each["source_task_id"] for each in made} == {"sync_good", "deferrable_good"}, "only of apps that ended well"
+    for task in ("sync_good", "deferrable_good"):
+        by_uri = {each["uri"]: each["extra"] for each in made if each["source_task_id"] == task}
+        common = {"handle": run.xcom("handle", task), "results": {"final": {"accuracy": 0.5}}}
+        assert by_uri["s3://bucket/other"] == common
+        artifact = by_uri["file:///models/1.pt"].pop("artifact")
+        assert (artifact["name"], artifact["path"]) == ("model", "/models/1.pt")
+        assert by_uri["file:///models/1.pt"] == common
 
 
 def test_assets_known_only_at_run_time() -> None:

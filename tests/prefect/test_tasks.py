@@ -77,6 +77,24 @@ def test_two_roles_of_three_replicas_are_one_task(host: Any, eventually: Any) ->
     assert len(eventually(lambda: host.task_runs(flow_run_id), 10)) == 1
 
 
+def test_files_of_an_app_are_shown(host: Any, eventually: Any) -> None:
+    """What an app leaves in its output folder is a table among the artifacts of the flow run."""
+    from prefect import flow
+
+    from transload_prefect import run_app
+
+    @flow
+    def work() -> Any:
+        run_app(command=["sh", "-c", "echo x > $TRANSLOAD_OUTPUT_DIR/model.bin"], name="train")
+        return _flow_run_id()
+
+    flow_run_id = work()
+    found = eventually(lambda: [each for each in host.artifacts(flow_run_id) if each["key"] == "train-files"], 60)
+    rows = json.loads(found[0]["data"])
+    assert [row["name"] for row in rows] == ["model.bin"]
+    assert Path(rows[0]["path"]).read_text() == "x\n"
+
+
 def test_events_of_each_state(host: Any, gate: Path, eventually: Any) -> None:
     """Each change of state that is seen is an event, related to flow run and task run, also of one that runs."""
     from prefect import flow

@@ -10,6 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from transload.runtime.tracking._format import Results, check_key, check_results, check_value, dump
+from transload.runtime.tracking._names import encode_name
+from transload.runtime.tracking._writer import Writer
+
 if TYPE_CHECKING:
     from transload.runtime.tracking._steps import StepLog
 
@@ -33,7 +37,7 @@ def report(*, step: float | None = None, key: str | int | None = None, **results
     try:
         reports = _of_this_process()
         if reports is not None:
-            reports.add(_allowed(results), _number(step), key)
+            reports.note(_allowed(results), None if step is None else _number(step), key)
     except Exception as exc:
         _warn(f"results were not reported: {exc}")
 
@@ -49,14 +53,19 @@ class Reports:
         from transload.runtime.tracking import FsspecResultTracker, open_store
         from transload.runtime.tracking._one_file import OneFileStore
         from transload.runtime.tracking._stores import NOWHERE, LocalStore
-        from transload.runtime.tracking._writer import Writer
 
-        self._tracker, self._writer, self.pid = FsspecResultTracker.from_env(), Writer.from_env(), os.getpid()
+        writer = Writer.from_env()
+        self._own, self._fields = ("0", {}) if writer is None else (writer.key, writer.fields())
+        self._tracker, self._file, self.pid = (
+            FsspecResultTracker.from_env(),
+            encode_name(self._own, ".json"),
+            os.getpid(),
+        )
         self.nowhere = self._tracker.where() == NOWHERE
         self._store = open_store(self._tracker._tracker_base)
         self._at_once = isinstance(self._store, LocalStore | OneFileStore)
         self._has_steps = not isinstance(self._store, OneFileStore)  # which is too small for them
-        self._values: dict[str, dict[str, int | float | str]] = {}
+        self._values: dict[str, Results] = {}
         self._steps: dict[str, StepLog] = {}
         self._written: dict[str, float] = {}
         self._waiting: set[str] = set()
@@ -69,10 +78,11 @@ class Reports:
             TrackingError: a name, value or the key is not allowed.
             OSError: they cannot be written.
         """
-        from transload.runtime.tracking._format import check_key, check_results
+        self.note(check_results(results), step, key)
 
-        own = "0" if self._writer is None else self._writer.key
-        name, checked = (own if key is None else check_key(key)), check_results(results)
+    def note(self, checked: Results, step: float | None = None, key: str | int | None = None) -> None:
+        """Do what `add` does with results that were looked at."""
+        name = self._own if key is None else check_key(key)
         with self._lock:
             self._of(name).update(checked)
             if step is not None and self._has_steps:
@@ -90,12 +100,11 @@ class Reports:
                 except Exception as exc:
                     _warn(f"results of key {name!r} were not reported: {exc}")
 
-    def _of(self, name: str) -> dict[str, int | float | str]:
+    def _of(self, name: str) -> Results:
         """Return the results of a key: also what this replica reported by another process, in this attempt."""
         if name not in self._values:
             body = self._tracker._load(name)
-            fields = {} if self._writer is None else self._writer.fields()
-            mine = body is not None and {"run": body.run, "writer": body.writer} == fields
+            mine = body is not None and {"run": body.run, "writer": body.writer} == self._fields
             self._values[name] = dict(body.results) if mine and body is not None else {}
         return self._values[name]
 
@@ -108,7 +117,10 @@ class Reports:
 
     def _write(self, name: str) -> None:
         self._written[name] = time.monotonic()
-        self._tracker.put(name, **self._values[name])
+        if name == self._own:  # no other replica writes it, so there is nothing to be compared with
+            self._store.write(self._file, dump(name, self._values[name], self._fields))
+        else:
+            self._tracker.put(name, **self._values[name])
         if name in self._steps:
             self._steps[name].write()
         self._waiting.discard(name)
@@ -133,28 +145,23 @@ def _of_this_process() -> Reports | None:
     return _made
 
 
-def _allowed(results: Mapping[str, object]) -> dict[str, object]:
-    from transload.runtime.tracking import TrackingError
-    from transload.runtime.tracking._format import check_results
-
-    allowed: dict[str, object] = {}
+def _allowed(results: Mapping[str, object]) -> Results:
+    try:
+        return check_results(results)
+    except ValueError:
+        allowed: Results = {}
     for name, value in results.items():
         try:
             allowed |= check_results({name: value})
-        except TrackingError as exc:
+        except ValueError as exc:
             _warn(f"left out: {exc}")
     return allowed
 
 
 def _number(step: object) -> float | None:
-    from transload.runtime.tracking import TrackingError
-    from transload.runtime.tracking._format import check_value
-
-    if step is None:
-        return None
     try:
         number = check_value("step", step)
-    except TrackingError as exc:
+    except ValueError as exc:  # a TrackingError
         number = str(exc)
     if isinstance(number, str) or not math.isfinite(number):
         _warn(f"step={step!r} is no finite number: the results are reported without it")

@@ -50,6 +50,11 @@ def result_rows(results: AppResults) -> list[dict[str, Any]]:
     ]
 
 
+def file_rows(results: AppResults) -> list[dict[str, Any]]:
+    """Return a row for each artifact of an app, the files in its output folder among them: name, path."""
+    return [{"name": name, "path": found.get("path")} for name, found in results.artifacts.items()]
+
+
 def trial_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each trial of a search's summary: number, state, objective, parameters, handle or reason."""
     objective = summary["search"]["objective"]["name"]

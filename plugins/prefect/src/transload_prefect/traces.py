@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -17,7 +18,7 @@ from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED
 from transload.schedulers.api import Stream
 from transload.specs import is_terminal
 from transload_prefect import api
-from transload_prefect.artifacts import artifact_key, progress, replica_rows, result_rows, table, trial_rows
+from transload_prefect.artifacts import artifact_key, file_rows, progress, replica_rows, result_rows, table, trial_rows
 from transload_prefect.background import background
 from transload_prefect.notes import notes_of
 
@@ -115,9 +116,9 @@ class Traces:
         if self._collected:
             return
         self._collected = True
-        if self._artifacts and results.results:
-            data = table(result_rows(results))
-            background().post(lambda: self._create("results", "table", data, f"results of {results.handle}"))
+        for what, rows in (("results", result_rows(results)), ("files", file_rows(results))):
+            if self._artifacts and rows:
+                background().post(partial(self._create, what, "table", table(rows), f"{what} of {results.handle}"))
         if assets:
             self._materialize(results, assets)
 

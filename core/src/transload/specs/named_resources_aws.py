@@ -1,0 +1,20 @@
+"""The named resources of AWS as functions, under the names that TorchX gives them: ``aws_p4d_24xlarge()``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from transload.specs._sizes import ResourceFactory, builtin_named_resources
+
+NAMED_RESOURCES: Mapping[str, ResourceFactory] = {
+    name: factory for name, factory in builtin_named_resources().items() if name.startswith("aws_")
+}
+"""Name → factory, for example ``aws_p4d.24xlarge``."""
+
+_FUNCTIONS = {name.replace(".", "_"): factory for name, factory in NAMED_RESOURCES.items()}
+
+
+def __getattr__(name: str) -> ResourceFactory:
+    if name not in _FUNCTIONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _FUNCTIONS[name]

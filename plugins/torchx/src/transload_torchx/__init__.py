@@ -1,0 +1,12 @@
+"""Moves TorchX components and settings to transload: `transload migrate`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from transload_torchx.settings import convert_settings
+from transload_torchx.sources import Left, convert_source
+
+__version__: Final = "0.1.0"
+
+__all__ = ["Left", "__version__", "convert_settings", "convert_source"]

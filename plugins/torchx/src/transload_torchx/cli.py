@@ -1,0 +1,99 @@
+"""``transload migrate``."""
+
+from __future__ import annotations
+
+import configparser
+import difflib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from transload.errors import SpecError
+from transload_torchx.settings import convert_settings
+from transload_torchx.sources import Left, convert_source
+
+_SETTINGS: Final = (".torchxconfig", ".torchxignore")
+_NOT_LOOKED_INTO: Final = ("__pycache__", "node_modules")
+
+
+class _File(NamedTuple):
+    source: Path
+    target: Path
+    text: str
+    left: list[Left]
+
+
+@click.command(short_help="Move TorchX components and settings to transload.")
+@click.option("--write", is_flag=True, help="Make the changes; default: only show them.")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+def command(path: Path, write: bool) -> int:
+    """Show what changes in a folder (or file) of TorchX components, and what is left to do by hand.
+
+    Exits with 0 if nothing is left, else with 1.
+    """
+    changed, left = 0, 0
+    for file in _files(path):
+        before = file.target.read_text(encoding="utf-8") if file.target.exists() else ""
+        if file.text != before:
+            changed += 1
+            if write:
+                _replace(file.target, file.text)
+                click.echo(f"{file.target}: written")
+            else:
+                _show(file, before)
+        for line, what in file.left:
+            left += 1
+            click.echo(f"{file.source}:{line}: left: {what}", err=True)
+    done = "written" if write else "to change"
+    click.echo(f"{changed} file(s) {done}, {left} line(s) left to do by hand", err=True)
+    return 1 if left else 0
+
+
+def _files(path: Path) -> Iterator[_File]:
+    from transload.runner import Runner
+
+    found = sorted(_walk(path)) if path.is_dir() else [path]
+    for file in found:
+        try:
+            text = file.read_text(encoding="utf-8")
+            if file.name == ".torchxconfig":
+                with Runner("migrate") as runner:
+                    new, left = convert_settings(text, runner)
+                yield _own(file, file.with_name("transload.toml"), new, left)
+            elif file.name == ".torchxignore":
+                yield _own(file, file.with_name(".transloadignore"), text, [])
+            elif "torchx" in text.lower():
+                yield _File(file, file, *convert_source(text))
+        except SyntaxError as exc:
+            raise SpecError(f"{file}:{exc.lineno or 0}: syntax error: {exc.msg}") from exc
+        except (configparser.Error, UnicodeDecodeError, OSError) as exc:
+            raise SpecError(f"{file}: cannot be read: {' '.join(str(exc).split())}") from exc
+
+
+def _own(source: Path, target: Path, text: str, left: list[Left]) -> _File:
+    """Return a new file; one that is there already, with other content, is left to its owner."""
+    if target.exists() and target.read_text(encoding="utf-8") != text:
+        return _File(source, target, target.read_text(encoding="utf-8"), [Left(1, f"{target} is there already"), *left])
+    return _File(source, target, text, left)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NOT_LOOKED_INTO]
+        yield from (Path(where, name) for name in files if name.endswith(".py") or name in _SETTINGS)
+
+
+def _show(file: _File, before: str) -> None:
+    old, new = before.splitlines(keepends=True), file.text.splitlines(keepends=True)
+    click.echo("".join(difflib.unified_diff(old, new, str(file.source), str(file.target))), nl=False)
+
+
+def _replace(path: Path, text: str) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside.write_text(text, encoding="utf-8")
+    if path.exists():
+        aside.chmod(path.stat().st_mode & 0o777)
+    aside.replace(path)

@@ -1,0 +1,157 @@
+"""Python sources: imports and names of TorchX become those of transload."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from typing import Final, NamedTuple
+
+MODULES: Final = {
+    "torchx.specs.api": "transload.specs",
+    "torchx.specs.builders": None,
+    "torchx.specs.finder": None,
+    "torchx.specs.file_linter": None,
+    "torchx.specs": "transload.specs",
+    "torchx.runner.api": "transload.runner",
+    "torchx.runner": "transload.runner",
+    "torchx.components.integration_tests": None,
+    "torchx.components": "transload.components",
+    "torchx.apps": None,
+    "torchx.runtime.tracking": "transload.runtime.tracking",
+    "torchx.tracker.backend.fsspec": "transload.tracker.backend.fsspec",
+    "torchx.tracker.api": "transload.tracker.api",
+    "torchx.tracker.mlflow": None,
+    "torchx.tracker": "transload.tracker",
+    "torchx.schedulers.api": "transload.schedulers.api",
+    "torchx.schedulers": None,
+    "torchx.version": None,
+    "torchx": "transload",
+}
+"""Module of TorchX → ours, None if there is none; the longest that fits counts."""
+
+VARIABLES: Final = {
+    name: name.replace("TORCHX_", "TRANSLOAD_", 1)
+    for name in ("TORCHX_JOB_ID", "TORCHX_IMAGE", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS")
+}
+_TRACKER: Final = re.compile(r"TORCHX_TRACKER_(\w+)_CONFIG\Z")
+
+
+class Left(NamedTuple):
+    """What is left to do by hand."""
+
+    line: int
+    what: str
+
+
+class _Change(NamedTuple):
+    line: int
+    column: int  # in bytes, as the parser counts
+    old: str
+    new: str
+
+
+def convert_source(text: str) -> tuple[str, list[Left]]:
+    """Return a Python source with the names of transload, and what is left to do by hand.
+
+    Raises:
+        SyntaxError: if it is no Python.
+    """
+    tree = ast.parse(text)
+    changes: list[_Change] = []
+    left: list[Left] = []
+    lines = text.encode().splitlines(keepends=True)
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and _is_theirs(node.module):
+            _import_from(node, changes, left)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if _is_theirs(alias.name):
+                    _rename(alias.name, alias.lineno, alias.col_offset, changes, left)
+        elif isinstance(node, ast.Attribute) and id(node) not in inner:
+            dotted = _dotted(node)
+            if dotted.startswith("torchx."):
+                _rename(dotted, node.lineno, node.col_offset, changes, left, name_last=True)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "TORCHX_" in node.value:
+            _variable(node, lines, changes, left)
+    for change in sorted(set(changes), reverse=True):
+        line = lines[change.line - 1]
+        rest = line[change.column :].replace(change.old.encode(), change.new.encode(), 1)
+        lines[change.line - 1] = line[: change.column] + rest
+    return b"".join(lines).decode(), sorted(set(left))
+
+
+def _is_theirs(module: str | None) -> bool:
+    return module is not None and (module == "torchx" or module.startswith("torchx."))
+
+
+def _home(dotted: str) -> tuple[str, str | None]:
+    """Return the longest module of the table that a name begins with, and ours."""
+    for theirs in sorted(MODULES, key=len, reverse=True):
+        if dotted == theirs or dotted.startswith(f"{theirs}."):
+            ours = MODULES[theirs]
+            return theirs, ours
+    return dotted, None
+
+
+def _translated(dotted: str) -> str | None:
+    theirs, ours = _home(dotted)
+    return None if ours is None else ours + dotted.removeprefix(theirs)
+
+
+def _exists(dotted: str) -> bool:
+    """Tell whether transload has a module, or a name in a module."""
+    try:
+        importlib.import_module(dotted)
+    except ImportError:
+        module, _, name = dotted.rpartition(".")
+        try:
+            return bool(module) and hasattr(importlib.import_module(module), name)
+        except ImportError:
+            return False
+    return True
+
+
+def _rename(
+    dotted: str, line: int, column: int, changes: list[_Change], left: list[Left], *, name_last: bool = False
+) -> None:
+    new = _translated(dotted)
+    while new is not None and not _exists(new) and name_last:  # an attribute of a name
+        shorter = new.rpartition(".")[0]
+        if shorter.count(".") < 2:
+            break
+        new = shorter
+    if new is None or not _exists(new):
+        left.append(Left(line, f"{dotted}: transload has nothing of that name"))
+        return
+    theirs, ours = _home(dotted)
+    changes.append(_Change(line, column, theirs, str(ours)))
+
+
+def _import_from(node: ast.ImportFrom, changes: list[_Change], left: list[Left]) -> None:
+    module = str(node.module)
+    names, new = [f"{module}.{alias.name}" for alias in node.names], _translated(module)
+    missing = [name for name in names if (ours := _translated(name)) is None or not _exists(ours)]
+    if new is None or (module == "torchx" and missing):
+        left.append(Left(node.lineno, f"{', '.join(missing) or module}: transload has nothing of that name"))
+        return
+    left.extend(Left(node.lineno, f"{name}: transload has nothing of that name") for name in missing)
+    changes.append(_Change(node.lineno, node.col_offset, module, new))
+
+
+def _dotted(node: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def _variable(node: ast.Constant, lines: list[bytes], changes: list[_Change], left: list[Left]) -> None:
+    value = str(node.value)
+    new = VARIABLES.get(value) or (_TRACKER.sub(r"TRANSLOAD_TRACKER_\1_CONFIG", value) if _TRACKER.match(value) else "")
+    if new and value.encode() in lines[node.lineno - 1][node.col_offset :]:
+        changes.append(_Change(node.lineno, node.col_offset, value, new))
+    else:
+        left.append(Left(node.lineno, f"{value!r}: name the variable by hand"))

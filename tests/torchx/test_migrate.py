@@ -1,0 +1,155 @@
+"""``transload migrate``: what becomes of TorchX sources and settings, and what is left."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.cli import main
+from transload.components import get_component
+from transload.runner import Runner, load_settings
+from transload.specs import named_resources_aws
+from transload_torchx import convert_settings, convert_source
+
+JOB = """\
+import os
+import torchx.specs as specs
+from torchx.specs.api import (
+    AppDef,
+    Role as R,
+)
+import torchx.specs
+from torchx import components
+from torchx.components import utils, dist
+from torchx.specs.named_resources_aws import aws_p4d_24xlarge
+from torchx.runtime.tracking import FsspecResultTracker  # é torchx
+
+
+def job(text: str, image: str = "img") -> specs.AppDef:
+    \"\"\"A job.
+
+    Args:
+        text: what to say
+        image: where
+    \"\"\"
+    run = os.environ.get("TORCHX_JOB_ID"), "é", torchx.specs.macros.app_id
+    size = torchx.specs.named_resources["aws_p4d.24xlarge"]
+    return AppDef("job", [R("main", image=image, entrypoint="echo", args=[text], resource=size)])
+"""
+
+
+def test_a_component_file_runs_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every form of import and name; comments and other texts stay; the result is a component of ours."""
+    monkeypatch.chdir(tmp_path)
+    text, left = convert_source(JOB)
+    assert left == []
+    assert "torchx" not in text.replace("# é torchx", "")
+    assert "# é torchx" in text and '"TRANSLOAD_JOB_ID"' in text and "from transload import components" in text
+    Path("job.py").write_text(text, encoding="utf-8")
+    app = get_component("job.py:job").fn("hello")
+    assert app.roles[0].resource.gpu == 8 == named_resources_aws.aws_p4d_24xlarge().gpu
+    assert convert_source(text) == (text, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler", "KubernetesScheduler"),
+        ("import torchx.specs.builders", "torchx.specs.builders"),
+        ("from torchx.specs import AppDef, no_such_name", "torchx.specs.no_such_name"),
+        ("x = 'the variable TORCHX_JOB_ID'", "TORCHX_JOB_ID"),
+    ],
+)
+def test_what_has_no_counterpart_is_left_with_its_line(line: str, named: str) -> None:
+    """It is listed, and nothing is made up for it."""
+    text, ((number, what),) = convert_source(f"a = 1\n{line}\n")
+    assert number == 2 and named in what
+    assert text.splitlines()[1].replace("transload", "torchx") == line
+
+
+CONFIG = """\
+[cli:run]
+scheduler = local_docker
+component = utils.echo
+
+[slurm]
+partition = gpu
+nice = 3
+no_such = 1
+
+[local_cwd]
+log_dir = /tmp/logs
+prepend_cwd = True
+
+[component:dist.ddp]
+j = 2x8
+
+[torchx:tracker]
+fsspec =
+
+[tracker:fsspec]
+config = s3://bucket/runs
+"""
+
+
+def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options have their types; what no scheduler takes, and what has no place, is listed by its section's line."""
+    monkeypatch.chdir(tmp_path)
+    with Runner("test") as runner:
+        text, left = convert_settings(CONFIG, runner)
+        Path("transload.toml").write_text(text)
+        settings = load_settings()
+        assert settings.scheduler == "docker"
+        assert settings.component_defaults("dist.ddp") == {"j": "2x8"}
+        assert settings.trackers() == {"fsspec": "s3://bucket/runs"}
+        assert settings.cfg("local_cwd", runner.scheduler_run_opts("local_cwd")) == {
+            "log_dir": "/tmp/logs",
+            "prepend_cwd": True,
+        }
+    assert (1, "[cli:run] component = utils.echo: name it on the command line") in left
+    assert all(line in (1, 5) for line, _ in left)
+    if importlib.util.find_spec("transload_slurm"):
+        assert settings.get("schedulers.slurm.nice") == 3
+        assert any("no_such" in what for _, what in left)
+
+
+def _migrate(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(["migrate", *map(str, args)])
+    return (code, *capsys.readouterr())
+
+
+def test_the_command_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without ``--write`` nothing is touched; with it files change, settings get a file of ours, once."""
+    (tmp_path / "jobs").mkdir()
+    job, other = tmp_path / "jobs" / "job.py", tmp_path / "other.py"
+    job.write_text(JOB, encoding="utf-8")
+    job.chmod(0o750)
+    other.write_text("import os\n")
+    (tmp_path / ".torchxconfig").write_text("[local_cwd]\nprepend_cwd = True\n")
+    (tmp_path / ".torchxignore").write_text("*.bin\n")
+    code, out, err = _migrate(capsys, tmp_path)
+    assert code == 0 and "-import torchx.specs as specs" in out and "+import transload.specs as specs" in out
+    assert "3 file(s) to change, 0 line(s) left" in err and job.read_text(encoding="utf-8") == JOB
+    code, out, err = _migrate(capsys, tmp_path, "--write")
+    assert code == 0 and "3 file(s) written" in err
+    assert job.read_text(encoding="utf-8") == convert_source(JOB)[0] and job.stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "transload.toml").read_text() == "[schedulers.local_cwd]\nprepend_cwd = true\n"
+    assert (tmp_path / ".transloadignore").read_text() == "*.bin\n"
+    assert other.read_text() == "import os\n" and (tmp_path / ".torchxconfig").exists()
+    assert _migrate(capsys, tmp_path)[2] == "0 file(s) to change, 0 line(s) left to do by hand\n"
+    (tmp_path / "transload.toml").write_text("scheduler = 'local'\n")
+    code, _, err = _migrate(capsys, tmp_path, "--write")
+    assert code == 1 and "transload.toml is there already" in err
+    assert (tmp_path / "transload.toml").read_text() == "scheduler = 'local'\n"
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is no Python, and a path that is not there."""
+    (tmp_path / "x.py").write_text("import torchx\ndef (:\n")
+    code, _, err = _migrate(capsys, tmp_path)
+    assert code == 2 and "x.py:2: syntax error" in err and err.count("\n") == 1
+    assert _migrate(capsys, tmp_path / "none")[0] == 2
