@@ -80,6 +80,7 @@ def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_p
     """The Job names the image that was pushed; there is no init container; a dry-run has pushed nothing."""
     folder = tmp_path / "code"
     app = workspace_app(folder, "")
+    app.roles[0].args = ["${img_root}/train.sh"]
     app.roles[0].workspace, app.roles = None, app.roles[:1]
     cfg = {"image_repo": f"{registry.name}/mine", "image": registry.image()}
     shown = str(runner.dryrun(app, "kubernetes", cfg, workspace=str(folder)))
@@ -87,6 +88,7 @@ def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_p
     assert "mine" not in registry.ask("_catalog").read().decode()
     handle = runner.run(app, "kubernetes", cfg, workspace=str(folder))
     pod = fake.cluster.items("jobs")[0]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == ["/workspace/train.sh"]
     assert pod["containers"][0]["image"].startswith(f"{registry.name}/mine:") and "initContainers" not in pod
     assert registry.found(pod["containers"][0]["image"])[1][1]["workspace/train.sh"] == b"echo trained\n"
     runner.delete(handle)

@@ -335,3 +335,15 @@ def test_roles_without_an_image() -> None:
         assert mounts == ([{**folder, "name": volumes[0]["name"]}] if mounted else [])
     with pytest.raises(SpecError, match=r"roles\[0\].image='': .* set run option image"):
         request_for(AppDef("a", [role(image="")]))
+
+
+def test_the_root_of_a_roles_code() -> None:
+    """``${img_root}`` is where the code is: a mounted folder, a workspace, else the root of the image."""
+    for fields, cfg, root, folder in (
+        ({"image": "/srv/code"}, {"image": "i:1"}, "/srv/code", "/srv/code"),
+        ({"workspace": Workspace({".": ""})}, {"workspace_url": "s3://b/c"}, "/workspace", "/workspace"),
+        ({}, {}, "", None),
+    ):
+        app = AppDef("a", [role(args=[f"{macros.img_root}/run.py"], **fields)])
+        container = request_for(app, cfg).jobs[0]["spec"]["template"]["spec"]["containers"][0]
+        assert (container["args"], container.get("workingDir")) == ([f"{root}/run.py"], folder)

@@ -17,7 +17,7 @@ from transload_kubernetes.names import Attempt
 from transload_kubernetes.options import Options
 from transload_kubernetes.overlay import merge
 from transload_kubernetes.plan import RolePlan
-from transload_kubernetes.pod import Context, named_image, stored_secrets, template
+from transload_kubernetes.pod import ROOT_KEY, Context, named_image, stored_secrets, template
 
 OVERLAY: Final = "kubernetes.job"
 """Key of a role's metadata: a strategic-merge overlay of its Job."""
@@ -93,6 +93,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         image = named_image(role, options.text("image"), f"roles[{index}]")
         if role.image.startswith("/") and not role.workspace:  # it is mounted from the node, at the same path
             role.mounts = [*role.mounts, BindMount(role.image, role.image, read_only=True)]
+            role.metadata = {**role.metadata, ROOT_KEY: role.image}
         role.image = image
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas

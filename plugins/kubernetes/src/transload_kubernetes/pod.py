@@ -18,6 +18,8 @@ PLACEHOLDER: Final = "<content hash>"
 WORKSPACE: Final = "/workspace"
 WORKSPACE_KEY: Final = "kubernetes.workspace"
 """Key of a role's metadata under which ``prepare`` notes where its workspace was uploaded."""
+ROOT_KEY: Final = "kubernetes.root"
+"""Key of a role's metadata under which it is noted in which folder of its image its code is."""
 _TOKEN: Final = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
 _REPLICA: Final = "${replica_id}"
 _SECRET_SOURCE: Final = re.compile(r"k8s:([^/]+)/([^/]+)\Z")
@@ -72,10 +74,15 @@ def escaped(text: str, values: Mapping[str, str]) -> str:
     return "".join(values[piece] if number % 2 else piece.replace("$", "$$") for number, piece in enumerate(pieces))
 
 
-def macro_values(context: Context) -> dict[str, str]:
+def _root(role: Role) -> str:
+    """Return the folder of a role's code, ``""`` for the root of its image."""
+    return str(role.metadata.get(ROOT_KEY) or (WORKSPACE if role.workspace else ""))
+
+
+def macro_values(role: Role, context: Context) -> dict[str, str]:
     """Return what the macros stand for in a container's fields."""
     return {
-        "img_root": "",
+        "img_root": _root(role).replace("$", "$$"),
         "app_id": context.app_id.replace("$", "$$"),
         "replica_id": "$(TRANSLOAD_REPLICA_ID)",
         "rank0_env": RANK0_ENV,
@@ -84,7 +91,7 @@ def macro_values(context: Context) -> dict[str, str]:
 
 def _hidden(role: Role, context: Context) -> dict[str, list[str]]:
     """Return the variables of a role's env whose name looks secret → their value, split at the replica's number."""
-    known = {"img_root": "", "app_id": context.app_id, "rank0_env": RANK0_ENV}
+    known = {"img_root": _root(role), "app_id": context.app_id, "rank0_env": RANK0_ENV}
     return {
         name: [_TOKEN.sub(lambda match: known[match[1]], piece) for piece in value.split(_REPLICA)]
         for name, value in role.env.items()
@@ -130,7 +137,7 @@ def _secret_environment(role: Role, context: Context) -> list[dict[str, Any]]:
 
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
     """Return the variables of a container; the replica's number first, since others may refer to it."""
-    values = macro_values(context)
+    values = macro_values(role, context)
     retry: dict[str, Any] = {"value": "0"}
     if native_retries(role) or context.options.jobset:
         retry = _annotation(names.INDEX_FAILURES if native_retries(role) else names.JOBSET_RESTARTS)
@@ -246,7 +253,7 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
 def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     """Return the pod template of a role, or refuse what a pod cannot take."""
     options = context.options
-    values = macro_values(context)
+    values = macro_values(role, context)
     privileged = options.cfg.get("privileged") is True
     volumes, used = mounts(role, path, privileged)
     container: dict[str, Any] = {
@@ -257,6 +264,8 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         "env": environment(role, path, context),
         "volumeMounts": used,
     }
+    if ROOT_KEY in role.metadata:
+        container["workingDir"] = _root(role)
     limits = resources(role, options.text("gpu_resource"))
     if limits:
         container["resources"] = limits

@@ -17,7 +17,7 @@ from typing import Final
 from transload.errors import SpecError, SubmitError
 from transload.specs import AppDef, Role, Workspace
 from transload.workspace import workspace_digest, workspace_files, write_workspace_archive
-from transload_kubernetes.pod import WORKSPACE, WORKSPACE_KEY, named_image
+from transload_kubernetes.pod import ROOT_KEY, WORKSPACE, WORKSPACE_KEY, named_image
 from transload_kubernetes.registry import Image, Layer, told_as_submit_error
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -95,14 +95,14 @@ def with_images(app: AppDef, repository: str, default: str = "", architecture: s
     def bring(role: Role, workspace: Workspace, digest: str) -> None:
         image = named_image(role, default)
         with told_as_submit_error(f"image {image!r} with a workspace, to {repository}"):
-            role.image = _pushed(Image(image), repository, workspace, digest, architecture)
-        role.workspace = None
+            role.image, folder = _pushed(Image(image), repository, workspace, digest, architecture)
+        role.workspace, role.metadata = None, {**role.metadata, ROOT_KEY: folder}
 
     return _each(app, bring) if any(role.workspace for role in app.roles) else app
 
 
-def _pushed(base: Image, repository: str, workspace: Workspace, digest: str, architecture: str) -> str:
-    """Return the name of an image that is in its registry: a base with a workspace on top."""
+def _pushed(base: Image, repository: str, workspace: Workspace, digest: str, architecture: str) -> tuple[str, str]:
+    """Return name and working directory of an image that is in its registry: a base with a workspace on top."""
     base_digest, manifest = base.manifest(architecture)
     config = base.config(manifest)
     folder = (config.get("config") or {}).get("WorkingDir") or "/"
@@ -113,7 +113,7 @@ def _pushed(base: Image, repository: str, workspace: Workspace, digest: str, arc
         config["config"] = {**(config.get("config") or {}), "WorkingDir": folder}
         with _layer(workspace, folder) as layer:
             made.push(base, manifest, config, layer)
-    return made.name
+    return made.name, folder
 
 
 @contextlib.contextmanager
