@@ -1,4 +1,7 @@
-"""Running a job by the command line: CPU with the supervisor counted in, and wall time, against TorchX 0.7.0."""
+"""Running a job by the command line: CPU with the supervisor counted in, and wall time, against TorchX 0.7.0.
+
+A command and a Python function are set against what they should cost no more than.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,10 @@ def main() -> None:
             lambda: process_cost(peer_nap, env)[0],
             lambda: process_cost(bare, env)[0],
         )
+        true = [script("transload"), "run", "--", "true"]
+        call = [sys.executable, "-c", "import transload; transload.submit(abs, -1).result()"]
+        plain, component = interleaved(RUNS, lambda: process_cost(true, env)[1], lambda: process_cost(echo, env)[1])
+        function, command = interleaved(RUNS, lambda: process_cost(call, env)[0], lambda: process_cost(true, env)[0])
     report(
         [
             figure("run utils.echo, CPU, supervisor counted in", "s", cpu, peer_cpu, target=0.5),
@@ -37,6 +44,8 @@ def main() -> None:
             figure(
                 "a 0.2 s job by the command line, wall", "s", late, peer_late, target=0.5, bare_python_subprocess=floor
             ),
+            figure("run -- true, CPU, against run utils.echo", "s", plain, component, target=1.0),
+            figure("a function submitted and back, wall, against run -- true", "s", function, command, target=2.0),
         ]
     )
 

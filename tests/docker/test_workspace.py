@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import SubmitError
+from transload.errors import SpecError, SubmitError
 from transload.runner import Runner
 from transload.specs import AppState
 
@@ -54,6 +54,21 @@ def test_code_travels_and_is_cached(runner: Runner, shell: Any, engine: Any, tmp
     assert run(runner, app, tmp_path)[1] == "two\n"
     assert len(images(engine)) == 2
     assert all("transload.app-id" in row["Labels"] for row in engine.client.containers(all=True))
+
+
+def test_an_app_without_an_image(
+    runner: Runner, shell: Any, busybox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs in the scheduler's default image with the working folder on top; without one, a line says what to set."""
+    (tmp_path / "code.sh").write_text("echo mine\n")
+    monkeypatch.chdir(tmp_path)
+    app = shell("sh code.sh", image="")
+    handle = runner.run(app, "docker", {"image": busybox})
+    status = runner.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    assert list(runner.log_lines(handle, "main")) == ["mine\n"]
+    with pytest.raises(SpecError, match=r"roles\[0\]\.image=''.*run option image, \[schedulers\.docker\] image"):
+        runner.run(app, "docker")
 
 
 def test_dry_run_builds_nothing(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None:

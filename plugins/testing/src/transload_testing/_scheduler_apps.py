@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,21 @@ class AppTests(SchedulerSuite):
         assert "hunter2-value" not in repr(found)
         for path in (path for folder in self.state_folders(stage.folder) for path in folder.rglob("*")):
             assert not path.is_file() or b"hunter2-value" not in path.read_bytes(), path
+
+    @needs_programs
+    def test_variables_are_passed_by_pattern(self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch) -> None:
+        """``pass_env`` brings variables of the submitter to the job, a secret one too, which is shown nowhere."""
+        monkeypatch.setenv("SUITE_PLAIN", "plain value")
+        monkeypatch.setenv("SUITE_TOKEN", "hunter3-value")
+        app = stage.app(Program(command='echo "$SUITE_PLAIN ${SUITE_TOKEN#hunter3-}"'))
+        runner = stage.runner()
+        cfg = {**self.cfg, "pass_env": ["SUITE_*"]}
+        handle = runner.run(app, stage.scheduler.name, cfg, app_id=f"suite-{uuid.uuid4().hex[:12]}")
+        app_id = parse_app_handle(handle).app_id
+        stage.submitted.append(app_id)
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        assert stage.everything(app_id) == ["plain value value\n"]
+        assert "hunter3-value" not in repr(stage.scheduler.describe(app_id))
 
     @needs_programs
     def test_results_folder_is_visible_in_the_job(self, stage: SchedulerStage) -> None:
