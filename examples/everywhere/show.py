@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
@@ -60,11 +59,27 @@ def prefect(folder: Path, keep: bool) -> None:
 
 
 def airflow(folder: Path, keep: bool) -> None:
-    """A DAG of one task on an Airflow of its own: scheduler, triggerer, DAG processor and API server."""
+    """A DAG of one task on an Airflow of its own."""
+    with airflow_server(folder, HERE) as (url, token):
+        dag = f"{url}/api/v2/dags/everywhere"
+        wait_for(lambda: call(dag, token=token), "the DAG is known")
+        call(dag, {"is_paused": False}, token=token, method="PATCH")
+        run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
+        ended = wait_for(
+            lambda: (state := call(f"{dag}/dagRuns/{run}", token=token)["state"]) in ("success", "failed") and state,
+            "the run has ended",
+        )
+        print(f"the run of the DAG: {ended}")
+        show(f"{url}/dags/everywhere/runs/{run}/tasks/digits", folder / "task.png", keep)
+
+
+@contextmanager
+def airflow_server(folder: Path, dags: Path) -> Iterator[tuple[str, str]]:
+    """Have an Airflow: scheduler, triggerer, DAG processor and API server; give its address and a token."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     settings = {
-        "CORE__DAGS_FOLDER": str(HERE),
+        "CORE__DAGS_FOLDER": str(dags),
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
@@ -83,17 +98,7 @@ def airflow(folder: Path, keep: bool) -> None:
     parts = [api_server, *([*program, part] for part in ("scheduler", "dag-processor", "triggerer"))]
     with server(parts, environment, folder):
         wait_for(lambda: call(f"{url}/api/v2/monitor/health"), "Airflow answers")
-        token = call(f"{url}/auth/token")["access_token"]
-        dag = f"{url}/api/v2/dags/everywhere"
-        wait_for(lambda: call(dag, token=token), "the DAG is known")
-        call(dag, {"is_paused": False}, token=token, method="PATCH")
-        run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
-        ended = wait_for(
-            lambda: (state := call(f"{dag}/dagRuns/{run}", token=token)["state"]) in ("success", "failed") and state,
-            "the run has ended",
-        )
-        print(f"the run of the DAG: {ended}")
-        show(f"{url}/dags/everywhere/runs/{run}/tasks/digits", folder / "task.png", keep)
+        yield url, call(f"{url}/auth/token")["access_token"]
 
 
 def kfp(folder: Path, _keep: bool) -> None:
@@ -148,7 +153,7 @@ def call(url: str, body: Any = None, token: str = "", method: str = "") -> Any:
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read())
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:  # urllib's errors are ones, time-outs too
         return None
 
 

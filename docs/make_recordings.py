@@ -1,0 +1,169 @@
+"""Make the two recordings of the pages anew, from real runs: .venv/bin/python docs/make_recordings.py [run] [kill]
+
+``python3 quickstart.py --with airflow`` makes the environment. A recording is an SVG that shows each line when it came,
+with pauses cut to a second; it moves in any browser, and asks the network for nothing.
+
+- ``run``: `transload run` with live progress.
+- ``kill``: a task of a real Airflow trains; its process is killed by SIGKILL; the retry finds the job, which went on.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from html import escape
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs" / "images"
+WIDE, HIGH, MARGIN = 8.4, 20, 16
+PAUSE_S, HOLD_S = 1.0, 4.0
+COLOURS = {"": "#d4d4d4", "$": "#7ec699", "!": "#ff7b72", "*": "#79c0ff"}
+DAG = """
+import datetime as dt, sys
+from airflow.sdk import DAG
+from transload_airflow import TransloadOperator
+with DAG("training", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False):
+    TransloadOperator(
+        task_id="train",
+        component={component!r},
+        component_args={{"replicas": 2, "epochs": 15, "hidden": 512, "batch": 8}},
+        scheduler="local",
+        retries=2,
+        retry_delay=dt.timedelta(seconds=1),
+    )
+"""
+
+Line = tuple[float, str, str]
+"""When it came (seconds), how it is shown (a key of `COLOURS`), and its text."""
+
+
+def main(wanted: list[str]) -> None:
+    """Record what is wanted, or all."""
+    for name, record in (("run", record_run), ("kill", record_kill)):
+        if not wanted or name in wanted:
+            with tempfile.TemporaryDirectory(prefix="tl-") as folder:
+                os.environ["TRANSLOAD_HOME"] = f"{folder}/transload"
+                lines = record(Path(folder))
+            (IMAGES / f"recording-{name}.svg").write_text(render(lines))
+
+
+def record_run(_folder: Path) -> list[Line]:
+    """Run the first example as the command line shows it."""
+    command = ["transload", "run", "examples/digits/component.py", "--replicas", "2", "--epochs", "8"]
+    lines: list[Line] = [(0.0, "$", "$ " + " ".join(command))]
+    began = time.monotonic()
+    program = [sys.executable, "-m", *command]
+    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            lines.append((time.monotonic() - began, "*" if line.startswith("transload:") else "", line.rstrip()))
+    return lines
+
+
+def record_kill(folder: Path) -> list[Line]:
+    """Kill the process of a training task of Airflow, and follow what its log and its state say."""
+    show = runpy.run_path(str(ROOT / "examples" / "everywhere" / "show.py"))
+    call, dags = show["call"], folder / "dags"
+    dags.mkdir()
+    component = f"{ROOT / 'examples' / 'digits' / 'component.py'}:digits"
+    (dags / "training.py").write_text(DAG.format(component=component))
+    with show["airflow_server"](folder, dags) as (url, token):
+        dag = f"{url}/api/v2/dags/training"
+        show["wait_for"](lambda: call(dag, token=token), "the DAG is known")
+        call(dag, {"is_paused": False}, token=token, method="PATCH")
+        began = time.monotonic()
+        lines: list[Line] = [(0.0, "$", "$ airflow dags trigger training")]
+        run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
+        task = f"{dag}/dagRuns/{run}/taskInstances/train"
+        seen, killed, state = 0, False, ""
+        while state not in ("success", "failed"):
+            time.sleep(0.2)
+            now = time.monotonic() - began
+            said = call(task, token=token) or {}
+            number = max(1, said.get("try_number") or 1)
+            if said.get("state") not in (None, state):
+                state = said["state"]
+                lines.append((now, "*", f"task train: {state.replace('_', ' ')}, try {number}"))
+            for attempt in range(1, number + 1):
+                fresh = _log(call, task, attempt, token)
+                for when, text in fresh[seen:] if attempt == number else []:
+                    lines.append((max(now - 1, when - _epoch(began)), "", text[:110]))
+                seen = len(fresh) if attempt == number else 0
+            if not killed and sum("epoch" in text for _, _, text in lines) >= 4:
+                killed = True
+                pid = _task_process(said["id"])
+                os.kill(pid, signal.SIGKILL)
+                lines.append((time.monotonic() - began, "!", f"$ kill -9 {pid}      # the process of the task"))
+                seen = 0
+        births = subprocess.run(
+            [sys.executable, "-m", "transload", "list", "--json"], capture_output=True, text=True, check=True
+        ).stdout
+        lines.append((time.monotonic() - began, "$", "$ transload list"))
+        for app in json.loads(births)["apps"]:
+            lines.append((time.monotonic() - began, "", f"{app['handle']}  {app['state']}      # one job"))
+    return lines
+
+
+def _epoch(began: float) -> float:
+    return time.time() - (time.monotonic() - began)
+
+
+def _log(call: Any, task: str, attempt: int, token: str) -> list[tuple[float, str]]:
+    """Return the lines of the app in the log of a try, with the moment at which each was written."""
+    content = (call(f"{task}/logs/{attempt}?full_content=true", token=token) or {}).get("content") or []
+    found = []
+    for entry in content if isinstance(content, list) else []:
+        text = str(entry.get("event", ""))
+        if entry.get("timestamp") and (text.startswith(("trainer/", "app ")) or "epoch" in text):
+            found.append((dt.datetime.fromisoformat(entry["timestamp"]).timestamp(), text))
+    return found
+
+
+def _task_process(task: str) -> int:
+    """Return the process that runs a task instance: Airflow puts its id into the title."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"airflow worker -- {task}".encode() in (entry / "cmdline").read_bytes():
+                return int(entry.name)
+        except OSError:
+            continue
+    raise SystemExit("the process of the task was not found")
+
+
+def render(lines: list[Line]) -> str:
+    """Return lines as a terminal in which each appears when it came; longer pauses are cut."""
+    shown, clock, before = [], 0.0, 0.0
+    for when, kind, text in sorted(lines, key=lambda line: line[0]):
+        clock += min(PAUSE_S, max(0.0, when - before))
+        before = max(before, when)
+        shown.append((clock, kind, text))
+    total = clock + HOLD_S
+    width = int(max(len(text) for _, _, text in shown) * WIDE + 2 * MARGIN)
+    height = len(shown) * HIGH + 2 * MARGIN
+    body = []
+    for number, (at, kind, text) in enumerate(shown):
+        share = 100 * at / total
+        body.append(
+            f"<style>@keyframes l{number}{{0%,{share:.2f}%{{opacity:0}}{share + 0.01:.2f}%,100%{{opacity:1}}}}"
+            f"#l{number}{{animation:l{number} {total:.1f}s infinite}}</style>"
+            f'<text id="l{number}" x="{MARGIN}" y="{MARGIN + (number + 0.7) * HIGH:.0f}" fill="{COLOURS[kind]}" '
+            f'xml:space="preserve">{escape(text)}</text>'
+        )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14" role="img">'
+        f'<rect width="100%" height="100%" rx="8" fill="#1e1e1e"/>{"".join(body)}</svg>\n'
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
