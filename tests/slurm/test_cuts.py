@@ -40,7 +40,7 @@ class Cutter:
         """Do it; in the main thread, with whose end the sshd that it starts would end."""
         ways = [self._cut, self._kill_helper, self._kill_client, self._away, self._frozen]
         for _ in range(self._count):
-            time.sleep(self._random.uniform(0.0, 1.5))
+            time.sleep(self._random.uniform(0.0, 5.0))  # opening one takes a second or two
             way = self._random.choice(ways)
             way()
             self.done[way.__name__.strip("_")] += 1
@@ -48,7 +48,7 @@ class Cutter:
 
     def _pause(self) -> float:
         """Mostly some seconds, now and then many."""
-        return min(self._random.expovariate(2.0 / min(self._longest, 10.0)), self._longest)
+        return min(self._random.expovariate(4.0 / min(self._longest, 10.0)), self._longest)
 
     def _cut(self) -> None:
         """The server's end of every connection is killed."""
@@ -96,7 +96,7 @@ def _app(runner: Runner, app: AppDef, number: int, seen: dict[str, list[AppStatu
 
 def _again(do: Callable[[], Any]) -> Any:
     """Do what a connection that breaks may make impossible, as often as it takes."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while True:
         try:
             return do()

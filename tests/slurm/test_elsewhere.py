@@ -57,7 +57,17 @@ def test_scheduler_suite(cluster: Any, login_at: Any, network: tuple[str, str], 
         'exec "$@"',
     ]
     suite = str(Path(__file__).with_name("elsewhere.py"))
-    options = ["-q", "-x", "-n", "4", "-p", "no:cacheprovider", "--timeout=200", f"--basetemp={tmp_path}/suite"]
+    options = [
+        "-q",
+        "-x",
+        "-n",
+        "4",
+        "--reruns=1",
+        "-p",
+        "no:cacheprovider",
+        "--timeout=200",
+        f"--basetemp={tmp_path}/suite",
+    ]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PYTEST_"))}
     env.update(PATH=f"{login.client}/bin:/usr/bin:/bin", XDG_RUNTIME_DIR=str(login.client / "run"))
     env.update(NOT_HERE=":".join(hidden), FAR_HOME=str(login.home), TRANSLOAD_SLURM_DIR=f"{tmp_path}/none")
