@@ -118,7 +118,7 @@ def submit(
         given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
         travels = Workspace({folder: "", package: "cloudpickle", **given.projects})
         program = sys.executable if shares else "python3"
-        role = Role("main", "", entrypoint=program, args=["-u", "${img_root}/call.py"], workspace=travels)
+        role = Role("main", "", entrypoint=program, args=["-u", "call.py"], workspace=travels)
         if resource is not None:
             role.resource = named_resources[resource] if isinstance(resource, str) else resource
         app = overrides_of(overrides).apply(AppDef(_name_of(fn), [role]))
