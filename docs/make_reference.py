@@ -17,6 +17,7 @@ MODULES = {
     "transload.following": "Logs, line by line, and what follows apps until they end.",
     "transload.schedulers.local": "See [the local scheduler](local-scheduler.md).",
     "transload.workspace": "How local code reaches where a job runs.",
+    "transload.runtime": "Results, for applications, in one line: see [results and tracking](tracking.md).",
     "transload.runtime.tracking": "Results, for applications: see [results and tracking](tracking.md).",
     "transload.tracker": "Metadata, artifacts and lineage: see [results and tracking](tracking.md).",
     "transload.pipelines": "What adapters share: see [writing an adapter](writing-an-adapter.md).",
