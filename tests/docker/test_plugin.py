@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from transload.errors import SchedulerUnavailable
+from transload.errors import ConfigError, SchedulerUnavailable
 from transload.plugins import Plugins
+from transload.runner import get_runner
+from transload.specs import AppDef, Role
 from transload_docker.scheduler import DockerScheduler, create_docker
 
 
@@ -26,6 +28,15 @@ def test_two_names() -> None:
     for name in ("docker", "local_docker"):
         assert plugins.get("schedulers", name)("session").name == name
     assert plugins.get("schedulers", "docker")("session", name="gpu-box").name == "gpu-box"
+
+
+def test_torchx_name_is_no_kind_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster of kind ``local_docker`` cannot have another name: that is ``docker``'s."""
+    monkeypatch.chdir(tmp_path)
+    Path("transload.toml").write_text('[schedulers.x]\nkind = "local_docker"\n')
+    app = AppDef("a", [Role("main", "i", entrypoint="true")])
+    with get_runner() as runner, pytest.raises(ConfigError, match="has no other name"):
+        runner.run(app, "x")
 
 
 def test_dry_run_imports_no_client() -> None:

@@ -45,7 +45,6 @@ def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
     ("text", "message"),
     [
         ('[schedulers.x]\nkind = "slurmm"', "'slurmm' is not installed"),
-        ('[schedulers.x]\nkind = "local_docker"', "has no other name"),
         ('[schedulers.x]\nkind = "scripted"\nscripted_dir = 3', r"transload\.toml: .*scripted_dir=3: must be"),
         ('[schedulers.x]\nkind = "scripted"\nscript_dir = "y"', "script_dir: unknown option"),
         ('[schedulers.local]\nkind = "scripted"', "is the name of an installed scheduler"),

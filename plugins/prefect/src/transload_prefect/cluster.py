@@ -60,7 +60,7 @@ def secret_of(what: str) -> str:
     block = _seen.get(name) or cluster_named(name)
     if setting not in block.secrets:
         raise ConfigError(f"block transload-cluster/{name}: has no secret {setting!r}")
-    return block.secrets[setting].get_secret_value()
+    return str(block.secrets[setting].get_secret_value())
 
 
 def cluster_named(name: str) -> TransloadCluster:

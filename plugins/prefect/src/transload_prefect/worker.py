@@ -344,13 +344,14 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return execution
 
     async def _configuration(self, flow_run: FlowRun) -> AppJobConfiguration:
-        return await self.job_configuration.resolve_for_flow_run(
+        made: AppJobConfiguration = await self.job_configuration.resolve_for_flow_run(
             flow_run,
             client=self.client,
             work_pool=copy.deepcopy(self.work_pool),
             worker_name=self.name,
             worker_id=self.backend_id,
         )
+        return made
 
     async def _was_cancelled(self, flow_run_id: UUID, handle: str) -> bool:
         """Tell whether a flow run whose app has ended was cancelled; one that is being cancelled is now."""

@@ -43,7 +43,7 @@ class Local:
 
     def __init__(self, home: Path, name: str = "local") -> None:
         self.home = home
-        self.scheduler = LocalScheduler("tests", name)
+        self.scheduler = LocalScheduler("tests", name, always_cwd=name == "local_cwd")
         self._count = 0
 
     def run(
