@@ -359,7 +359,7 @@ def test_a_result_of_another_type(
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [('"' + "x" * 2000 + '"', "at most 1024"), ("true", "True: a value is"), ("[1]", "a value is")]
+    ("value", "said"), [('"' + "x" * 2000 + '"', "at most 1024"), ("null", "None: a value is"), ("[1]", "a value is")]
 )
 def test_a_result_that_none_can_be(tmp_path: Path, transload_home: Path, value: str, said: str) -> None:
     """What the public format does not have, in a file that the app wrote itself, is a line and exit code 70."""
