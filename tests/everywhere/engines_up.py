@@ -2,7 +2,8 @@
 
     python engines_up.py FOLDER PYTHON…
 
-FOLDER gets the settings file; images hold a Python, with scikit-learn, at the path of each PYTHON.
+FOLDER gets the settings file, and every engine's jobs see it; images hold a Python, with scikit-learn, at the path of
+each PYTHON.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main(folder: Path, pythons: list[str]) -> None:
             answer["engines"][engine] = ""
             tables.append(table)
         settings.write_text("\n".join(tables))
-        answer["environment"]["TRANSLOAD_CONFIG"] = str(settings)
+        answer["environment"] |= {"TRANSLOAD_CONFIG": str(settings), "EVERYWHERE_SHARED": str(folder)}
         print(json.dumps(answer), flush=True)
         sys.stdin.read()
 
@@ -70,15 +71,16 @@ def slurm(stack: contextlib.ExitStack, folder: Path, _pythons: list[str]) -> tup
     return leads | {"TRANSLOAD_SLURM_DIR": str(folder / "slurm")}, ""
 
 
-def kubernetes(stack: contextlib.ExitStack, _folder: Path, pythons: list[str]) -> tuple[dict[str, str], str]:
+def kubernetes(stack: contextlib.ExitStack, folder: Path, pythons: list[str]) -> tuple[dict[str, str], str]:
     """Make a namespace in the real cluster, whose nodes have the folders of this machine."""
     real = runpy.run_path(str(Path(__file__).resolve().parents[1] / "real_kubernetes" / "conftest.py"))
     cluster, image = real["RealCluster"](os.environ["REAL_KUBECONFIG"]), real["IMAGE"]
     stack.callback(cluster.wait_removed)
     stack.callback(cluster.remove)
-    # the image has Python and no scikit-learn: the interpreters of the hosts are mounted from the node
-    folders = dict.fromkeys([sys.base_prefix, *(str(Path(python).parents[1]) for python in pythons)])
-    mounts = [{"name": f"python-{number}", "mountPath": path} for number, path in enumerate(folders)]
+    # the image has Python and no scikit-learn: the interpreters of the hosts are mounted from the node, and a folder
+    # for what gets a tracker base
+    folders = dict.fromkeys([sys.base_prefix, *(str(Path(python).parents[1]) for python in pythons), str(folder)])
+    mounts = [{"name": f"mount-{number}", "mountPath": path} for number, path in enumerate(folders)]
     volumes = [{"name": each["name"], "hostPath": {"path": each["mountPath"]}} for each in mounts]
     pod = {"containers": [{"name": "main", "volumeMounts": mounts}], "volumes": volumes}
     table = {

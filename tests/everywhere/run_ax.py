@@ -12,7 +12,7 @@ from transload_ax import TRANSLOAD_APP_HANDLE
 
 for engine in ENGINES:
     cell = Cell("Ax", engine)
-    trial, accuracy = one_trial(f"{os.environ['TRANSLOAD_HOME']}/ax-{engine}", engine)
+    trial, accuracy = one_trial(f"{os.environ['EVERYWHERE_SHARED']}/ax-{engine}", engine)
     handle = trial.run_metadata[TRANSLOAD_APP_HANDLE]
     with get_runner() as runner:
         status = runner.status(handle)
