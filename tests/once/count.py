@@ -93,9 +93,10 @@ def main(arguments: list[str]) -> int:
                 code |= subprocess.run(command, env=environment, stdout=out, check=False).returncode
                 out.seek(0)
                 for line in out:
-                    print(line, end="", flush=True)
-                    rows = add(rows, json.loads(line))
-    write(rows)
+                    if line.startswith('{"host"'):  # a host may write there, too
+                        print(line, end="", flush=True)
+                        rows = add(rows, json.loads(line))
+            write(rows)  # at once: a run may be ended
     return code
 
 
