@@ -35,7 +35,7 @@ with DAG("training", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=
     TransloadOperator(
         task_id="train",
         component={component!r},
-        component_args={{"replicas": 2, "epochs": 15, "hidden": 512, "batch": 8}},
+        component_args={{"replicas": 2, "epochs": 15, "hidden": 1024, "batch": 4}},
         scheduler="local",
         retries=2,
         retry_delay=dt.timedelta(seconds=1),
@@ -84,7 +84,8 @@ def record_kill(folder: Path) -> list[Line]:
         lines: list[Line] = [(0.0, "$", "$ airflow dags trigger training")]
         run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
         task = f"{dag}/dagRuns/{run}/taskInstances/train"
-        seen, killed, state = 0, False, ""
+        seen: set[tuple[int, float, str]] = set()
+        killed, state = False, ""
         while state not in ("success", "failed"):
             time.sleep(0.2)
             now = time.monotonic() - began
@@ -94,16 +95,15 @@ def record_kill(folder: Path) -> list[Line]:
                 state = said["state"]
                 lines.append((now, "*", f"task train: {state.replace('_', ' ')}, try {number}"))
             for attempt in range(1, number + 1):
-                fresh = _log(call, task, attempt, token)
-                for when, text in fresh[seen:] if attempt == number else []:
-                    lines.append((max(now - 1, when - _epoch(began)), "", text[:110]))
-                seen = len(fresh) if attempt == number else 0
+                for when, text in _log(call, task, attempt, token):
+                    if (attempt, when, text) not in seen:
+                        seen.add((attempt, when, text))
+                        lines.append((max(now - 1, when - _epoch(began)), "", text[:110]))
             if not killed and sum("epoch" in text for _, _, text in lines) >= 4:
                 killed = True
                 pid = _task_process(said["id"])
                 os.kill(pid, signal.SIGKILL)
                 lines.append((time.monotonic() - began, "!", f"$ kill -9 {pid}      # the process of the task"))
-                seen = 0
         births = subprocess.run(
             [sys.executable, "-m", "transload", "list", "--json"], capture_output=True, text=True, check=True
         ).stdout

@@ -32,7 +32,7 @@ def main(host: str, engines: list[str], kills: int, first: int) -> int:
             "no_results": sum(not case.results for case in cases),
             "wrong_cases": len({line.partition(":")[0] for line in wrong}),
             **count,
-            "seconds_median": statistics.median(case.seconds for case in cases),
+            "seconds_median": round(statistics.median(case.seconds for case in cases), 1),
         }
         print(json.dumps(row), flush=True)
         for line in wrong:
