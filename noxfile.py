@@ -180,7 +180,7 @@ def hosts_and_engines(session: nox.Session, names: Sequence[str]) -> list[str]:
     digits = ("-r", "examples/digits/requirements.txt")
     rows = [f"{name}={python_of(session, HOST_SUITES.get(name, name), *digits)}" for name in names]
     starter = python_of(session, "docker", *digits)
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
+    uv = own_uv()
     besides = ROOT / ".nox" / "everywhere"
     shutil.rmtree(besides, ignore_errors=True)
     install = (uv, "pip", "install", "--quiet", "--python", str(starter), "--target", str(besides))
@@ -200,7 +200,7 @@ def python_of(session: nox.Session, name: str, *more: str, version: str = "") ->
         more: What else to install.
         version: Of another Python than this one, such as `3.13`; the session is skipped if there is none here.
     """
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
+    uv = own_uv()
     python = ROOT / ".nox" / (f"{name}-{version}" if version else name) / "bin" / "python"
     own = [f"./{folder}" for folder in _folders(name)]
     if not python.exists():
@@ -210,6 +210,11 @@ def python_of(session: nox.Session, name: str, *more: str, version: str = "") ->
     session.run(*install, *TOOLS, *files_of(name), *more, *own, external=True)
     session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
     return python
+
+
+def own_uv() -> str:
+    """Return the program uv: the one beside the Python that runs nox, else that of the PATH."""
+    return shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
 
 
 def interpreter(session: nox.Session, version: str) -> str:
