@@ -28,6 +28,7 @@ root_doc = "docs/index"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 include_patterns = [
     "docs/*.md",
+    "docs/internals/*.md",
     "*.md",
     "core/CHANGELOG.md",
     "core/README.md",

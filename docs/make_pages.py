@@ -58,6 +58,7 @@ SECTIONS: Mapping[str, list[str]] = {
     "Understand": ["states", "reliability", "once", "benchmarks", "dependencies"],
     "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
     "Reference": ["reference", "api/*"],
+    "For maintainers": ["internals/*"],
 }
 
 ABOUT_STATES = """\

@@ -86,6 +86,7 @@ def pages() -> list[str]:
     patterns = (
         "*.md",
         "docs/*.md",
+        "docs/internals/*.md",
         "core/README.md",
         "plugins/*/README.md",
         "examples/README.md",

@@ -41,11 +41,11 @@ class TestAx(AdapterConformance):
 
 def test_what_ax_cannot_have_is_published() -> None:
     """The documentation's table is the suite's."""
-    page = (_FOLDER.parents[1] / "docs" / "ax.md").read_text(encoding="utf-8")
+    page = (_FOLDER.parents[1] / "docs" / "internals" / "conformance.md").read_text(encoding="utf-8")
     assert TestAx.render_exceptions() in page
 
 
 def test_the_states_are_published() -> None:
     """The documentation's table of states is the map's."""
-    page = (_FOLDER.parents[1] / "docs" / "ax.md").read_text(encoding="utf-8")
+    page = (_FOLDER.parents[1] / "docs" / "states.md").read_text(encoding="utf-8")
     assert STATES.markdown() in page

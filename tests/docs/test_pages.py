@@ -55,7 +55,7 @@ def test_a_block_without_a_language_is_no_code(page: str) -> None:
 
 def test_the_tests_that_pages_name_exist() -> None:
     """``tests/….py::name`` in a page is a file and a function of it, or a scenario of a suite that others inherit."""
-    for path in ROOT.glob("docs/*.md"):
+    for path in ROOT.glob("docs/**/*.md"):
         for file, name in re.findall(r"(?<![\w/])((?:tests|core/src)/[\w/]+\.py)(?:::(\w+))?", path.read_text()):
             assert (ROOT / file).exists(), f"{path.name}: {file}"
             defined = re.search(rf"^ *(?:async )?(?:def|class) {name}\b", (ROOT / file).read_text(), re.MULTILINE)
