@@ -99,6 +99,7 @@ class Attacher:
         self._killed = killed
         self._scheduler_name = launch.scheduler or runner.settings.scheduler
         self._stored: AttachRecord | None = None
+        self._ids: dict[int, str] = {}
         self.submitting = False
         self.intended: str | None = None
         self.undone = False
@@ -266,7 +267,10 @@ class Attacher:
     # -- parts
 
     def _app_id(self, attempt: int) -> str:
-        return self._identity.app_id(attempt, self._given, self._scheduler_name, self._launch.cfg)
+        if attempt not in self._ids:
+            made = self._identity.app_id(attempt, self._given, self._scheduler_name, self._launch.cfg)
+            self._ids[attempt] = made
+        return self._ids[attempt]
 
     def _place(self, attempt: int) -> tuple[str, str]:
         """Return scheduler and id of an attempt: where it was stored to be, whatever the settings say by now."""

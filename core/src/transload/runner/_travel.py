@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Final
 
 from transload.errors import SpecError
@@ -87,4 +89,9 @@ def pass_env(app: AppDef, patterns: Iterable[str], environ: Mapping[str, str]) -
 def not_passed(app: AppDef | None, environ: Mapping[str, str]) -> list[str]:
     """Return the variables that programs usually want, are set here, and reach no role of the app."""
     given = {name for role in (app.roles if app is not None else ()) for name in (*role.env, *role.secrets)}
-    return sorted(name for name in environ if name not in given and any(fnmatchcase(name, each) for each in WANTED))
+    return sorted(name for name in environ if _wanted().match(name) and name not in given)
+
+
+@functools.cache
+def _wanted() -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, WANTED)))

@@ -22,6 +22,7 @@ own, and weaker. ``TRANSLOAD_CONFIG`` names a file that takes the project's plac
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -181,9 +182,10 @@ class Settings:
                     options = [*(option for option, _ in opts), *connection]
                     raise ConfigError(f"{setting.source}: {key}: unknown option: {nearest(name, options)}")
                 cfg[name] = setting.value
-        known = {_prefix(scheduler) + _variable(name): name for name, _ in opts}
+        variables = self._variables_of(scheduler, others)
+        known = {_prefix(scheduler) + _variable(name): name for name, _ in opts} if variables else {}
         passed_over = {_prefix(scheduler) + _variable(name) for name in (*_RUNNERS_OWN, *connection)}
-        for variable in self._variables_of(scheduler, others):
+        for variable in variables:
             if variable not in known and variable in passed_over:
                 continue
             if variable not in known:
@@ -399,5 +401,6 @@ def _file_and_function(name: str) -> tuple[str, str]:
     return (file, function if colon else "") if file.endswith(".py") or "/" in file else ("", "")
 
 
+@functools.cache  # the same few names are asked for at each submit
 def _variable(name: str) -> str:
     return "".join(char if char.isalnum() else "_" for char in name).upper()
