@@ -39,8 +39,8 @@ def test_generations_count_up(course: list[Marks]) -> None:
         assert current_generation(store, marks) == generation
         seen.append(generation)
     for earlier, later, marks, kept in zip(seen, seen[1:], course[1:], course, strict=False):
-        assert (later.number == earlier.number + 1) is marks.begins_anew(kept)
-        assert (later.namespace != earlier.namespace) is marks.begins_anew(kept)
+        assert (later[1] == earlier[1] + 1) is marks.begins_anew(kept)
+        assert (later[0] != earlier[0]) is marks.begins_anew(kept)
 
 
 def test_foreign_record_is_refused() -> None:

@@ -79,7 +79,7 @@ def test_assets_known_only_at_run_time() -> None:
 
     from transload.runner import AppResults
     from transload.specs import AppState
-    from transload_airflow.assets import announce_assets
+    from transload_airflow.lineage import announce_assets
 
     artifacts = {"model": {"path": "/models/1.pt"}, "data": {"path": "s3://bucket/a b"}, "plain": {"path": "out/x"}}
     results = AppResults("local://airflow/x", AppState.SUCCEEDED, {"0": {"x": float("nan")}}, {}, artifacts)

@@ -33,17 +33,14 @@ def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any
     from transload_airflow.operators import TransloadOperator
 
     launch, rest = _split(source, options)
+    where: dict[str, Any] = {name: getattr(launch, name) or None for name in _LAUNCH_OPTIONS if name != "args"}
     return TransloadOperator(
         task_id=task_id or _task_id(launch.name),
         app=launch.app,
         component=launch.component,
         component_args=launch.args or None,
         command=launch.command,
-        scheduler=launch.scheduler,
-        cfg=launch.cfg or None,
-        workspace=launch.workspace,
-        parent_run_id=launch.parent_run_id,
-        tracker_base=launch.tracker_base,
+        **where,
         **rest,
     )
 
@@ -90,7 +87,8 @@ class AirflowAdapter:
             return operator_from_app(source, **host_options)
         from transload_airflow.searches import search_group
 
-        return search_group(source, **_group_options(host_options))
+        name = host_options.pop("task_id", None)  # what a group's identity is called, one name for every source
+        return search_group(source, **({"group_id": name} if name else {}), **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
         """Return what a task would submit, of a Search what its first round would; no Airflow is needed for that."""
@@ -98,26 +96,11 @@ class AirflowAdapter:
         return "\n".join(dry_run(self.name, launch, known=known) for launch, known in launches)
 
 
-def _group_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with the name that a group's identity has: ``task_id`` is one for every source."""
-    rest = dict(options)
-    name = rest.pop("task_id", None)
-    return {**rest, "group_id": name} if name else rest
-
-
 def _first_round(search: Search) -> list[tuple[Launch, dict[str, Any]]]:
     from transload_search import next_round
 
     trials, _ = next_round(search, None, {})
+    where: dict[str, Any] = {"component": search.component, "scheduler": search.scheduler, "cfg": dict(search.cfg)}
     return [
-        (
-            Launch(
-                component=search.component,
-                args={**search.constants, **trial.parameters},
-                scheduler=search.scheduler,
-                cfg=dict(search.cfg),
-            ),
-            {"trial_idx": trial.index},
-        )
-        for trial in trials
+        (Launch(args={**search.constants, **trial.parameters}, **where), {"trial_idx": trial.index}) for trial in trials
     ]

@@ -7,20 +7,17 @@ that makes up for it; then ``clear_number`` and ``retries`` both have moved. (Se
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transload.errors import SpecError
+from transload.specs._json import SCHEMA, reading
 
 if TYPE_CHECKING:
     from transload.pipelines import AttachStore
 
-SCHEMA: Final = 1
 
-
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     """What Airflow shows of a task that tells generations apart.
 
     Args:
@@ -47,37 +44,21 @@ class Marks:
         return self.clear_number != kept.clear_number and self.retries != kept.retries
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A generation of a task.
+def current_generation(store: AttachStore, marks: Marks) -> tuple[str, int]:
+    """Return the generation of a task with a store: a word that no other task of any installation has, and a number.
 
-    Args:
-        namespace: a word that no other task of any installation has.
-        number: counted up from 0.
-    """
-
-    namespace: str
-    number: int
-
-
-def current_generation(store: AttachStore, marks: Marks) -> Generation:
-    """Return the generation of a task with a store, and keep it there before anything is submitted.
+    It is kept in the store before anything is submitted.
 
     Raises:
         SpecError: if the store holds something else.
     """
-    kept = store.get()
-    try:
-        number = -1 if kept is None else int(kept["number"])
-        namespace = "" if kept is None else str(kept["namespace"])
-        known = None if kept is None else Marks(kept["max_tries"], kept["retries"], kept["clear_number"])
-    except (KeyError, TypeError, ValueError) as exc:
-        raise SpecError(f"task state store: not a generation of ours: {kept!r}") from exc
+    kept, known, namespace, number = store.get(), None, "", -1
+    if kept is not None:
+        with reading("task state store", kept) as values:
+            namespace, number = str(values["namespace"]), int(values["number"])
+            known = Marks(values["max_tries"], values["retries"], values["clear_number"])
     if known is None or marks.begins_anew(known):
-        import uuid
-
         namespace, number = uuid.uuid4().hex, number + 1
-    if known != marks or number != (kept or {}).get("number"):
-        values = {"max_tries": marks.max_tries, "retries": marks.retries, "clear_number": marks.clear_number}
-        store.put({"schema": SCHEMA, "namespace": namespace, "number": number, **values})
-    return Generation(namespace, number)
+    if known != marks:
+        store.put({"schema": SCHEMA, "namespace": namespace, "number": number, **marks._asdict()})
+    return namespace, number

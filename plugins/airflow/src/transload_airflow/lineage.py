@@ -1,15 +1,53 @@
-"""What OpenLineage is told of an app: artifacts as outputs, sources as inputs, the rest as a run facet."""
+"""What those who follow data are told of an app: events of Airflow's assets, and OpenLineage's datasets and facets."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import TransloadError
+from transload_airflow.values import plain
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution
     from transload.runner import AppResults
+
+
+def announce_assets(context: Mapping[str, Any], outlets: Sequence[Any], results: AppResults) -> None:
+    """Say of each outlet what the app made of it; those who wait for the asset find it in the event's ``extra``.
+
+    An ``Asset`` gets ``handle``, ``results``, and ``artifact`` if one has its address. An ``AssetAlias`` gets an asset
+    for each artifact: what the app made may be known only once it has run.
+
+    Args:
+        context: of the task.
+        outlets: of the task.
+        results: what the app reported.
+    """
+    from airflow.sdk import Asset, AssetAlias
+
+    artifacts = {asset_uri(str(each.get("path", name))): (name, each) for name, each in results.artifacts.items()}
+    for outlet in outlets:
+        if isinstance(outlet, AssetAlias):
+            for uri, found in artifacts.items():
+                context["outlet_events"][outlet].add(Asset(uri), extra=_extra(results, *found))
+        elif isinstance(outlet, Asset):
+            found = artifacts.get(outlet.uri, ("", {}))
+            context["outlet_events"][outlet].extra.update(_extra(results, *found))
+
+
+def asset_uri(path: str) -> str:
+    """Return the URI of an artifact: a URL as it is, a path as ``file://``."""
+    return path if "://" in path else f"file://{path}" if path.startswith("/") else f"file:///{path}"
+
+
+def _extra(results: AppResults, name: str, artifact: Mapping[str, Any]) -> dict[str, Any]:
+    made = {"handle": results.handle, "results": results.results}
+    if name:
+        made["artifact"] = {"name": name, **artifact}
+    values: dict[str, Any] = plain(made)
+    return values
 
 
 def operator_lineage(handle: str | None, results: AppResults | None, execution: Execution | None = None) -> Any:
@@ -94,8 +132,6 @@ def _facet(handle: str, results: AppResults | None, execution: Execution | None)
         @staticmethod
         def _get_schema() -> str:
             return "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunFacet"
-
-    from transload_airflow.values import plain
 
     status = execution.status if execution is not None else None
     state = status.state.name if status is not None else "UNKNOWN"

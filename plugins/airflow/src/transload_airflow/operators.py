@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
+from transload import pipelines
 from transload.errors import ConfigError
-from transload.specs import AppDef, CfgVal
-from transload_airflow.assets import announce_assets
+from transload.specs import AppDef, AppState, CfgVal, parse_app_handle
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.hooks import Defaults, defaults_of
+from transload_airflow.lineage import announce_assets, operator_lineage
 from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.run import (
     HOST,
@@ -26,6 +28,7 @@ from transload_airflow.run import (
     traces_of,
 )
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
+from transload_airflow.settling import departure
 from transload_airflow.values import (
     AsIs,
     arguments,
@@ -202,12 +205,10 @@ class TransloadOperator(BaseOperator):
         return wanted if wanted is not None else default_deferrable() and not here
 
     def _check(self) -> None:
-        from transload.pipelines import Launch
-
         self._options()
         if self._source_is_given:
             source = self.app if self.app_callable is None else self.app_callable
-            Launch(app=source, component=self.component, args=self.component_args or {}, command=self.command)
+            pipelines.Launch(app=source, component=self.component, args=self.component_args or {}, command=self.command)
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
         if isinstance(self.defer_after, bool) or not isinstance(self.defer_after, (int, float)) or self.defer_after < 0:
@@ -230,8 +231,6 @@ class TransloadOperator(BaseOperator):
         """
         if event is None:
             return self._wait_here(context, "the trigger has said nothing")
-        from transload.pipelines import Execution, ExecutionOptions
-
         event = dict(event)
         state = event["state"]
         if event["kind"] in ("elsewhere", "error"):
@@ -240,8 +239,8 @@ class TransloadOperator(BaseOperator):
                 "place, and holds its slot"
             )
             event["kind"] = "elsewhere"
-        traces = self._traces(context, ExecutionOptions.from_dict(state["options"]))
-        execution = Execution.from_state(state, self._runner(), **traces)
+        traces = self._traces(context, pipelines.ExecutionOptions.from_dict(state["options"]))
+        execution = pipelines.Execution.from_state(state, self._runner(), **traces)
         self._take(execution)
         return self._end(context, execution, lambda: execution.settle(event))
 
@@ -260,12 +259,10 @@ class TransloadOperator(BaseOperator):
 
     def dry_run(self) -> str:  # type: ignore[override]
         """Log and return what would be submitted; nothing outside of this process is touched."""
-        from transload.pipelines import Execution, Identity
-
         self._defaults = defaults_of(self.conn_id)
         launch = self._launch({"task": self, "params": self.params, "dag": self.get_dag()})
-        who = Identity(HOST, "dry-run", (self.task_id,))
-        text = Execution(self._runner(), decoded(launch, self._runner()), who, self._options()).dry_run()
+        who = pipelines.Identity(HOST, "dry-run", (self.task_id,))
+        text = pipelines.Execution(self._runner(), decoded(launch, self._runner()), who, self._options()).dry_run()
         self.log.info(text)
         return text
 
@@ -277,8 +274,6 @@ class TransloadOperator(BaseOperator):
             self.log.warning(f"{error}: attaching to the app again, and waiting in place")
             return self._begin(context, False)
         # nothing but this try's own XCom, kept over a deferral, knows its app: to begin again would start a second one
-        from transload.pipelines import Execution
-
         ti, options = context["ti"], self._options()
         handle = ti.xcom_pull(task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1))
         if not handle:
@@ -288,7 +283,7 @@ class TransloadOperator(BaseOperator):
         self.log.warning(f"{error}: waiting in place for {handle}")
         traces = self._traces(context, options)
         self._defaults = defaults_of(self.conn_id)
-        execution = Execution(self._runner(), None, identity_of(context), options, **traces)
+        execution = pipelines.Execution(self._runner(), None, identity_of(context), options, **traces)
         execution.attach(handle)
         self._take(execution)
         return self._end(context, execution, lambda: execution.collect(execution.follow()))
@@ -298,7 +293,7 @@ class TransloadOperator(BaseOperator):
         with told_to_host(options):
             same_machine = deferrable and triggerer_on_same_machine()  # if that is set wrongly, nothing is started
             self._defaults = defaults_of(self.conn_id)
-            launch, known, traces = self._launch(context), self._known(), self._traces(context, options)
+            launch, known, traces = self._launch(context), self._known(context), self._traces(context, options)
             execution = execution_of(context, launch, options, self._runner(), known=known, **traces)
         self._take(execution)
 
@@ -338,7 +333,7 @@ class TransloadOperator(BaseOperator):
     def _runner(self) -> Runner:
         return runner_for_tasks(self.inherit_env, self._defaults.cluster)
 
-    def _known(self) -> dict[str, Any]:
+    def _known(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the task knows of arguments that a component may declare."""
         return {}
 
@@ -361,8 +356,6 @@ class TransloadOperator(BaseOperator):
 
     def _ends_soon(self, execution: Execution) -> bool:
         """Tell whether the app has ended before it would be worth while to defer."""
-        from transload.specs import AppState
-
         if execution.status is None:
             execution.poll()
         queued = min(QUEUED_S, self.defer_after)
@@ -372,8 +365,6 @@ class TransloadOperator(BaseOperator):
         return running and execution.follow_for(self.defer_after - queued)
 
     def _may_defer(self, execution: Execution, same_machine: bool) -> bool:
-        from transload.specs import parse_app_handle
-
         if execution.may_wait_elsewhere(same_machine):
             return True
         assert execution.handle is not None
@@ -386,30 +377,23 @@ class TransloadOperator(BaseOperator):
         return False
 
     def _defer(self, execution: Execution) -> NoReturn:
-        from transload_airflow.settling import departure
         from transload_airflow.triggers import AppStateTrigger
 
         if self._log_store is not None:
             self._log_store.flush()
         left = None
         if execution.options.deadline is not None:
-            import time
-
             left = timedelta(seconds=max(0.0, execution.options.deadline - time.time())) + GRACE
         self.defer(trigger=AppStateTrigger(execution.state(), left=departure()), method_name="resume", timeout=left)
         raise AssertionError("defer() raises")
 
     def _options(self) -> ExecutionOptions:
-        from transload.pipelines import ExecutionOptions
-
-        return ExecutionOptions(**self.options)
+        return pipelines.ExecutionOptions(**self.options)
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
-        from transload.pipelines import Launch
-
         known = self._defaults
         app = self.app if self.app_callable is None else called(self.app_callable, context)
-        return Launch(
+        return pipelines.Launch(
             app=app.value if isinstance(app, AsIs) else app,
             component=self.component,
             args=arguments(self.component_args),
@@ -427,8 +411,6 @@ class TransloadOperator(BaseOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return inputs, outputs and run facets of the app, from its trackers."""
-        from transload_airflow.lineage import operator_lineage
-
         return operator_lineage(self.handle, self.results, self._execution)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:

@@ -1,78 +1,70 @@
 """What Airflow is told about this package. Loaded by every ``import airflow``: it imports nothing."""
 
 
-def get_provider_info():  # type: ignore[no-untyped-def]
-    """Return the provider metadata, as Airflow's provider schema wants it."""
-    return {
-        "package-name": "transload-airflow",
-        "name": "transload",
-        "description": "Runs transload apps (distributed jobs on any scheduler) as Airflow tasks.",
-        "versions": ["0.1.0"],
-        "operators": [{"integration-name": "transload", "python-modules": ["transload_airflow.operators"]}],
-        "sensors": [{"integration-name": "transload", "python-modules": ["transload_airflow.sensors"]}],
-        "triggers": [{"integration-name": "transload", "python-modules": ["transload_airflow.triggers"]}],
-        "hooks": [{"integration-name": "transload", "python-modules": ["transload_airflow.hooks"]}],
-        "integrations": [
-            {
-                "integration-name": "transload",
-                "external-doc-url": "https://pypi.org/project/transload/",
-                "tags": ["software"],
-            }
-        ],
-        "connection-types": [
-            {
-                "connection-type": "transload",
-                "hook-class-name": "transload_airflow.hooks.TransloadHook",
-                "hook-name": "transload",
-                "ui-field-behaviour": {
-                    "hidden-fields": ["schema", "password", "port"],
-                    "relabeling": {"host": "Host (Slurm by SSH, Docker)"},
-                    "placeholders": {"host": "login.hpc.example"},
-                },
-                # stored in *extra*, where any other connection setting of the kind may stand as well
-                "conn-fields": {
-                    "kind": _text("Kind of scheduler", "slurm, kubernetes, docker, local …"),
-                    "context": _text("Context", "Kubernetes: of the client's configuration"),
-                    "kubeconfig": _text("Kubeconfig", "Kubernetes: a path, or the configuration itself", "multiline"),
-                    "tracker_base": _text("Tracker base", "where apps report results: a folder, or a URL"),
-                    "cfg": {"label": "Run options", "schema": {"type": ["object", "null"]}},
-                },
-            }
-        ],
-        "extra-links": ["transload_airflow.links.AppLink"],
-        "task-decorators": [{"name": "transload", "class-name": "transload_airflow.decorators.transload_task"}],
-        "config": {
-            "transload": {
-                "description": "Settings of TransloadOperator and AppSensor.",
-                "options": {
-                    "deployment_id": {
-                        "description": (
-                            "Names this Airflow installation in the ids of its apps. Only for Airflow before 3.3, "
-                            "which has no task state store: two installations that share a scheduler, and have a DAG "
-                            "of the same name, would take each other's apps for their own."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "production",
-                        "default": "",
-                    },
-                    "triggerer_on_same_machine": {
-                        "description": (
-                            "Whether triggerers see the machine of the workers: 'auto' (if LocalExecutor is the only "
-                            "executor), 'true' or 'false'. Apps of the local scheduler are waited for in the triggerer "
-                            "only then; a trigger that finds itself elsewhere hands back, and the task waits in place."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "true",
-                        "default": "auto",
-                    },
-                },
-            }
-        },
-    }
-
-
 def _text(label: str, description: str, format: str = "") -> dict[str, object]:
     schema = {"type": ["string", "null"], "format": format} if format else {"type": ["string", "null"]}
     return {"label": label, "description": description, "schema": schema}
+
+
+def _option(description: str, **more: str) -> dict[str, str]:
+    return {"description": description, "version_added": "0.1.0", "type": "string", **more}
+
+
+_NAME = "transload"
+
+_CONNECTION = {
+    "connection-type": _NAME,
+    "hook-class-name": "transload_airflow.hooks.TransloadHook",
+    "hook-name": _NAME,
+    "ui-field-behaviour": {
+        "hidden-fields": ["schema", "password", "port"],
+        "relabeling": {"host": "Host (Slurm by SSH, Docker)"},
+        "placeholders": {"host": "login.hpc.example"},
+    },
+    # stored in *extra*, where any other connection setting of the kind may stand as well
+    "conn-fields": {
+        "kind": _text("Kind of scheduler", "slurm, kubernetes, docker, local …"),
+        "context": _text("Context", "Kubernetes: of the client's configuration"),
+        "kubeconfig": _text("Kubeconfig", "Kubernetes: a path, or the configuration itself", "multiline"),
+        "tracker_base": _text("Tracker base", "where apps report results: a folder, or a URL"),
+        "cfg": {"label": "Run options", "schema": {"type": ["object", "null"]}},
+    },
+}
+
+_OPTIONS = {
+    "deployment_id": _option(
+        "Names this Airflow installation in the ids of its apps. Only for Airflow before 3.3, which has no task state "
+        "store: two installations that share a scheduler, and have a DAG of the same name, would take each other's "
+        "apps for their own.",
+        example="production",
+        default="",
+    ),
+    "triggerer_on_same_machine": _option(
+        "Whether triggerers see the machine of the workers: 'auto' (if LocalExecutor is the only executor), 'true' or "
+        "'false'. Apps of the local scheduler are waited for in the triggerer only then; a trigger that finds itself "
+        "elsewhere hands back, and the task waits in place.",
+        example="true",
+        default="auto",
+    ),
+}
+
+
+def get_provider_info():  # type: ignore[no-untyped-def]
+    """Return the provider metadata, as Airflow's provider schema wants it."""
+    places = {
+        kind: [{"integration-name": _NAME, "python-modules": [f"transload_airflow.{kind}"]}]
+        for kind in ("operators", "sensors", "triggers", "hooks")
+    }
+    page = "https://pypi.org/project/transload/"
+    return {
+        "package-name": "transload-airflow",
+        "name": _NAME,
+        "description": "Runs transload apps (distributed jobs on any scheduler) as Airflow tasks.",
+        "versions": ["0.1.0"],
+        "integrations": [{"integration-name": _NAME, "external-doc-url": page, "tags": ["software"]}],
+        **places,
+        "connection-types": [_CONNECTION],
+        "extra-links": ["transload_airflow.links.AppLink"],
+        "task-decorators": [{"name": _NAME, "class-name": "transload_airflow.decorators.transload_task"}],
+        "config": {_NAME: {"description": "Settings of TransloadOperator and AppSensor.", "options": _OPTIONS}},
+    }

@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from airflow.providers.common.compat import sdk
+
+from transload import pipelines
 from transload.errors import AppFailed, TransloadError
 from transload.pipelines import Ending
 from transload_airflow.generation import Marks, current_generation
 from transload_airflow.lineage import parent_variables
+from transload_airflow.settings import setting
 from transload_airflow.states import ENDINGS
 from transload_airflow.stores import LogStore, TaskStore, state_store
 from transload_airflow.values import decoded
@@ -33,10 +37,8 @@ _app_log = logging.getLogger("transload.app")
 
 def runner_for_tasks(inherit_env: bool = False, cluster: Cluster | None = None) -> Runner:
     """Return the runner that all tasks and triggers of this process share; it knows the cluster of a connection."""
-    from transload.pipelines import host_runner
-
     clusters = () if cluster is None else (cluster,)
-    return host_runner(HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={SECRETS: _secret})
+    return pipelines.host_runner(HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={SECRETS: _secret})
 
 
 def _secret(what: str) -> str:
@@ -65,13 +67,11 @@ def identity_of(context: Mapping[str, Any], namespace: str = "") -> Identity:
     Raises:
         SpecError: if the task state store holds something foreign.
     """
-    from transload.pipelines import Identity
-
     accessor, ti = state_store(context), context["ti"]
     if accessor is None:
-        return Identity(HOST, namespace, task_key(ti), str(ti.max_tries))
-    generation = current_generation(TaskStore(accessor, "generation"), Marks.of(context))
-    return Identity(HOST, generation.namespace, task_key(ti), str(generation.number))
+        return pipelines.Identity(HOST, namespace, task_key(ti), str(ti.max_tries))
+    namespace, number = current_generation(TaskStore(accessor, "generation"), Marks.of(context))
+    return pipelines.Identity(HOST, namespace, task_key(ti), str(number))
 
 
 # -- its execution
@@ -93,8 +93,6 @@ def execution_of(
         SpecError: if the task state store holds something foreign.
         ConfigError: for a run option that is a text, and does not parse.
     """
-    from transload.pipelines import Execution
-
     launch, options, namespace = decoded(launch, runner), within_time_limit(context, options), ""
     if options.durable and state_store(context) is None:
         # without a store, only a retry can know that an earlier try has told of a loss
@@ -105,7 +103,7 @@ def execution_of(
     if told:
         runner = runner.with_environ({**os.environ, **told})
         launch = replace(launch, pass_env=[*launch.pass_env, *told])
-    return Execution(runner, launch, identity_of(context, namespace), options, host_retries=retries, **traces)
+    return pipelines.Execution(runner, launch, identity_of(context, namespace), options, host_retries=retries, **traces)
 
 
 def dag_folder(context: Mapping[str, Any]) -> str | None:
@@ -138,8 +136,6 @@ def within_time_limit(context: Mapping[str, Any], options: ExecutionOptions) -> 
 
 def _deployment(runner: Runner, launch: Launch, context: Mapping[str, Any]) -> str:
     """Return the name of this installation, for an Airflow without task state store."""
-    from transload_airflow.settings import setting
-
     name = setting("deployment_id", "")
     scheduler = runner.scheduler(launch.scheduler or runner.settings.scheduler)
     if not name and scheduler.capabilities.reachable_from == "network":
@@ -177,13 +173,11 @@ def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterato
     An error of ours says by itself what is to become of the app. Any other (of a callback, of Airflow's API) leaves it
     alone only if a retry will attach to it. A time limit of Airflow's is no ordinary error, and never just detaches.
     """
-    from airflow.providers.common.compat.sdk import AirflowTaskTimeout
-
     try:
         yield
     except TransloadError:
         raise
-    except AirflowTaskTimeout:
+    except sdk.AirflowTaskTimeout:
         execution.cancel()
         raise
     except BaseException as exc:
@@ -194,9 +188,7 @@ def ended_with_host(execution: Execution, context: Mapping[str, Any]) -> Iterato
 
 def _comes_back(error: Exception, context: Mapping[str, Any]) -> bool:
     """Tell whether Airflow will answer an error that is none of ours with a retry of the same generation."""
-    from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
-
-    if isinstance(error, (AirflowFailException, AirflowSkipException)):
+    if isinstance(error, (sdk.AirflowFailException, sdk.AirflowSkipException)):
         return False
     # somebody has cleared the task: Airflow's API does not know this try any more
     detail = getattr(getattr(error, "error", None), "detail", None)
@@ -232,8 +224,6 @@ def ending_of(
         cancelled: ``fail`` or ``skip``: what a cancelled app is.
         killed: tells whether this task itself was asked to end: its cancelled app is then nobody else's decision.
     """
-    from airflow.providers.common.compat import sdk
-
     ending, note = Ending.of(error), ""
     kind = ENDINGS[ending]
     if ending is Ending.CANCELLED:
@@ -269,11 +259,9 @@ def told_briefly(method: F) -> F:
 
     @functools.wraps(method)
     def brief(*args: Any, **kwargs: Any) -> Any:
-        from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
-
         try:
             return method(*args, **kwargs)
-        except (AirflowException, AirflowTaskTimeout) as exc:
+        except (sdk.AirflowException, sdk.AirflowTaskTimeout) as exc:
             if not isinstance(exc.__cause__, TransloadError):
                 raise  # not what `told_to_host` says: somebody's own
             raise exc.with_traceback(None) from None

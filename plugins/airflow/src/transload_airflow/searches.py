@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator, TaskGroup
 
+from transload import pipelines
 from transload.errors import SpecError, TransloadError
 from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator
 from transload_airflow.run import dag_folder, told_to_host
 from transload_airflow.values import plain
-from transload_search import Search, SearchFailed, SearchTrial, stopped_early
+from transload_search import Search, SearchFailed, SearchLedger, SearchTrial, stopped_early
 from transload_search.check import check_early
 from transload_search.ledger import STOPPED
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from transload.pipelines import Execution, Launch
     from transload.runner import AppResults
-    from transload_search import SearchLedger
 
 BEST_KEY: Final = "best"
 """XCom key, of the last task of a group, of the best trial; the same word is that task's name."""
@@ -63,9 +63,6 @@ class SearchTask(BaseOperator):
         self.tracker_base = tracker_base
         self.conn_id = conn_id
 
-    def _ledger(self, context: Mapping[str, Any]) -> SearchLedger:
-        return ledger_of(context, self.search, self.place, self.tracker_base, self.conn_id)
-
 
 class SearchRoundOperator(SearchTask):
     """Suggests the trials of a round; the same ones each time it runs.
@@ -85,7 +82,7 @@ class SearchRoundOperator(SearchTask):
     def execute(self, context: Any) -> list[dict[str, Any]]:
         """Return the trials of the round."""
         with _told():
-            ledger = self._ledger(context)
+            ledger = ledger_of(self, context)
             if self.number:
                 check_round(ledger, self.number - 1)
             trials = ledger.suggest(self.number)
@@ -113,7 +110,6 @@ class SearchTrialOperator(TransloadOperator):
         self.search = search
         self.place = place
         self.trial = trial
-        self._search_ledger: SearchLedger | None = None
 
     @property
     def label(self) -> str:
@@ -124,16 +120,12 @@ class SearchTrialOperator(TransloadOperator):
         )
         return f"{self.trial['index']}: {values}"
 
-    def _ledger(self, context: Mapping[str, Any]) -> SearchLedger:
-        return ledger_of(context, self.search, self.place, self.tracker_base, self.conn_id)
-
     def _launch(self, context: Mapping[str, Any]) -> Launch:
         from dataclasses import replace
 
         trial = SearchTrial(self.trial["index"], dict(self.trial["parameters"]))
         known = self._defaults
-        self._search_ledger = self._ledger(context)
-        launch = self._search_ledger.launch(trial)
+        launch = ledger_of(self, context).launch(trial)
         return replace(
             launch,
             scheduler=launch.scheduler or known.scheduler,
@@ -144,9 +136,8 @@ class SearchTrialOperator(TransloadOperator):
             pass_env=self.pass_env,
         )
 
-    def _known(self) -> dict[str, Any]:
-        assert self._search_ledger is not None
-        return self._search_ledger.known(self.trial["index"])
+    def _known(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        return ledger_of(self, context).known(self.trial["index"])
 
     def _begin(self, context: Any, deferrable: bool) -> Any:
         if deferrable and self.search.get("early_stopping") is not None:
@@ -156,7 +147,7 @@ class SearchTrialOperator(TransloadOperator):
             return super()._begin(context, deferrable)
 
     def _end(self, context: Any, execution: Execution, wait: Callable[[], AppResults]) -> dict[str, Any]:
-        ledger, index = self._ledger(context), self.trial["index"]
+        ledger, index = ledger_of(self, context), self.trial["index"]
         with self._failure_noted(context), stopped_early(ledger, index, execution.cancel):
             values = super()._end(context, execution, wait)
         with _told():
@@ -177,17 +168,16 @@ class SearchTrialOperator(TransloadOperator):
             told: BaseException | None = exc
             while told is not None and not isinstance(told, TransloadError):
                 told = told.__cause__
+            index, stopped = self.trial["index"], False
             try:
-                if told is not None and self._noted(context, told, handle) == STOPPED:
-                    raise AirflowSkipException(f"trial {self.trial['index']} was stopped early") from exc
+                ledger = ledger_of(self, context)
+                if told is not None and ledger.observe_error(index, told, handle):
+                    stopped = (ledger.ended(index) or {}).get("state") == STOPPED
             except (TransloadError, OSError) as trouble:
-                self.log.warning(f"the failure of trial {self.trial['index']} could not be written down: {trouble}")
+                self.log.warning(f"the failure of trial {index} could not be written down: {trouble}")
+            if stopped:
+                raise AirflowSkipException(f"trial {index} was stopped early") from exc
             raise
-
-    def _noted(self, context: Mapping[str, Any], error: BaseException, handle: str) -> str | None:
-        """Write down a trial whose app did not end well; return its state."""
-        ledger, index = self._ledger(context), self.trial["index"]
-        return str((ledger.ended(index) or {}).get("state")) if ledger.observe_error(index, error, handle) else None
 
 
 class SearchBestOperator(SearchTask):
@@ -199,7 +189,7 @@ class SearchBestOperator(SearchTask):
     def execute(self, context: Any) -> Any:
         """Return the summary."""
         with _told():
-            ledger = self._ledger(context)
+            ledger = ledger_of(self, context)
             last = ledger.rounds - 1
             suggested = {row["index"] for row in ledger.summary()["trials"]}
             if not {trial.index for trial in ledger.suggest(last)} <= suggested:
@@ -268,24 +258,20 @@ def search_group(
     return group
 
 
-def ledger_of(
-    context: Mapping[str, Any], search: Mapping[str, Any], place: str, tracker_base: str | None, conn_id: str | None
-) -> SearchLedger:
-    """Return the ledger of a search; arguments as of `SearchTask`.
+def ledger_of(task: SearchTask | SearchTrialOperator, context: Mapping[str, Any]) -> SearchLedger:
+    """Return the ledger of a task's search.
 
     Raises:
         SpecError: if the base holds another search.
         ConfigError: if the connection's defaults are wrong.
     """
-    from transload_search import SearchLedger
-
-    if tracker_base is None:
+    base = task.tracker_base
+    if base is None:
         from transload.schedulers.local.home import state_home
 
-        base = defaults_of(conn_id).tracker_base or f"{state_home()}/airflow/searches"
-        ti = context["ti"]
-        tracker_base = posixpath.join(base, ti.dag_id, ti.run_id, place)
-    return SearchLedger(Search.from_dict(search), tracker_base)
+        base, ti = defaults_of(task.conn_id).tracker_base or f"{state_home()}/airflow/searches", context["ti"]
+        base = posixpath.join(base, ti.dag_id, ti.run_id, task.place)
+    return SearchLedger(Search.from_dict(task.search), base)
 
 
 def check_round(ledger: SearchLedger, number: int) -> None:
@@ -305,9 +291,7 @@ def check_round(ledger: SearchLedger, number: int) -> None:
 @contextmanager
 def _told() -> Iterator[None]:
     """Tell Airflow what went wrong in its own words: a search that has failed is not tried again."""
-    from transload.pipelines import ExecutionOptions
-
-    with told_to_host(ExecutionOptions()):
+    with told_to_host(pipelines.ExecutionOptions()):
         try:
             yield
         except SearchFailed as exc:

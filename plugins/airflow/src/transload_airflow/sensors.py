@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import (
@@ -14,11 +15,15 @@ from airflow.providers.common.compat.sdk import (
     BaseSensorOperator,
 )
 
-from transload.errors import ConfigError
+from transload import pipelines
+from transload.errors import ConfigError, StateUnknown
+from transload.specs import AppState
 from transload_airflow.hooks import defaults_of
 from transload_airflow.run import HOST, runner_for_tasks, task_key, told_briefly, told_to_host
 from transload_airflow.settings import default_deferrable
+from transload_airflow.settling import departure
 from transload_airflow.stores import TaskStore, state_store
+from transload_airflow.values import plain
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution, ExecutionOptions
@@ -82,9 +87,6 @@ class AppSensor(BaseSensorOperator):
                 self._must_exist(execution)
             if execution.status is not None and execution.status.is_terminal():
                 return self._results(execution)
-        from datetime import timedelta
-
-        from transload_airflow.settling import departure
         from transload_airflow.triggers import AppStateTrigger
 
         trigger = AppStateTrigger(execution.state(), self.forward_logs, departure())
@@ -98,7 +100,7 @@ class AppSensor(BaseSensorOperator):
             return super().execute(context)
         execution = self._execution(context)
         with told_to_host(self._options(), cancelled=self.cancelled):
-            return _values(execution.settle(event))
+            return plain(execution.settle(event).to_dict())
 
     def poke(self, context: Any) -> Any:
         """Look once."""
@@ -123,7 +125,7 @@ class AppSensor(BaseSensorOperator):
 
     def _results(self, execution: Execution) -> Any:
         with told_to_host(self._options(), cancelled=self.cancelled):
-            return _values(execution.collect())
+            return plain(execution.collect().to_dict())
 
     def _must_exist(self, execution: Execution) -> AppStatus:
         seen = execution.poll()
@@ -133,9 +135,6 @@ class AppSensor(BaseSensorOperator):
 
     def _bear(self, context: Any, status: AppStatus) -> None:
         """Fail once the pokes of a try have learnt nothing for longer than ``patience``."""
-        from transload.errors import StateUnknown
-        from transload.specs import AppState
-
         now, ti = time.time(), context["ti"]
         # each poke of this mode is a process of its own
         accessor = state_store(context) if self.mode == "reschedule" else None
@@ -150,21 +149,11 @@ class AppSensor(BaseSensorOperator):
             raise StateUnknown(self.handle, now - since, status.msg)
 
     def _options(self) -> ExecutionOptions:
-        from transload.pipelines import ExecutionOptions
-
-        return ExecutionOptions(patience=self.patience, on_kill="detach")
+        return pipelines.ExecutionOptions(patience=self.patience, on_kill="detach")
 
     def _execution(self, context: Any) -> Execution:
-        from transload.pipelines import Execution, Identity
-
-        identity = Identity(HOST, "sensor", task_key(context["ti"]))
+        identity = pipelines.Identity(HOST, "sensor", task_key(context["ti"]))
         runner = runner_for_tasks(cluster=defaults_of(self.conn_id).cluster)
-        execution = Execution(runner, None, identity, self._options())
+        execution = pipelines.Execution(runner, None, identity, self._options())
         execution.attach(self.handle)
         return execution
-
-
-def _values(results: Any) -> Any:
-    from transload_airflow.values import plain
-
-    return plain(results.to_dict())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from airflow.providers.common.compat.sdk import conf
+
 from transload.errors import ConfigError
 
 SECTION: Final = "transload"
@@ -11,15 +13,11 @@ SECTION: Final = "transload"
 
 def setting(name: str, default: str) -> str:
     """Return a setting as text."""
-    from airflow.providers.common.compat.sdk import conf
-
     return str(conf.get(SECTION, name, fallback=default) or default)
 
 
 def default_deferrable() -> bool:
     """Tell whether operators wait in the triggerer where they do not say."""
-    from airflow.providers.common.compat.sdk import conf
-
     return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
 
 
@@ -29,8 +27,6 @@ def triggerer_on_same_machine() -> bool:
     Raises:
         ConfigError: for a setting that is none of auto, true, false.
     """
-    from airflow.providers.common.compat.sdk import conf
-
     value = setting("triggerer_on_same_machine", "auto").strip().lower()
     if value in ("true", "yes", "on", "1"):
         return True

@@ -16,6 +16,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
+from airflow.providers.common.compat.sdk import conf
+
 SETTLE_S: Final = 4.0
 """Seconds for a supervisor to end its process, and for the scheduler to read what its executor has heard."""
 
@@ -39,17 +41,12 @@ async def settled(left: Mapping[str, Any]) -> None:
         left: from `departure`; empty, or from this very process (``dag.test()``): returns at once.
     """
     if left and left["name"] not in _left_here:
-        await asyncio.sleep(max(0.0, float(left["at"]) + _heartbeat() + _turns() - time.time()))
+        # within which a supervisor notices for certain that its process has gone
+        heartbeat = float(conf.getint("workers", "min_heartbeat_interval", fallback=5))
+        await asyncio.sleep(max(0.0, float(left["at"]) + heartbeat + _turns() - time.time()))
 
 
 def _turns() -> float:
     """Return the seconds that a few turns of the scheduler take; on a busy machine each takes longer."""
     crowd = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
     return min(SETTLE_S * max(1.0, crowd), LONGEST_SETTLE_S)
-
-
-def _heartbeat() -> float:
-    """Return the seconds within which a supervisor notices for certain that its process has gone."""
-    from airflow.providers.common.compat.sdk import conf
-
-    return float(conf.getint("workers", "min_heartbeat_interval", fallback=5))

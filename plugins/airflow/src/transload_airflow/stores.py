@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -44,13 +45,9 @@ class TaskStore:
 
     def put(self, record: dict[str, Any]) -> None:
         """Keep ``record``."""
-        self._accessor.set(self._key, record, retention=_never())
+        from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-
-def _never() -> Any:
-    from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
-    return NEVER_EXPIRE
+        self._accessor.set(self._key, record, retention=NEVER_EXPIRE)
 
 
 class LogStore(TaskStore):
@@ -113,15 +110,12 @@ class CursorFile:
 
     def put(self, record: dict[str, Any]) -> None:
         """Keep ``record``. Without fsync: what a power cut takes is only a repeated line."""
+        from transload.schedulers.local.supervisor.layout import write_file
+
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        aside = f"{self.path}.{os.getpid()}.tmp"
-        with open(aside, "w", encoding="utf-8") as file:
-            json.dump(record, file)
-        os.replace(aside, self.path)
+        write_file(self.path, json.dumps(record).encode())
 
     def delete(self) -> None:
         """Forget it."""
-        try:
+        with suppress(OSError):
             os.unlink(self.path)
-        except OSError:
-            return

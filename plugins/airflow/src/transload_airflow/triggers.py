@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from transload import pipelines
 from transload.specs import parse_app_handle
 from transload_airflow.run import log_line, runner_for_tasks
 from transload_airflow.settling import settled
@@ -70,13 +71,11 @@ class AppStateTrigger(BaseTrigger):
         return CursorFile(self.state["handle"], self.state["identity"]) if self.forward_logs else None
 
     async def _wait(self) -> tuple[dict[str, Any], CursorFile | None]:
-        from transload.pipelines import Execution
-
         store = self._positions()
         state = dict(self.state)
         if store is not None and store.get() is not None:
             state["cursor"] = None  # an earlier triggerer came further than the task that deferred
-        execution = Execution.from_state(
+        execution = pipelines.Execution.from_state(
             state,
             runner_for_tasks(),
             sink=log_line if self.forward_logs else None,
@@ -91,10 +90,8 @@ class AppStateTrigger(BaseTrigger):
         """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow 3.3)."""
         if self.state["options"].get("on_kill") != "cancel":
             return
-        from transload.pipelines import Execution
-
         end, pause = time.monotonic() + CANCEL_S, FIRST_PAUSE
-        execution = Execution.from_state(self.state, runner_for_tasks(), log=self.log.warning)
+        execution = pipelines.Execution.from_state(self.state, runner_for_tasks(), log=self.log.warning)
         self.log.info("the task was ended: %s is being cancelled", execution.handle)
         while not await asyncio.to_thread(execution.cancel):
             if time.monotonic() + pause > end:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload_prefect.blocks import AppJob, AppJobRun
@@ -31,25 +33,16 @@ __all__ = [
     "search_flow",
 ]
 
-_HOMES: Final = {
-    "STATES": "states",
-    "AppJob": "blocks",
-    "AppJobRun": "blocks",
-    "AppTask": "task",
-    "AppTaskRunner": "task_runner",
-    "TransloadCluster": "cluster",
-    "TransloadWorker": "worker",
-    "app_task": "convert",
-    "run_app": "convert",
-    "run_app_async": "convert",
-    "search_flow": "search",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # lazy: Prefect takes seconds to import, and the state table and the tests of the policy do without it
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "blocks": ("AppJob", "AppJobRun"),
+        "cluster": ("TransloadCluster",),
+        "convert": ("app_task", "run_app", "run_app_async"),
+        "search": ("search_flow",),
+        "states": ("STATES",),
+        "task": ("AppTask",),
+        "task_runner": ("AppTaskRunner",),
+        "worker": ("TransloadWorker",),
+    },
+)
