@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report_samples import HOSTILE, NOW, Page, app_data, replica, rich_data, search_data
 
 from transload.runner import AppResults
-from transload.specs import AppState, AppStatus, ReplicaAttempt, ReplicaStatus, RoleStatus, is_terminal
+from transload.specs import AppDef, AppState, AppStatus, ReplicaAttempt, ReplicaStatus, Role, RoleStatus, is_terminal
 from transload.tracker import Lineage, LineageEdge
 from transload_report import (
     AppData,
@@ -213,6 +213,22 @@ def test_runs_page_compares_results(parse: Parse) -> None:
     rows = page.lines(".//section[@id='runs']//tbody/tr")
     assert rows[0].endswith("2") and rows[1].endswith("1") and "slurm://s/other" in rows[1]
     assert "loss of each run" in page.lines(f".//{SVG}svg/{SVG}title")
+
+
+def test_runs_page_compares_arguments(parse: Parse) -> None:
+    """What runs were called with has a column where it differs."""
+    app = AppDef("train", [Role("main", "", entrypoint="true")])
+    runs = [
+        replace(app_data(), app=replace(app, arguments=arguments))
+        for arguments in ({"lr": 0.1, "data": "mnist", "deep": [1, 2]}, {"lr": 0.25, "data": "mnist"})
+    ]
+    page = parse(runs_report(RunsData("Two", [*runs, replace(runs[0], app=None)], NOW)))
+    heads = page.lines(".//section[@id='runs']//thead//th")
+    assert "lr" in heads and "deep" in heads
+    rows = page.lines(".//section[@id='runs']//tbody/tr")
+    assert "0.1" in rows[0] and "[1, 2]" in rows[0] and "0.25" in rows[1]
+    same = parse(runs_report(RunsData("Same", runs[:1] * 2, NOW)))
+    assert "lr" not in same.lines(".//section[@id='runs']//thead//th")
 
 
 def test_large_lineage_is_a_table(parse: Parse) -> None:

@@ -89,6 +89,19 @@ def test_list(invoke: Any, started: Any, failed: str) -> None:
     assert invoke("cancel", handle, "--wait").code == 0
 
 
+def test_arguments_are_shown(invoke: Any) -> None:
+    """``list --arguments`` and ``describe`` tell what an app was called with: a component, or a command."""
+    assert invoke("run", "utils.echo", "--msg", "hello").code == 0
+    assert invoke("run", "--", "true", "--lr", "0.1").code == 0
+    rows = [line.split("\t") for line in invoke("list", "--arguments").lines]
+    assert rows[0][5] == "lr=0.1"
+    assert rows[1][5].startswith("msg=hello ")
+    apps = invoke("list", "--arguments", "--json").json["apps"]
+    assert apps[1]["arguments"]["num_replicas"] == 1
+    assert "arguments\tlr=0.1" in invoke("describe", rows[0][0]).lines
+    assert invoke("describe", rows[1][0], "--json").json["app"]["arguments"]["msg"] == "hello"
+
+
 def test_cancel(invoke: Any, started: Any) -> None:
     """``cancel`` asks several apps; with ``--wait`` they have ended; again does nothing."""
     handles = [started(LOOP), started(LOOP)]

@@ -337,3 +337,24 @@ def test_positional_only() -> None:
         return AppDef(f"{a}-{b}")
 
     assert materialize(strict, ["--a", "1"]).name == "1-2"
+
+
+def test_arguments_are_kept_with_the_app() -> None:
+    """Name → value as decoded, defaults too, as JSON; what looks secret is masked; the digest does not know of them."""
+
+    def train(lr: float, token: str = "", max_tokens: int = 3, env: dict[str, str] | None = None, *rest: str) -> AppDef:
+        """Train."""
+        return AppDef("train", [Role("main", "", entrypoint="true")])
+
+    app = materialize(train, ["--lr", "0.5", "--token", "hunter2", "--env", "API_KEY=hunter2,A=b", "x"])
+    assert app.arguments == {
+        "lr": 0.5,
+        "token": "******",
+        "max_tokens": 3,
+        "env": {"API_KEY": "******", "A": "b"},
+        "rest": ["x"],
+    }
+    assert build(train, {"lr": "0.5", "env": {"A": "b"}}).arguments["lr"] == 0.5
+    assert AppDef.from_json(app.to_json()) == app
+    assert app.digest() == train(0.5).digest()
+    assert build(job, {"name": "n", "sizes": {"width": 3}}).arguments["sizes"] == {"width": 3, "depth": 2}

@@ -35,6 +35,17 @@ def test_numbers_in_a_command_are_texts() -> None:
     assert command_app(["train", "--lr", 0.1, "--epochs", 3]).roles[0].args == ["--lr", "0.1", "--epochs", "3"]  # type: ignore[list-item]
 
 
+def test_options_of_a_command_are_its_arguments() -> None:
+    """What runs are compared by is read from the command line as programs usually read it; a secret is masked."""
+    words = ["train.py", "fast", "--lr", "0.1", "--resume", "--token=hunter2", "--epochs=3", "--", "x"]
+    assert command_app(["python", *words]).arguments == {
+        "lr": "0.1",
+        "resume": True,
+        "token": "******",
+        "epochs": "3",
+    }
+
+
 @pytest.mark.parametrize("command", ["python train.py", [], [""], None, ["a", None]])
 def test_what_is_no_command_is_refused(command: Any) -> None:
     """One text, nothing, or words that are no texts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from transload.components._arguments import TypedArguments, split_arguments
@@ -13,6 +14,7 @@ from transload.components._signature import Component, Parameter, function_behin
 from transload.errors import SpecError, TransloadError
 from transload.specs import AppDef
 from transload.specs._check import nearest
+from transload.specs._secrets import masked_arguments
 
 Source = str | Component | Callable[..., AppDef]
 
@@ -164,7 +166,7 @@ def _call(component: Component, values: dict[str, Any]) -> AppDef:
         raise SpecError(f"component {component.name}: {_reason(component, exc)}") from exc
     if not isinstance(app, AppDef):
         raise SpecError(f"component {component.name}: returned {type(app).__name__}, must be an AppDef")
-    return app
+    return replace(app, arguments={**masked_arguments(values), **app.arguments})
 
 
 def _reason(component: Component, exc: BaseException) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from transload.errors import SpecError
 from transload.specs import AppDef, Role, nearest
 from transload.specs._check import shorten
+from transload.specs._secrets import masked_arguments
 
 
 def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
@@ -25,7 +26,18 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
     if isinstance(command, str) or not isinstance(command, Sequence) or not command or not command[0]:
         raise SpecError(f"command={shorten(command)}: must be a list of texts, the program first")
     entrypoint, *args = (str(word) if _is_number(word) else word for word in command)
-    return AppDef(name or _name_of(command), [Role("main", "", entrypoint=entrypoint, args=args)])
+    role = Role("main", "", entrypoint=entrypoint, args=args)
+    return AppDef(name or _name_of(command), [role], arguments=masked_arguments(_options(args)))
+
+
+def _options(words: Sequence[str]) -> dict[str, Any]:
+    """Return the ``--name value``, ``--name=value`` and ``--flag`` of a command line."""
+    found: dict[str, Any] = {}
+    for word, following in zip(words, [*words, "--"][1:], strict=True):
+        name, sign, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name:
+            found[name] = value if sign else following.startswith("--") or following
+    return found
 
 
 def _is_number(word: object) -> bool:

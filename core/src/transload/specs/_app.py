@@ -174,6 +174,8 @@ class AppDef:
         roles: its roles, names unique.
         metadata: anything about the app as a whole.
         timeout: seconds that the whole app may take, retries included; None: no limit.
+        arguments: what the component was called with, name → JSON value, secret-looking ones masked: kept for those
+            who compare runs, no part of the `digest`.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -183,6 +185,7 @@ class AppDef:
     roles: list[Role] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
     timeout: float | None = field(default=None, kw_only=True)
+    arguments: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check()
@@ -205,6 +208,8 @@ class AppDef:
             seen[role.name] = index
         check_dict(self.metadata, "metadata")
         check_json(self.metadata, "metadata")
+        check_dict(self.arguments, "arguments")
+        check_json(self.arguments, "arguments")
         if self.timeout is not None:
             check_number(self.timeout, "timeout", above=0)
 
@@ -269,7 +274,7 @@ class AppDef:
         from transload.specs._json import canonical
 
         self.check()
-        return "sha256:" + hashlib.sha256(canonical(self).encode()).hexdigest()
+        return "sha256:" + hashlib.sha256(canonical(replace(self, arguments={})).encode()).hexdigest()
 
 
 def _role(data: Any, path: str) -> Role:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.specs._check import check_str, refuse
@@ -29,6 +29,23 @@ def looks_secret(name: str) -> bool:
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of ``env`` fit for display: values of secret-looking names are replaced by `MASK`."""
     return {name: MASK if looks_secret(name) and value else value for name, value in env.items()}
+
+
+def masked_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as JSON values fit for display: texts of secret-looking names are replaced by `MASK`."""
+    import json
+
+    from transload.specs._json import to_value
+
+    found = json.loads(json.dumps(to_value(dict(values)), default=str))
+    return {
+        name: masked_env(value)
+        if isinstance(value, dict)
+        else MASK
+        if value and looks_secret(name) and not isinstance(value, int | float)
+        else value
+        for name, value in found.items()
+    }
 
 
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")

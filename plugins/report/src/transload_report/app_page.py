@@ -112,6 +112,7 @@ def _more(data: AppData) -> list[tuple[str, str]]:
         ("Cancel", "requested" if data.status.cancel_requested else ""),
         ("Timeout", f"{app.timeout:g} s" if app and app.timeout is not None else ""),
         ("Options", _pairs(data.cfg)),
+        ("Arguments", _pairs(app.arguments) if app else ""),
         ("Metadata", _pairs(app.metadata) if app else ""),
         ("Results in", data.tracker_base or ""),
         ("Logs in", data.log_url or ""),

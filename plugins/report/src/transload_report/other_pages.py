@@ -84,8 +84,15 @@ def runs_report(data: RunsData) -> str:
     values = _comparable(data.runs)
     columns = list(values)[:_MAX_COLUMNS]
     runs = data.runs[:MAX_ROWS]
+    called = [run.app.arguments if run.app else {} for run in data.runs]
+    arguments = _differing(called)[:_MAX_COLUMNS]
     rows = [
-        (run, app_span(run.status, run.written), [values[name].get(place) for name in columns])
+        (
+            run,
+            app_span(run.status, run.written),
+            [called[place].get(name) for name in arguments],
+            [values[name].get(place) for name in columns],
+        )
         for place, run in enumerate(runs)
     ]
     plots = [(name, plot) for k, name in enumerate(columns) if (plot := _run_plot(name, values[name], runs, k))]
@@ -101,10 +108,17 @@ def runs_report(data: RunsData) -> str:
         states=counts(run.status.state for run in data.runs),
         timeline=timeline(run_rows(data.runs), "runs"),
         rows=rows,
+        arguments=arguments,
         columns=columns,
         plots=plots,
         filtered=problems if len(data.runs) > 12 and 0 < problems < len(data.runs) else 0,
     )
+
+
+def _differing(called: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the arguments that are not the same in all runs."""
+    names = dict.fromkeys(name for arguments in called for name in arguments)
+    return [name for name in names if any(each.get(name) != called[0].get(name) for each in called)]
 
 
 def _comparable(runs: Sequence[AppData]) -> dict[str, dict[int, Any]]:

@@ -73,6 +73,7 @@ class IdentityTests(SchedulerSuite):
         """An app is described as it was submitted: definition, digest, session, options, time."""
         before = time.time()
         app = stage.app(Program(), env={"API_TOKEN": "hunter2-value", "PLAIN": "shown"})
+        app.arguments = {"lr": 0.1}
         app_id = stage.submit(app, session="mine")
         found = stage.scheduler.describe(app_id)
         assert found is not None
@@ -82,6 +83,7 @@ class IdentityTests(SchedulerSuite):
         assert found.created is None or before - 60 < found.created < time.time() + 60
         if found.app is not None:
             assert found.app.name == app.name
+            assert found.app.arguments == {"lr": 0.1}
             assert found.app.roles[0].env["PLAIN"] == "shown"
             assert "hunter2-value" not in found.app.to_json()
 

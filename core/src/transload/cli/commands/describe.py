@@ -69,6 +69,7 @@ def _show(handle: str, description: AppDescription, link: str | None) -> None:
             ("results in", description.tracker_base or ""),
             ("logs in", description.log_url or ""),
             ("page", link or description.status.ui_url or ""),
+            ("arguments", "" if app is None else _pairs(app.arguments)),
             ("metadata", "" if app is None else _pairs(app.metadata)),
             ("digest", description.digest or ""),
         ]
