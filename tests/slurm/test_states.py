@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,13 +142,6 @@ def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
     for word in ("PENDING", "CANCELLED"):
         status = judge(RECORD, None, Job("1", "a", word, {}, "DependencyNeverSatisfied"))
         assert status.state is AppState.FAILED
-
-
-def test_documented_table_is_the_table() -> None:
-    """docs/slurm.md shows the state table as it is."""
-    page = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text(encoding="utf-8")
-    shown = page.partition("<!-- states: begin -->\n")[2].partition("<!-- states: end -->")[0].splitlines()
-    assert shown == ["| Slurm | app |", "|---|---|", *(f"| {word} | {STATES[word]} |" for word in sorted(STATES))]
 
 
 @given(
