@@ -31,6 +31,10 @@ def _launch(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> App
     return AppRun.run_from_env()
 
 
+def _job(trackers: dict[str, str | None]) -> dict[str, str]:
+    return {**injected_environment(trackers), "TRANSLOAD_JOB_ID": "local://s/app"}
+
+
 def test_outside_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that was not launched has an empty run, and writing to it does nothing."""
     run = _launch(monkeypatch, injected_environment({"fsspec": str(tmp_path / "runs")}))
@@ -46,7 +50,7 @@ def test_in_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A launched process writes to every tracker under its handle, and its parent is a source."""
     roots = [tmp_path / "one", tmp_path / "two"]
     trackers = {"fsspec": str(roots[0]), "transload.tracker.backend.fsspec:create": str(roots[1])}
-    run = _launch(monkeypatch, injected_environment(trackers, job_id="local://s/app", parent_run_id="local://s/parent"))
+    run = _launch(monkeypatch, {**_job(trackers), "TRANSLOAD_PARENT_RUN_ID": "local://s/parent"})
     assert run is AppRun.run_from_env()
     run.add_metadata(lr=0.1, self=1)
     run.add_artifact("model", "/m", {"step": 1})
@@ -64,7 +68,7 @@ def test_in_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_broken_tracker_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tracker that cannot be made is an error in the job, not silence."""
     with pytest.raises(ConfigError, match="tracker 'fsspec': nothing is configured"):
-        _launch(monkeypatch, injected_environment({"fsspec": None}, job_id="local://s/app"))
+        _launch(monkeypatch, _job({"fsspec": None}))
 
 
 def test_job_loads_little(tmp_path: Path) -> None:
@@ -77,6 +81,6 @@ def test_job_loads_little(tmp_path: Path) -> None:
         "heavy = {'fsspec', 'pluggy', 'click', 'asyncio', 'importlib.metadata', 'transload.plugins'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    environment = os.environ | injected_environment({"fsspec": str(tmp_path)}, job_id="local://s/app")
+    environment = os.environ | _job({"fsspec": str(tmp_path)})
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
     assert FsspecTracker(None, tmp_path).metadata("local://s/app") == {"x": 1}

@@ -130,14 +130,11 @@ def test_variable_names(name: str, variable: str) -> None:
 def test_environment_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is injected at submit is what the job reads."""
     trackers = {"fsspec": str(tmp_path), "house:make": None, "third": 'multi\nline "config", with = and ,'}
-    environment = injected_environment(trackers, job_id="local://s/a", parent_run_id="p", tracker_base="/results")
+    environment = injected_environment(trackers)
     assert environment == {
         "TRANSLOAD_TRACKERS": "fsspec,house:make,third",
         "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(tmp_path),
         "TRANSLOAD_TRACKER_THIRD_CONFIG": 'multi\nline "config", with = and ,',
-        "TRANSLOAD_JOB_ID": "local://s/a",
-        "TRANSLOAD_PARENT_RUN_ID": "p",
-        "TRANSLOAD_TRACKER_BASE": "/results",
     }
     assert trackers_in_environ(environment) == trackers
     assert injected_environment({}) == {}

@@ -169,13 +169,13 @@ def test_removed_run_begins_anew(tmp_path: Path, tracker: FsspecTracker) -> None
 
 def test_many_runs_in_one_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tracker that has written to very many runs forgets some of them without harm."""
-    monkeypatch.setattr("transload.tracker.backend._run_writer._MAX_WRITERS", 3)
+    monkeypatch.setattr("transload.tracker.backend.fsspec._MAX_WRITERS", 3)
     tracker = FsspecTracker(None, tmp_path)
     for round_ in range(3):
         for run in range(7):
             tracker.add_metadata(f"run-{run}", n=round_)
     assert [tracker.metadata(f"run-{run}") for run in range(7)] == [{"n": 2}] * 7
-    assert len(tracker._writers._writers) == 3
+    assert len(tracker._writers) == 3
 
 
 def test_big_records_keep_their_order(tmp_path: Path) -> None:

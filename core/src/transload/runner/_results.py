@@ -165,7 +165,7 @@ def collect_results(
         TrackingError: if one of them cannot be read; the message names it.
         ConfigError: if a tracker cannot be made of its configuration.
     """
-    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._format import told_as_tracking_error
 
     # the job knows itself by the session that submitted it, whatever the handle that is asked with
     parsed = parse_app_handle(app_handle)
@@ -193,7 +193,7 @@ def collect_results(
 def _read_base(results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool) -> None:
     """Add what lies in an app's own folder, and what of the base that was given for it is the app's."""
     from transload.runtime.tracking import given_base, open_store, read_bodies
-    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import natural
 
     found, wanted = {}, (run_id, None) if shared else (run_id,)
@@ -214,7 +214,7 @@ def _read_base(results: AppResults, own: Store | None, folder: str | None, run_i
 def collect_steps(backend: SchedulerBase, description: AppDescription) -> dict[str, dict[str, dict[float, float]]]:
     """Return key → name → step → value of what an app reported step by step; errors as in `Runner.steps`."""
     from transload.runtime.tracking import read_curves
-    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._format import told_as_tracking_error
 
     store = own_store(backend.results_store(description.app_id), description)
     with told_as_tracking_error("steps"):
@@ -226,7 +226,7 @@ def fetch_outputs(backend: SchedulerBase, description: AppDescription, pattern: 
     import os
     from fnmatch import fnmatchcase
 
-    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
 
     store, copied = own_store(backend.results_store(description.app_id), description), []
@@ -253,7 +253,7 @@ def own_store(own: Store | None, description: AppDescription) -> Store | None:
 def _outputs(own: Store | None, description: AppDescription) -> dict[str, dict[str, Any]]:
     """Return the files that an app has made as artifacts, by their names below its output folder."""
     from transload.runtime.tracking import TrackingError
-    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
 
     store = own_store(own, description)

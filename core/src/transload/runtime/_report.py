@@ -10,9 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from transload.runtime.tracking._format import Results, check_key, check_results, check_value, dump
+from transload.runtime.tracking import FsspecResultTracker, Store
+from transload.runtime.tracking._format import Results, Writer, check_key, check_results, check_value, dump
 from transload.runtime.tracking._names import encode_name
-from transload.runtime.tracking._writer import Writer
+from transload.runtime.tracking._stores import LocalStore, OneFileStore
 
 if TYPE_CHECKING:
     from transload.runtime.tracking._steps import StepLog
@@ -37,7 +38,7 @@ def report(*, step: float | None = None, key: str | int | None = None, **results
     try:
         reports = _of_this_process()
         if reports is not None:
-            reports.note(_allowed(results), None if step is None else _number(step), key)
+            reports.add(_allowed(results), None if step is None else _number(step), key)
     except Exception as exc:
         _warn(f"results were not reported: {exc}")
 
@@ -50,43 +51,35 @@ class Reports:
     """
 
     def __init__(self) -> None:
-        from transload.runtime.tracking import FsspecResultTracker, open_store
-        from transload.runtime.tracking._one_file import OneFileStore
-        from transload.runtime.tracking._stores import NOWHERE, LocalStore
-
-        writer = Writer.from_env()
-        self._own, self._fields = ("0", {}) if writer is None else (writer.key, writer.fields())
-        self._tracker, self._file, self.pid = (
-            FsspecResultTracker.from_env(),
-            encode_name(self._own, ".json"),
-            os.getpid(),
-        )
-        self.nowhere = self._tracker.where() == NOWHERE
-        self._store = open_store(self._tracker._tracker_base)
+        self.pid = os.getpid()
+        self._tracker = FsspecResultTracker.from_env()
+        self._store = self._tracker._store
+        self.nowhere = type(self._store) is Store
         self._at_once = isinstance(self._store, LocalStore | OneFileStore)
         self._has_steps = not isinstance(self._store, OneFileStore)  # which is too small for them
+        writer = Writer.from_env()
+        self._own, self._fields = ("0", {}) if writer is None else (writer.key, writer.fields)
+        self._file = encode_name(self._own, ".json")
         self._values: dict[str, Results] = {}
         self._steps: dict[str, StepLog] = {}
         self._written: dict[str, float] = {}
         self._waiting: set[str] = set()
         self._lock = threading.Lock()
 
-    def add(self, results: Mapping[str, object], step: float | None = None, key: str | int | None = None) -> None:
-        """Add results to those of a key, and write them, at once or when it is time to.
+    def add(self, results: Results, step: float | None = None, key: str | int | None = None) -> None:
+        """Add results that `check_results` returned to those of a key, and write them, at once or when it is time to.
 
         Raises:
-            TrackingError: a name, value or the key is not allowed.
+            TrackingError: the key is not allowed.
             OSError: they cannot be written.
         """
-        self.note(check_results(results), step, key)
-
-    def note(self, checked: Results, step: float | None = None, key: str | int | None = None) -> None:
-        """Do what `add` does with results that were looked at."""
         name = self._own if key is None else check_key(key)
         with self._lock:
-            self._of(name).update(checked)
+            if name not in self._values:
+                self._values[name] = self._earlier(name)
+            self._values[name].update(results)
             if step is not None and self._has_steps:
-                self._log(name).add(step, checked)
+                self._log(name).add(step, results)
             self._waiting.add(name)
             if self._at_once or time.monotonic() - self._written.get(name, -math.inf) >= _PAUSE:
                 self._write(name)
@@ -100,13 +93,11 @@ class Reports:
                 except Exception as exc:
                     _warn(f"results of key {name!r} were not reported: {exc}")
 
-    def _of(self, name: str) -> Results:
-        """Return the results of a key: also what this replica reported by another process, in this attempt."""
-        if name not in self._values:
-            body = self._tracker._load(name)
-            mine = body is not None and {"run": body.run, "writer": body.writer} == self._fields
-            self._values[name] = dict(body.results) if mine and body is not None else {}
-        return self._values[name]
+    def _earlier(self, name: str) -> Results:
+        """Return what this replica reported by another process, in this attempt."""
+        body = self._tracker._load(name)
+        mine = body is not None and {"run": body.run, "writer": body.writer} == self._fields
+        return dict(body.results) if mine and body is not None else {}
 
     def _log(self, name: str) -> StepLog:
         if name not in self._steps:
@@ -116,7 +107,8 @@ class Reports:
         return self._steps[name]
 
     def _write(self, name: str) -> None:
-        self._written[name] = time.monotonic()
+        if not self._at_once:
+            self._written[name] = time.monotonic()  # before: what fails is not tried at each call, either
         if name == self._own:  # no other replica writes it, so there is nothing to be compared with
             self._store.write(self._file, dump(name, self._values[name], self._fields))
         else:

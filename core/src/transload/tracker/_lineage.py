@@ -1,21 +1,48 @@
-"""Where a run came from and what came of it."""
+"""Artifacts and sources of a run; where it came from and what came of it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from transload.runtime.tracking import TrackingError
-from transload.tracker._records import TrackerArtifact, TrackerSource
 
 if TYPE_CHECKING:
-    from transload.tracker._base import TrackerBase
+    from transload.tracker.api import TrackerBase
 
-__all__ = ["Lineage", "LineageEdge", "trace_lineage"]
+__all__ = ["Lineage", "LineageEdge", "TrackerArtifact", "TrackerSource", "trace_lineage"]
 
 _SCHEMA = 1
+
+
+@dataclass
+class TrackerSource:
+    """A source of a run, as a backend knows it.
+
+    Args:
+        source_run_id: the run that the other one came from, or the id of anything else, such as an experiment.
+        artifact_name: what of it was used; it tells the kind of relation, and sources can be filtered by it.
+    """
+
+    source_run_id: str
+    artifact_name: str | None
+
+
+@dataclass
+class TrackerArtifact:
+    """An artifact of a run, as a backend knows it.
+
+    Args:
+        name: name of the artifact, unique within the run.
+        path: where it lies: a path or a URL. The artifact itself is not copied.
+        metadata: more about it, or None.
+    """
+
+    name: str
+    path: str
+    metadata: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +80,7 @@ class Lineage:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data, which JSON can hold, with a ``schema`` number."""
-        return {
-            "schema": _SCHEMA,
-            "run_id": self.run_id,
-            "parents": list(self.parents),
-            "descendants": list(self.descendants),
-            "edges": [
-                {"run_id": edge.run_id, "source_run_id": edge.source_run_id, "artifact_name": edge.artifact_name}
-                for edge in self.edges
-            ],
-            "artifacts": {
-                run_id: {
-                    name: {"name": item.name, "path": item.path, "metadata": item.metadata}
-                    for name, item in artifacts.items()
-                }
-                for run_id, artifacts in self.artifacts.items()
-            },
-        }
+        return {"schema": _SCHEMA, **asdict(self)}
 
     def to_json(self) -> str:
         """Return the JSON text of ``to_dict``."""
@@ -83,21 +94,15 @@ class Lineage:
             TrackingError: it is of a newer schema, or not a lineage.
         """
         schema = data.get("schema")
-        if type(schema) is not int or schema < 1 or schema > _SCHEMA:
+        if type(schema) is not int or not 1 <= schema <= _SCHEMA:
             raise TrackingError(f"lineage: schema {schema!r}; this version reads up to {_SCHEMA}")
         try:
-            return cls(
-                run_id=data["run_id"],
-                parents=list(data["parents"]),
-                descendants=list(data["descendants"]),
-                edges=[
-                    LineageEdge(edge["run_id"], edge["source_run_id"], edge["artifact_name"]) for edge in data["edges"]
-                ],
-                artifacts={
-                    run_id: {name: TrackerArtifact(a["name"], a["path"], a["metadata"]) for name, a in items.items()}
-                    for run_id, items in data["artifacts"].items()
-                },
-            )
+            edges = [LineageEdge(e["run_id"], e["source_run_id"], e["artifact_name"]) for e in data["edges"]]
+            artifacts = {
+                run_id: {name: TrackerArtifact(a["name"], a["path"], a["metadata"]) for name, a in items.items()}
+                for run_id, items in data["artifacts"].items()
+            }
+            return cls(data["run_id"], list(data["parents"]), list(data["descendants"]), edges, artifacts)
         except (KeyError, TypeError, AttributeError) as exc:
             raise TrackingError(f"lineage: {type(exc).__name__}: {exc}") from exc
 

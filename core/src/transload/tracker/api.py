@@ -1,22 +1,22 @@
-"""The names of ``transload.tracker`` under the module path that TorchX users import them from."""
+"""Trackers: their contract, the run that an application is, and how a job is told of its trackers.
+
+TorchX has these names under this module path, too.
+"""
 
 from __future__ import annotations
 
-from transload.runtime.tracking import TrackingError
-from transload.tracker._app_run import UNDEFINED_JOB_ID, AppRun, AppRunTrackableSource, app_run_from_env
-from transload.tracker._base import TrackerBase
-from transload.tracker._environ import (
-    ENV_TRANSLOAD_JOB_ID,
-    ENV_TRANSLOAD_PARENT_RUN_ID,
-    ENV_TRANSLOAD_TRACKER_BASE,
-    ENV_TRANSLOAD_TRACKERS,
-    injected_environment,
-    tracker_config_env_var_name,
-    trackers_in_environ,
-)
-from transload.tracker._factories import TrackerFactory, build_trackers, check_trackers, trackers_from_environ
-from transload.tracker._lineage import Lineage, LineageEdge, trace_lineage
-from transload.tracker._records import TrackerArtifact, TrackerSource, check_run_id, check_text, check_values
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from transload.errors import ConfigError, PluginError, TransloadError
+from transload.runtime.tracking import ENV_TRANSLOAD_TRACKER_BASE, TrackingError
+from transload.tracker._checks import check_run_id, check_text, check_values
+from transload.tracker._lineage import Lineage, LineageEdge, TrackerArtifact, TrackerSource, trace_lineage
 
 __all__ = [
     "ENV_TRANSLOAD_JOB_ID",
@@ -45,3 +45,296 @@ __all__ = [
     "trackers_from_environ",
     "trackers_in_environ",
 ]
+
+ENV_TRANSLOAD_TRACKERS = "TRANSLOAD_TRACKERS"
+"""Names of the job's trackers, separated by commas."""
+
+ENV_TRANSLOAD_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
+"""The run that the job came from."""
+
+ENV_TRANSLOAD_JOB_ID = "TRANSLOAD_JOB_ID"
+"""The handle of the app that the job belongs to; it is the run id."""
+
+UNDEFINED_JOB_ID = "<UNDEFINED>"
+"""Id of the run of a process that was not launched as a job."""
+
+BUILTIN_TRACKERS: Final = {"fsspec": "transload.tracker.backend.fsspec:create"}
+"""Looked up before any plugin is: a job with a built-in tracker loads no plugin."""
+
+
+class TrackerBase(ABC):
+    """Keeps metadata, artifacts and lineage of runs; a subclass for each kind of store.
+
+    A run is named by any text, mostly an app handle. Nothing needs to be created first: a run exists once something was
+    stored about it. No write is lost, and of two values for one name the last one written wins.
+    """
+
+    @abstractmethod
+    def add_artifact(self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
+        """Record an artifact of a run; one of the same name is replaced.
+
+        Args:
+            run_id: the run.
+            name: name of the artifact.
+            path: where it lies, a path or a URL.
+            metadata: more about it.
+        """
+
+    @abstractmethod
+    def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
+        """Return the artifacts of a run by name; empty for a run that is not known."""
+
+    @abstractmethod
+    def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
+        """Record metadata of a run; names not given now keep their values."""
+
+    @abstractmethod
+    def metadata(self, run_id: str) -> Mapping[str, object]:
+        """Return the metadata of a run by name; empty for a run that is not known."""
+
+    @abstractmethod
+    def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
+        """Record that a run came from another one.
+
+        Args:
+            run_id: the run.
+            source_id: the run that it came from, or the id of anything else.
+            artifact_name: which artifact of the source was used, or the kind of relation.
+        """
+
+    @abstractmethod
+    def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
+        """Return the direct sources of a run; with ``artifact_name`` those recorded under that name only."""
+
+    @abstractmethod
+    def lineage(self, run_id: str) -> Lineage:
+        """Return everything that a run came from and everything that came from it, with the artifacts of all.
+
+        ``transload.tracker.trace_lineage(self, run_id)`` makes it from ``sources``, ``run_ids`` and ``artifacts``.
+        """
+
+    @abstractmethod
+    def run_ids(self, **kwargs: str) -> Iterable[str]:
+        """Return the ids of all runs, or of those that the filters leave.
+
+        Args:
+            kwargs: filters. Every backend knows ``parent_run_id``: runs that have this run as a direct source.
+        """
+
+
+TrackerFactory = Callable[[str | None], TrackerBase]
+"""Makes a tracker of its configuration text, or of None."""
+
+
+@dataclass
+class AppRunTrackableSource:
+    """A source of a run, as an application sees it.
+
+    Args:
+        parent: the run that the other one came from.
+        artifact_name: what of it was used, or None.
+    """
+
+    parent: AppRun
+    artifact_name: str | None
+
+
+@dataclass
+class AppRun:
+    """A run and the trackers that it is recorded in: what is added goes to each, what is asked is asked of the first.
+
+    Args:
+        id: the run id, an app handle.
+        backends: its trackers.
+    """
+
+    id: str
+    backends: Iterable[TrackerBase]
+
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def run_from_env() -> AppRun:
+        """Return the run of this process, always the same object.
+
+        Its id and trackers come from the environment that the runner made, and the run that launched it, if there is
+        one, is recorded as its source. In a process that was not launched as a job the run is empty: its id is
+        ``<UNDEFINED>``, and what is added to it goes nowhere.
+
+        Raises:
+            ConfigError: a tracker that the environment names cannot be made.
+        """
+        job_id = os.environ.get(ENV_TRANSLOAD_JOB_ID)
+        if not job_id:
+            return AppRun(UNDEFINED_JOB_ID, [])
+        run = AppRun(job_id, trackers_from_environ())
+        parent = os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID)
+        if parent:
+            run.add_source(parent)
+        return run
+
+    def job_id(self) -> str:
+        """Return the id of the run."""
+        return self.id
+
+    def add_metadata(self, /, **kwargs: object) -> None:
+        """Record metadata of the run; names not given now keep their values."""
+        for backend in self.backends:
+            backend.add_metadata(self.id, **kwargs)
+
+    def add_artifact(self, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
+        """Record an artifact of the run.
+
+        Args:
+            name: name of the artifact; one of the same name is replaced.
+            path: where it lies, a path or a URL.
+            metadata: more about it.
+        """
+        for backend in self.backends:
+            backend.add_artifact(self.id, name, path, metadata)
+
+    def add_source(self, source_id: str, artifact_name: str | None = None) -> None:
+        """Record that the run came from another one.
+
+        Args:
+            source_id: the other run, or the id of anything else, such as an experiment.
+            artifact_name: what of it was used.
+        """
+        for backend in self.backends:
+            backend.add_source(self.id, source_id, artifact_name)
+
+    def sources(self) -> Iterable[AppRunTrackableSource]:
+        """Return the direct sources of the run, as the first tracker knows them."""
+        for backend in self.backends:
+            return [
+                AppRunTrackableSource(AppRun(source.source_run_id, self.backends), source.artifact_name)
+                for source in backend.sources(self.id)
+            ]
+        return []
+
+    def children(self) -> Iterable[AppRun]:
+        """Return the runs that have this run as a direct source, as the first tracker knows them."""
+        for backend in self.backends:
+            return [AppRun(run_id, self.backends) for run_id in backend.run_ids(parent_run_id=self.id)]
+        return []
+
+
+def app_run_from_env() -> AppRun:
+    """Return ``AppRun.run_from_env()``; here because TorchX's users import it under this name."""
+    return AppRun.run_from_env()
+
+
+def tracker_config_env_var_name(entrypoint_key: str) -> str:
+    """Return the name of the variable that holds a tracker's configuration.
+
+    Example:
+        >>> tracker_config_env_var_name("mlflow")
+        'TRANSLOAD_TRACKER_MLFLOW_CONFIG'
+    """
+    return f"TRANSLOAD_TRACKER_{re.sub('[^A-Z0-9_]', '_', entrypoint_key.upper())}_CONFIG"
+
+
+def injected_environment(trackers: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the variables that a job must get so that ``AppRun.run_from_env()`` finds its trackers.
+
+    Args:
+        trackers: tracker name, or ``module:factory``, → configuration text or None.
+
+    Raises:
+        ConfigError: a name cannot be passed on, or two names share one variable.
+    """
+    variables: dict[str, str] = {}
+    for name, config in trackers.items():
+        if not name or "," in name or name != name.strip():
+            raise ConfigError(f"tracker {name!r}: a name has no comma, and no blank at its ends")
+        variable = tracker_config_env_var_name(name)
+        clash = [other for other in trackers if other != name and tracker_config_env_var_name(other) == variable]
+        if clash:
+            raise ConfigError(f"trackers {name!r} and {clash[0]!r} would share the variable {variable}; rename one")
+        if config is not None:
+            variables[variable] = config
+    return {ENV_TRANSLOAD_TRACKERS: ",".join(trackers), **variables} if trackers else {}
+
+
+def trackers_in_environ(environ: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """Return the trackers that the environment names, with their configurations."""
+    values = os.environ if environ is None else environ
+    names = [name.strip() for name in values.get(ENV_TRANSLOAD_TRACKERS, "").split(",")]
+    return {name: values.get(tracker_config_env_var_name(name)) for name in names if name}
+
+
+def build_trackers(factory_and_config: Mapping[str, str | None]) -> list[TrackerBase]:
+    """Build trackers, in the order given.
+
+    Args:
+        factory_and_config: name of a tracker (built in or a plugin's) or ``module:factory`` → its configuration.
+
+    Raises:
+        ConfigError: a name is not known, or a tracker cannot be made of its configuration.
+    """
+    return [_build(name, config) for name, config in factory_and_config.items()]
+
+
+def trackers_from_environ() -> list[TrackerBase]:
+    """Build the trackers that this process's environment names; raises as `build_trackers` does."""
+    return build_trackers(trackers_in_environ())
+
+
+def check_trackers(factory_and_config: Mapping[str, str | None]) -> None:
+    """See to it that a job would get its trackers; to be called where an app is submitted.
+
+    Each tracker is built once and thrown away. Building reaches no server and writes nothing.
+
+    Raises:
+        ConfigError: names the tracker and tells what is wrong.
+    """
+    injected_environment(factory_and_config)
+    build_trackers(factory_and_config)
+
+
+def _build(name: str, config: str | None) -> TrackerBase:
+    factory = _resolve(name)
+    # the configuration may hold credentials: it is not shown
+    try:
+        tracker = factory(config)
+    except TransloadError as exc:
+        raise ConfigError(f"tracker {name!r}: {exc}") from exc
+    except Exception as exc:
+        raise ConfigError(f"tracker {name!r} cannot be made: {type(exc).__name__}: {exc}") from exc
+    if not isinstance(tracker, TrackerBase):
+        raise ConfigError(f"tracker {name!r}: its factory returned {type(tracker).__name__}, not a TrackerBase")
+    return tracker
+
+
+def _resolve(name: str) -> TrackerFactory:
+    reference = BUILTIN_TRACKERS.get(name, name)
+    if ":" in reference:
+        factory = _import(name, reference)
+    else:
+        factory = _registered(name)
+    if not callable(factory):
+        raise ConfigError(f"tracker {name!r}: {type(factory).__name__} is not a factory (a callable of one argument)")
+    checked: TrackerFactory = factory
+    return checked
+
+
+def _import(name: str, reference: str) -> Any:
+    from pkgutil import resolve_name
+
+    try:
+        return resolve_name(reference)
+    except Exception as exc:
+        raise ConfigError(f"tracker {name!r} cannot be imported: {type(exc).__name__}: {exc}") from exc
+
+
+def _registered(name: str) -> Any:
+    from transload.plugins import get_plugins
+
+    plugins = get_plugins()
+    try:
+        return plugins.get("trackers", name)
+    except KeyError as exc:
+        hint = plugins.hint("trackers", name)
+        known = ", ".join(plugins.names("trackers"))
+        raise ConfigError(f"tracker {name!r}: no such tracker: {hint} (known: {known}, or module:factory)") from exc
+    except PluginError as exc:
+        raise ConfigError(f"tracker {name!r}: {exc}") from exc

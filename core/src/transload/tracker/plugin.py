@@ -15,7 +15,7 @@ __all__ = ["transload_trackers"]
 @hookimpl
 def transload_trackers(register: Register) -> None:
     """Register the trackers that core brings."""
-    from transload.tracker._factories import BUILTIN_TRACKERS  # every run loads this module, few have a tracker
+    from transload.tracker.api import BUILTIN_TRACKERS  # every run loads this module, few have a tracker
 
     for name, factory in BUILTIN_TRACKERS.items():
         register(name, factory)

@@ -19,6 +19,7 @@ def command(ctx: click.Context, results: tuple[str, ...], key: str | None, step:
     """
     from transload.cli._output import note
     from transload.runtime._report import Reports
+    from transload.runtime.tracking._format import check_results
 
     values: dict[str, int | float | str] = {}
     for text in results:
@@ -31,7 +32,7 @@ def command(ctx: click.Context, results: tuple[str, ...], key: str | None, step:
     reports = Reports()
     if reports.nowhere:
         note("this is no job of transload: nothing was reported")
-    reports.add(values, step, key)
+    reports.add(check_results(values), step, key)
 
 
 def _value(text: str) -> int | float | str:

@@ -34,7 +34,7 @@ def _open(ctx: click.Context) -> TrackerBase:
     """
     from transload.errors import ConfigError
     from transload.runner import load_settings
-    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._format import told_as_tracking_error
     from transload.specs._check import nearest
     from transload.tracker import FsspecTracker, build_trackers
 
@@ -59,7 +59,7 @@ def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
         TrackingError: if its storage cannot be read.
         ConfigError: as in `_open`.
     """
-    from transload.runtime.tracking._errors import told_as_tracking_error
+    from transload.runtime.tracking._format import told_as_tracking_error
 
     name, base = ctx.obj
     tracker = _open(ctx)

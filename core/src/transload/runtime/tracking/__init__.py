@@ -6,10 +6,8 @@ Needs only the standard library, and fsspec for a base that is not a path.
 from __future__ import annotations
 
 from transload.runtime.tracking._names import app_folder, given_base, output_folder
-from transload.runtime.tracking._open import open_store
 from transload.runtime.tracking._steps import read_curves, read_steps
 from transload.runtime.tracking._stores import Store
-from transload.runtime.tracking._tracker import read_bodies
 from transload.runtime.tracking.api import (
     ENV_TRANSLOAD_TRACKER_BASE,
     FsspecResultTracker,
@@ -17,6 +15,8 @@ from transload.runtime.tracking.api import (
     ResultTracker,
     ResultType,
     TrackingError,
+    open_store,
+    read_bodies,
 )
 
 __all__ = [

@@ -1,14 +1,32 @@
-"""The body of a result file, ``{"schema": 1, "key": …, "results": {…}, …}``; values are checked both ways."""
+"""The body of a result file, ``{"schema": 1, "key": …, "results": {…}, …}``, and who writes it.
+
+Values are checked both ways.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from transload.runtime.tracking._errors import TrackingError
+from transload.errors import TransloadError
 
-__all__ = ["MAX_TEXT", "SCHEMA", "Body", "Results", "check_key", "check_results", "dump", "load"]
+__all__ = [
+    "MAX_TEXT",
+    "SCHEMA",
+    "Body",
+    "Results",
+    "TrackingError",
+    "Writer",
+    "check_key",
+    "check_results",
+    "check_value",
+    "dump",
+    "load",
+    "told_as_tracking_error",
+]
 
 SCHEMA = 1
 """The number that this version writes, and the newest that it reads."""
@@ -20,6 +38,31 @@ Results = dict[str, "int | float | str"]
 
 _MAX_BITS = 3402  # 2**3402 is the first power of two with more than 1024 digits
 _HINTS = {"NoneType": "leave the name out", "bytes": "decode it to str"}
+
+
+class TrackingError(TransloadError, ValueError):
+    """A key, name or value cannot be stored, or what is stored cannot be read by this version.
+
+    The message names the place (``result 'loss'``, a path), the value, and what is allowed.
+    """
+
+
+@contextmanager
+def told_as_tracking_error(what: str) -> Iterator[None]:
+    """Raise whatever a storage or a tracker of somebody else raises as one `TrackingError`.
+
+    Args:
+        what: what is read, for the message; the user and password of URLs are masked in it.
+    """
+    try:
+        yield
+    except TransloadError:
+        raise
+    except Exception as error:
+        from transload.specs import masked_url
+
+        text = f"{what} cannot be read: {type(error).__name__}: {error}"
+        raise TrackingError(masked_url(text)) from error
 
 
 class Body(NamedTuple):
@@ -38,6 +81,36 @@ class Body(NamedTuple):
     run: str | None = None
     writer: Mapping[str, Any] | None = None
     replaced: tuple[str, ...] = ()
+
+
+class Writer(NamedTuple):
+    """The replica that this process belongs to.
+
+    Args:
+        key: its key: its number, with several roles ``role/number``.
+        name: ``role/number``.
+        alone: no other replica belongs to the app.
+        fields: what a file says of who wrote it.
+    """
+
+    key: str
+    name: str
+    alone: bool
+    fields: dict[str, Any]
+
+    @classmethod
+    def from_env(cls) -> Writer | None:
+        """Return the writer that this process is; None outside of a job."""
+        env = os.environ
+        run = env.get("TRANSLOAD_JOB_ID")
+        if not run:
+            return None
+        numbers = (env.get(f"TRANSLOAD_{name}", "") for name in ("REPLICA_ID", "RETRY"))
+        replica, attempt = (int(text) if text.isdigit() else 0 for text in numbers)
+        role, many = env.get("TRANSLOAD_ROLE", ""), "," in env.get("TRANSLOAD_ROLES", "")
+        name, alone = f"{role}/{replica}", env.get("TRANSLOAD_NUM_REPLICAS") == "1" and not many
+        fields = {"run": run, "writer": {"role": role, "replica": replica, "attempt": attempt}}
+        return cls(name if many else str(replica), name, alone, fields)
 
 
 def check_key(key: object) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import fsspec
 from fsspec.core import url_to_fs
 
-from transload.runtime.tracking._errors import TrackingError
+from transload.runtime.tracking._format import TrackingError
 from transload.runtime.tracking._stores import Entry, LocalStore, Store, aside_name
 
 __all__ = ["FsspecStore", "store_of"]

@@ -1,4 +1,4 @@
-"""Where records lie: a small file store, on the local file system without fsspec, or on any fsspec storage.
+"""Where files of results and runs lie: a folder of this machine, without fsspec, or any storage that fsspec knows.
 
 Every ``write`` replaces the whole file at once: a reader sees the old content or the new, never a part. What a
 killed writer leaves behind has a name that starts with a dot and ends in ``.tmp``; no reader looks at those.
@@ -8,47 +8,46 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Iterable, Iterator
 
-from transload.runtime.tracking._errors import TrackingError
+from transload.runtime.tracking._format import TrackingError
+from transload.runtime.tracking._names import encode_name
 
-__all__ = ["NOWHERE", "ONE_FILE", "Entry", "LocalStore", "Store", "aside_name", "local_path"]
+__all__ = [
+    "NOWHERE",
+    "ONE_FILE",
+    "Entry",
+    "LocalStore",
+    "OneFileStore",
+    "Store",
+    "aside_name",
+    "local_path",
+]
 
 Entry = tuple[str, bool, object]
 """Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
 
 NOWHERE = "nowhere:"
-"""The base of a store that holds nothing, and keeps nothing that is written."""
+"""The base of what is outside of any job: a plain `Store`."""
 
 ONE_FILE = "onefile:"
 """Before the path of a file that holds all results of a replica, a line for each key."""
 
+_ONE_FILE_LIMIT = 4095  # bytes that come back at most
 _LOCAL_PREFIXES = ("file://", "local://")
 _READ = 1 << 16
 _AT_REST = 2.5
 
 
-class _AsideNames:
-    """Unique names for files that are being written, also across processes, hosts and forks."""
-
-    def __init__(self) -> None:
-        self.pid = 0
-
-    def next(self) -> str:
-        if self.pid != os.getpid():
-            self.token, self.counter, self.pid = os.urandom(6).hex(), count(), os.getpid()
-        return f".{self.token}-{next(self.counter):x}.tmp"
-
-
-_aside = _AsideNames()
-aside_name = _aside.next
+def aside_name() -> str:
+    """Return a name for a file that is being written, unique across processes, hosts and forks."""
+    return f".{os.urandom(9).hex()}.tmp"
 
 
 class Store:
-    """Files below one base, addressed by relative paths of safe names joined by ``/``."""
+    """Files below one base, by relative paths of safe names joined by ``/``. This one holds none and keeps none."""
 
-    base: str
+    base = NOWHERE
     """The base as messages show it."""
 
     def read(self, path: str) -> bytes:
@@ -57,7 +56,7 @@ class Store:
         Raises:
             FileNotFoundError: there is no such file.
         """
-        raise NotImplementedError
+        raise FileNotFoundError(self.where(path))
 
     def read_tail(self, path: str, size: int) -> bytes:
         """Return about the last ``size`` bytes of a file, or all of it where that costs no more.
@@ -96,11 +95,10 @@ class Store:
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, atomically; missing folders are made."""
-        raise NotImplementedError
 
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
         """List a folder, in no order; a missing folder is empty."""
-        raise NotImplementedError
+        return []
 
     def folders(self, folder: str) -> list[str]:
         """List the names of the folders in a folder, in no order."""
@@ -228,6 +226,64 @@ class LocalStore(Store):
         except BaseException:
             _remove(path)
             raise
+
+
+class OneFileStore(Store):
+    """The result files of a replica as lines of one file, which is written in place; other lines of it are kept."""
+
+    def __init__(self, base: str) -> None:
+        self.base, self._path = base, base.removeprefix(ONE_FILE)
+
+    def read(self, path: str) -> bytes:
+        for name, line in reversed(list(self._lines(self._text()))):
+            if name == path:
+                return line
+        raise FileNotFoundError(self.where(path))
+
+    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+        return [(name, False, None) for name in {name for name, _ in self._lines(self._text())} if name]
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put a line in place of the one of the same key.
+
+        Raises:
+            TrackingError: the file would be too large; it stays as it was.
+        """
+        import fcntl
+
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            text = b"".join(line + b"\n" for name, line in self._lines(os.pread(fd, 1 << 20, 0)) if name != path)
+            text += data + b"\n"
+            if len(text) > _ONE_FILE_LIMIT:
+                raise TrackingError(
+                    f"{self._path}: {len(text):,} bytes of results; at most {_ONE_FILE_LIMIT:,} come back from a job "
+                    "without storage: give tracker_base, or the cluster a helper_image"
+                )
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, text, 0)
+        finally:
+            os.close(fd)
+
+    def _text(self) -> bytes:
+        try:
+            with open(self._path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    @staticmethod
+    def _lines(text: bytes) -> Iterator[tuple[str, bytes]]:
+        """Yield each line with the name of the result file that it is the body of, ``""`` for other lines."""
+        import json
+
+        for line in text.splitlines():
+            try:
+                key = json.loads(line)["key"]
+            except (ValueError, KeyError, TypeError):
+                key = None
+            yield (encode_name(str(key), ".json") if key else ""), line
 
 
 def _remove(path: str) -> None:

@@ -1,15 +1,17 @@
-"""The names of ``transload.runtime.tracking`` under the module path that TorchX users import them from."""
+"""``ResultTracker`` and the one that keeps results in files (TorchX has them under this module path, too)."""
 
 from __future__ import annotations
 
-from transload.runtime.tracking._errors import TrackingError
-from transload.runtime.tracking._tracker import (
-    ENV_TRANSLOAD_TRACKER_BASE,
-    FsspecResultTracker,
-    KeyType,
-    ResultTracker,
-    ResultType,
-)
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from transload.errors import TransloadTimeout
+from transload.runtime.tracking import _format
+from transload.runtime.tracking._format import TrackingError, Writer
+from transload.runtime.tracking._names import decode_name, encode_name, is_digest_name, natural
+from transload.runtime.tracking._stores import NOWHERE, ONE_FILE, LocalStore, OneFileStore, Store, local_path
 
 __all__ = [
     "ENV_TRANSLOAD_TRACKER_BASE",
@@ -19,3 +21,249 @@ __all__ = [
     "ResultType",
     "TrackingError",
 ]
+
+KeyType = int | str
+ResultType = int | float | str
+
+ENV_TRANSLOAD_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
+"""Environment variable of a job: where it reports its results, a path or a URL."""
+
+_SUFFIX = ".json"
+
+
+class ResultTracker(ABC):
+    """Small results of jobs, by key; a subclass for each kind of store.
+
+    A key is an int or a str, and an int is the same key as its decimal text. A value is an int, a float or a str of at
+    most 1024 bytes in UTF-8; a bool is stored as 0 or 1, a scalar of numpy or torch as its ``item()``.
+    By convention a statistic of a result is named with a slash::
+
+        tracker.put("trial-7", accuracy=0.93)
+        tracker["trial-7"] = {"l2norm/mean": 1.2, "l2norm/sem": 3.4}
+        tracker["trial-7"]["l2norm/mean"]
+
+    A subclass must write ``put`` and ``get``, and should write ``keys``: ``in`` and ``wait`` are made from it.
+    """
+
+    def __getitem__(self, key: KeyType) -> dict[str, ResultType]:
+        """Return ``get(key)``: ``{}`` for a key that is not there."""
+        return self.get(key)
+
+    def __setitem__(self, key: KeyType, results: Mapping[str, ResultType]) -> None:
+        """Replace all results of ``key``."""
+        self.put(key, **_format.check_results(results))
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether results of ``key`` were stored, be they empty."""
+        return _format.check_key(key) in self.keys()
+
+    @abstractmethod
+    def put(self, key: KeyType, /, **results: ResultType) -> None:
+        """Store the results of ``key`` in place of those that were there.
+
+        Raises:
+            TrackingError: the key, a name or a value is not allowed; the message names it.
+        """
+
+    @abstractmethod
+    def get(self, key: KeyType) -> dict[str, ResultType]:
+        """Return the results of ``key``, or ``{}`` if there are none yet."""
+
+    def keys(self) -> list[str]:
+        """Return all keys, sorted (``epoch-2`` before ``epoch-10``).
+
+        Raises:
+            NotImplementedError: this kind of tracker cannot list.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not list its keys")
+
+    def to_dict(self) -> dict[str, dict[str, ResultType]]:
+        """Return the results of every key, in the order of ``keys()``."""
+        return {key: self.get(key) for key in self.keys()}
+
+    def wait(self, key: KeyType, timeout: float | None = None) -> dict[str, ResultType]:
+        """Wait until results of ``key`` are there, and return them.
+
+        Args:
+            key: the key.
+            timeout: seconds to wait at most; None waits without end.
+
+        Raises:
+            TransloadTimeout: they did not come in time (a ``TimeoutError``); the message says where was looked.
+        """
+        text = _format.check_key(key)
+        start = time.monotonic()
+        pause = self._shortest_pause
+        while text not in self:
+            waited = time.monotonic() - start
+            if timeout is not None and waited >= timeout:
+                raise TransloadTimeout(f"no results of key {text!r} within {timeout:g} s in {self.where()}")
+            # ask often at first, then at a twentieth of the time already waited
+            time.sleep(pause if timeout is None else max(0.0, min(pause, timeout - waited)))
+            pause = min(max(pause, waited / 20), self._longest_pause)
+        return self.get(text)
+
+    _shortest_pause = 0.05
+    _longest_pause = 2.0
+
+    def where(self) -> str:
+        """Return where the results lie, for messages."""
+        return type(self).__name__
+
+
+class FsspecResultTracker(ResultTracker):
+    """Results in one JSON file for each key, on any storage that fsspec knows.
+
+    A write replaces the file at once: a reader sees the old results or the new ones, never a part, also when the writer
+    is killed. Other programs may write and read the files (``docs/results-format.md``); files of other kinds in the
+    base are left alone.
+
+    Args:
+        tracker_base: a path, or a URL such as ``s3://bucket/folder`` or ``memory://results``. Made at the first write.
+        storage_options: passed to fsspec for a base that is not a path.
+
+    Raises:
+        TrackingError: the base is empty or its protocol is not known.
+    """
+
+    def __init__(
+        self, tracker_base: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None
+    ) -> None:
+        self._options = dict(storage_options or {})
+        self._tracker_base = os.fspath(tracker_base)
+        self._store: Store = open_store(tracker_base, self._options)
+        self._known: set[str] = set()
+        if isinstance(self._store, LocalStore):
+            self._shortest_pause, self._longest_pause = 0.001, 0.05
+
+    @classmethod
+    def from_env(cls) -> FsspecResultTracker:
+        """Return the tracker of the job that this process belongs to.
+
+        That is ``TRANSLOAD_TRACKER_BASE``, or the one file (``TRANSLOAD_RESULT_FILE``) of a job without storage.
+        Outside of a job it holds nothing, and what is put goes nowhere: the same program runs by hand.
+        """
+        base, file = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE), os.environ.get("TRANSLOAD_RESULT_FILE")
+        return cls(base or (ONE_FILE + file if file else NOWHERE))
+
+    def put(self, key: KeyType, /, **results: ResultType) -> None:
+        """Store the results of ``key`` in place of those that were there (see ``ResultTracker.put``)."""
+        text, checked = _format.check_key(key), _format.check_results(results)
+        writer, more = Writer.from_env(), {}
+        if writer is not None:
+            more = writer.fields
+            if not writer.alone and text != writer.key:
+                more = {**more, **self._replaced(text, writer)}
+        self._store.write(encode_name(text, _SUFFIX), _format.dump(text, checked, more))
+
+    def _replaced(self, key: str, writer: Writer) -> dict[str, object]:
+        """Return the field that names other replicas whose results of a key are about to be replaced."""
+        try:
+            body = self._load(key)
+        except TrackingError:
+            return {}
+        if body is None or body.run != writer.fields["run"]:
+            return {}
+        before = {f"{body.writer.get('role')}/{body.writer.get('replica')}"} if body.writer else set()
+        names = {*body.replaced, *before} - {writer.name}
+        return {"replaced": sorted(names, key=natural)} if names else {}
+
+    def get(self, key: KeyType) -> dict[str, ResultType]:
+        """Return the results of ``key``, or ``{}`` if there are none yet.
+
+        Raises:
+            TrackingError: the file is of a newer schema, or another program wrote a value that is not allowed.
+        """
+        body = self._load(_format.check_key(key))
+        return {} if body is None else body.results
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether results of ``key`` were stored, be they empty."""
+        return self._load(_format.check_key(key)) is not None
+
+    def keys(self) -> list[str]:
+        """Return all keys, sorted (``epoch-2`` before ``epoch-10``).
+
+        Costs one listing; each file is also opened once in the life of the tracker, to see that it is a result.
+        """
+        names = [name for name, is_dir, _ in self._store.entries() if not is_dir and name.endswith(_SUFFIX)]
+        keys = [decode_name(name, _SUFFIX) or "" for name in names if name in self._known and not is_digest_name(name)]
+        fresh = [name for name in names if name not in self._known or is_digest_name(name)]
+        for name, data in self._store.read_many(fresh).items():
+            loaded = _of_file(self._store, name, data)
+            if loaded is not None:
+                self._known.add(name)
+                keys.append(loaded[0])
+        return sorted(keys, key=natural)
+
+    def to_dict(self) -> dict[str, dict[str, ResultType]]:
+        """Return the results of every key, sorted by key: one listing, and one read for each."""
+        return {key: body.results for key, body in read_bodies(self._store).items()}
+
+    def where(self) -> str:
+        """Return the base, as an absolute path or a URL."""
+        return self._store.base
+
+    def _load(self, key: str) -> _format.Body | None:
+        name = encode_name(key, _SUFFIX)
+        try:
+            data = self._store.read(name)
+        except (FileNotFoundError, IsADirectoryError):  # a folder of that name is somebody else's
+            return None
+        loaded = _of_file(self._store, name, data)
+        return None if loaded is None else loaded[1]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self._tracker_base, self._options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._tracker_base!r})"
+
+
+def open_store(base: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
+    """Return the store of a base: a plain path or ``file://`` URL without fsspec, any other URL with it.
+
+    Raises:
+        TrackingError: the base is empty, its protocol is unknown, or the package for it is missing.
+    """
+    text = os.fspath(base)
+    if not text:
+        raise TrackingError(f"tracker_base={base!r}: a path or a URL is needed")
+    if text == NOWHERE:
+        return Store()
+    if text.startswith(ONE_FILE):
+        return OneFileStore(text)
+    path = local_path(text)
+    if path is not None:
+        return LocalStore(path)
+    from transload.runtime.tracking._fsspec_store import FsspecStore
+
+    return FsspecStore.from_url(text, storage_options)
+
+
+def read_bodies(store: Store) -> dict[str, _format.Body]:
+    """Return key → what its file holds, sorted by key: one listing, and one read for each.
+
+    Raises:
+        TrackingError: a file is of a newer schema, or holds a value that is not allowed.
+    """
+    names = [name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX)]
+    loaded = (_of_file(store, name, data) for name, data in store.read_many(names).items())
+    return dict(sorted((item for item in loaded if item is not None), key=lambda item: natural(item[0])))
+
+
+def _of_file(store: Store, name: str, data: bytes) -> tuple[str, _format.Body] | None:
+    """Return key and content of a file, or None if it is not the file of a key."""
+    body = _format.load(data, store.where(name))
+    if body is None:
+        return None
+    key = body.key or decode_name(name, _SUFFIX)
+    if not key or encode_name(key, _SUFFIX) != name:
+        return None
+    return key, body
+
+
+def _rebuild(
+    cls: type[FsspecResultTracker], base: str, options: Mapping[str, object]
+) -> FsspecResultTracker:  # pickle knows no keyword arguments
+    return cls(base, storage_options=options)

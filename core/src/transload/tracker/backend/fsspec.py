@@ -8,20 +8,19 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError
-from transload.runtime.tracking import TrackingError
+from transload.runtime.tracking import Store, TrackingError, open_store
 from transload.runtime.tracking._names import decode_name, decode_names, encode_name, is_digest_name
-from transload.runtime.tracking._open import open_store
-from transload.runtime.tracking._stores import Store, local_path
-from transload.tracker._base import TrackerBase
-from transload.tracker._lineage import Lineage, trace_lineage
-from transload.tracker._records import TrackerArtifact, TrackerSource, check_run_id, check_text, check_values
-from transload.tracker.backend._records_log import Record, merge, run_id_of
-from transload.tracker.backend._run_writer import LOG_SUFFIX, RUNS, RunWriters, run_folder
+from transload.runtime.tracking._stores import local_path
+from transload.tracker._checks import check_run_id, check_text, check_values
+from transload.tracker._lineage import Lineage, TrackerArtifact, TrackerSource, trace_lineage
+from transload.tracker.api import TrackerBase
+from transload.tracker.backend._records import RUNS, SUFFIX, Record, Writer, encode, merge, run_folder, run_id_of
 
 if TYPE_CHECKING:
     import fsspec
@@ -30,6 +29,7 @@ __all__ = ["FsspecTracker", "create"]
 
 _CHILDREN = "children"
 _LINK_SUFFIX = ".json"
+_MAX_WRITERS = 512
 
 
 class FsspecTracker(TrackerBase):
@@ -66,17 +66,26 @@ class FsspecTracker(TrackerBase):
     def _begin(self) -> None:
         """Start as a new writer: when made, and in a forked child, which must not share its parent's files."""
         self._lock = threading.Lock()
-        self._writers = RunWriters(self._store)
+        self._writers: dict[str, Writer] = {}
+        self._time = 0
         self._linked: set[tuple[str, str]] = set()
 
     def _write(self, run_id: str, record: Record) -> None:
+        """Add a record to a run, after everything that can be seen there now."""
         with self._lock:
-            self._writers.write(run_id, record)
+            writer = self._writers.pop(run_id, None) or Writer(self._store, run_id)
+            self._time = max(time.time_ns(), self._time + 1, writer.latest_of_others() + 1)
+            writer.write(encode({"t": self._time, **record}))
+            # not where that failed: nothing may be added behind what was written in part. The run gets one more file,
+            # and likewise if its writer is dropped here, as the one that was not used for the longest time
+            self._writers[run_id] = writer
+            if len(self._writers) > _MAX_WRITERS:
+                del self._writers[next(iter(self._writers))]
 
     def _records(self, run_id: str) -> list[Record]:
         folder = run_folder(check_run_id(run_id))
         entries = self._store.entries(folder)
-        paths = [f"{folder}/{name}" for name, is_dir, _ in entries if not is_dir and name.endswith(LOG_SUFFIX)]
+        paths = [f"{folder}/{name}" for name, is_dir, _ in entries if not is_dir and name.endswith(SUFFIX)]
         files = self._store.read_many(paths)
         return merge(run_id, ((self._store.where(path), data) for path, data in files.items()))
 

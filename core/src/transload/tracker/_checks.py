@@ -1,47 +1,16 @@
-"""What trackers store: artifacts and sources, and the check of metadata values."""
+"""Which run ids, texts and metadata a tracker can keep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from transload.runtime.tracking import TrackingError
 
-__all__ = ["MAX_RUN_ID", "TrackerArtifact", "TrackerSource", "check_run_id", "check_text", "check_values"]
+__all__ = ["check_run_id", "check_text", "check_values"]
 
-MAX_RUN_ID = 4096
-"""Longest run id, in bytes of UTF-8."""
-
+_MAX_RUN_ID = 4096  # bytes of UTF-8
 _MAX_DEPTH = 64
 _MAX_INT_BITS = 13_000  # Python itself refuses to write or read whole numbers of more than 4300 digits
-
-
-@dataclass
-class TrackerSource:
-    """A source of a run, as a backend knows it.
-
-    Args:
-        source_run_id: the run that the other one came from, or the id of anything else, such as an experiment.
-        artifact_name: what of it was used; it tells the kind of relation, and sources can be filtered by it.
-    """
-
-    source_run_id: str
-    artifact_name: str | None
-
-
-@dataclass
-class TrackerArtifact:
-    """An artifact of a run, as a backend knows it.
-
-    Args:
-        name: name of the artifact, unique within the run.
-        path: where it lies: a path or a URL. The artifact itself is not copied.
-        metadata: more about it, or None.
-    """
-
-    name: str
-    path: str
-    metadata: Mapping[str, object] | None
 
 
 def check_run_id(run_id: object, what: str = "run_id") -> str:
@@ -54,8 +23,8 @@ def check_run_id(run_id: object, what: str = "run_id") -> str:
     if not text:
         raise TrackingError(f"{what}='': empty; it has at least one character")
     size = len(text.encode())
-    if size > MAX_RUN_ID:
-        raise TrackingError(f"{what}={text[:40]!r}...: {size} bytes in UTF-8; at most {MAX_RUN_ID}")
+    if size > _MAX_RUN_ID:
+        raise TrackingError(f"{what}={text[:40]!r}...: {size} bytes in UTF-8; at most {_MAX_RUN_ID}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""The record files of ``FsspecTracker``: JSON lines that one writer alone adds to.
+"""The record files of ``FsspecTracker``: JSON lines, one file for each writer of a run, which nobody else touches.
 
 The first line tells schema and run; every further line has a time ``t`` and one record. Times order the records of all
 writers of a run: a writer takes its clock, or one more than the largest time that it can see in the run, whichever is
@@ -7,18 +7,43 @@ more. So what is written after another write has ended comes after it, whatever 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Iterable
 from typing import Any
 
-from transload.runtime.tracking import TrackingError
+from transload.runtime.tracking import Store, TrackingError
+from transload.runtime.tracking._names import encode_name
+from transload.runtime.tracking._stores import LocalStore
 
-__all__ = ["Record", "compact", "encode", "header", "latest_time", "merge", "run_id_of"]
+__all__ = [
+    "SUFFIX",
+    "Record",
+    "Writer",
+    "compact",
+    "encode",
+    "header",
+    "latest_time",
+    "merge",
+    "run_folder",
+    "run_id_of",
+]
 
 Record = dict[str, Any]
 
+RUNS = "runs"
+SUFFIX = ".jsonl"
+
 _SCHEMA = 1
+_COMPACT_AFTER = 1000
+_TAIL = 4096
 _TIME = b'{"t":'
+
+
+def run_folder(run_id: str) -> str:
+    """Return the folder of a run, relative to the tracker's root."""
+    return f"{RUNS}/{encode_name(run_id)}"
 
 
 def header(run_id: str) -> bytes:
@@ -119,3 +144,75 @@ def _unreplaced(record: Record, seen: set[tuple[str, object]]) -> Record | None:
             seen.add(mark)
             return None if known else record
     return record
+
+
+class Writer:
+    """One writer's file in a run.
+
+    Args:
+        store: of the tracker.
+        run_id: the run.
+    """
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._folder = run_folder(run_id)
+        self._name = os.urandom(12).hex() + SUFFIX
+        self._path = f"{self._folder}/{self._name}"
+        self._header = header(run_id)
+        self._data = b""  # all of the file, where the store cannot append
+        self._lines = 0
+        self._compact_at = _COMPACT_AFTER
+        self._seen: dict[str, tuple[object, int]] = {}
+
+    def latest_of_others(self) -> int:
+        """Return the largest time in the files of other writers; a file is read again only if it changed."""
+        latest = 0
+        for name, is_dir, stamp in self._store.entries(self._folder, stamps=True):
+            if is_dir or name == self._name or not name.endswith(SUFFIX):
+                continue
+            known = self._seen.get(name)
+            if known is None or stamp is None or known[0] != stamp:
+                known = self._seen[name] = (stamp, self._time_of(f"{self._folder}/{name}"))
+            latest = max(latest, known[1])
+        return latest
+
+    def _time_of(self, path: str) -> int:
+        try:
+            found = latest_time(self._store.read_tail(path, _TAIL))
+            return found if found is not None else latest_time(self._store.read(path)) or 0
+        except FileNotFoundError:
+            return 0
+
+    def write(self, line: bytes) -> None:
+        """Add a line, and drop replaced records once there are many."""
+        if isinstance(self._store, LocalStore):
+            self._append(self._store, line)
+        else:
+            data = (self._data or self._header) + line
+            self._store.write(self._path, data)
+            self._data = data
+        self._lines += 1
+        if self._lines >= self._compact_at:
+            self._compact()
+
+    def _append(self, store: LocalStore, line: bytes) -> None:
+        if self._lines:
+            try:
+                store.append(self._path, line)
+            except FileNotFoundError:  # the run was removed meanwhile: it begins anew
+                self._lines = 0
+        if not self._lines:
+            store.write_in_new_folder(self._folder, self._name, self._header + line)
+
+    def _compact(self) -> None:
+        """Rewrite the own file without what was replaced, if that makes it less than half as long."""
+        with contextlib.suppress(OSError):  # what was written is written, be the disk full or not
+            data, lines = compact(self._data or self._store.read(self._path))
+            if lines * 2 <= self._lines:
+                if self._data:
+                    self._data = data  # stored with the next write
+                else:
+                    self._store.write(self._path, data)
+                self._lines = lines
+        self._compact_at = max(_COMPACT_AFTER, self._lines * 2)
