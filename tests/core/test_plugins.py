@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 
 from transload import hookspecs, plugins
+from transload._builtins import BUILTINS
 from transload.errors import ConfigError, PluginError, SpecError
-from transload.plugins import BUILTINS, AppEvent, Plugins, get_plugins, hookimpl, load_attribute
+from transload.plugins import AppEvent, Plugins, get_plugins, hookimpl, load_attribute
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Resource, named_resources
 
 KINDS = ("schedulers", "trackers", "components", "named_resources", "adapters", "suggesters", "cli_commands")
@@ -61,12 +63,17 @@ GOOD = """
 """
 
 
-def test_builtins_come_through_the_same_hooks() -> None:
-    """Every built-in plugin loads and registers its things as third parties do."""
-    infos = {info.name: info for info in Plugins(entry_points=[]).infos()}
-    assert {name: infos[name].error for name in BUILTINS} == dict.fromkeys(BUILTINS, "")
-    assert "utils.echo" in infos["components"].provides["components"]
-    assert "local" in infos["schedulers.local"].provides["schedulers"]
+def test_what_the_core_brings() -> None:
+    """The core is listed like a plugin; each of its names can be loaded, and no pluggy is needed for that."""
+    found = Plugins(entry_points=[])
+    (core,) = found.infos()
+    assert (core.name, core.status, core.error) == ("transload", "loaded", "")
+    assert core.provides == {kind: sorted(names) for kind, names in BUILTINS.items()}
+    for kind, names in BUILTINS.items():
+        for name in names:
+            assert callable(found.get(kind, name))
+    code = "import sys, transload.plugins as p; p.Plugins([]).infos(); sys.exit('pluggy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_installed_plugin(installed: Any) -> None:
@@ -151,11 +158,11 @@ def test_attribute_of_a_module_as_plugin(installed: Any) -> None:
                 register("boxed", lambda config: config)
         box = Box()
     """
-    installed("tl-dist-f", {"tl-f": "tl_plugin_f:box", "components": "tl_plugin_f"}, tl_plugin_f=source)
+    installed("tl-dist-f", {"tl-f": "tl_plugin_f:box", "transload": "tl_plugin_f"}, tl_plugin_f=source)
     infos = {info.name: info for info in Plugins(disabled=set()).infos()}
     assert infos["tl-f"].provides == {"trackers": ["boxed"]}
-    assert infos["components"].dist == ""
-    assert infos["components (tl-dist-f)"].status == "loaded"
+    assert infos["transload"].dist == ""
+    assert infos["transload (tl-dist-f)"].status == "loaded"
 
 
 def test_misspelt_hook_names_the_plugin() -> None:

@@ -1,15 +1,17 @@
-"""The plugin manager: finds plugins, sets broken ones aside, and hands out what they registered."""
+"""The plugin manager: finds plugins, sets broken ones aside, and hands out what they registered.
+
+The core's own names are there without any plugin, and pluggy is loaded with the first one only.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pluggy
-
-from transload import hookspecs
+from transload._builtins import BUILTINS
 from transload._entry_points import has_plugins as _has_plugins  # noqa: F401 - forgotten by tests that install
 from transload._entry_points import third_party_installed
 from transload._forks import fork_lock
@@ -21,7 +23,12 @@ from transload.specs._sizes import ResourceFactory, builtin_named_resources
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pluggy
+
     from transload.specs import CfgVal
+
+    hookimpl = pluggy.HookimplMarker("transload")
+    """Marks a function as the implementation of the hook of its name."""
 
 __all__ = [
     "GROUP",
@@ -40,19 +47,21 @@ GROUP: Final = "transload"
 DISABLE: Final = "TRANSLOAD_DISABLE_PLUGINS"
 """Environment variable: comma-separated names of plugins (entry points) that are not loaded; ``*`` for all."""
 
-BUILTINS: Final = {
-    "schedulers.local": "transload.schedulers.local.plugin",
-    "tracker": "transload.tracker.plugin",
-    "components": "transload.components.plugin",
-}
-"""Built-in plugins, which use the same hooks as all others."""
+CORE: Final = "transload"
+"""The name under which `Plugins.infos` lists what the core itself brings."""
 
-hookimpl = pluggy.HookimplMarker("transload")
-"""Marks a function as the implementation of the hook of its name."""
+_KINDS: Final = ("schedulers", "trackers", "components", "named_resources", "adapters", "suggesters", "cli_commands")
 
 
-@dataclass(frozen=True, slots=True)
-class AppEvent:
+def __getattr__(name: str) -> Any:
+    if name != "hookimpl":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pluggy
+
+    return pluggy.HookimplMarker("transload")
+
+
+class AppEvent(NamedTuple):
     """A change of state, as `hookspecs.transload_app_event` gets it.
 
     Args:
@@ -75,14 +84,14 @@ class AppEvent:
         return f"{self.handle}#{self.state.name}#{self.attempt}"
 
 
-@dataclass(slots=True)
+@dataclass
 class PluginInfo:
     """A plugin as `Plugins.infos` lists it.
 
     Args:
         name: name of its entry point.
         value: what the entry point names.
-        dist: the distribution that brought it, ``""`` for a built-in.
+        dist: the distribution that brought it, ``""`` for the core.
         version: version of that distribution.
         status: ``loaded``, ``disabled`` or ``broken``.
         error: the traceback of a broken one.
@@ -98,8 +107,7 @@ class PluginInfo:
     provides: dict[str, list[str]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     thing: Any
     plugin: str
     dist: str
@@ -113,8 +121,6 @@ def load_attribute(reference: str) -> Any:
         ImportError: if the module cannot be imported.
         AttributeError: if it has no such attribute.
     """
-    import importlib
-
     module, colon, attribute = reference.partition(":")
     if not colon or not module or not attribute:
         raise ValueError(f"{reference!r}: must be of the form package.module:attribute")
@@ -125,7 +131,7 @@ def load_attribute(reference: str) -> Any:
 
 
 class Plugins:
-    """All plugins of this process.
+    """All plugins of this process, and what the core brings.
 
     Args:
         entry_points: the ``(name, value, distribution, version)`` of plugins to load; None: those installed.
@@ -133,52 +139,42 @@ class Plugins:
     """
 
     def __init__(
-        self,
-        entry_points: list[tuple[str, str, str, str]] | None = None,
-        disabled: set[str] | None = None,
+        self, entry_points: list[tuple[str, str, str, str]] | None = None, disabled: set[str] | None = None
     ) -> None:
-        self._manager = pluggy.PluginManager("transload")
-        self._manager.add_hookspecs(hookspecs)
+        self._pluggy: pluggy.PluginManager | None = None
         self._lock = fork_lock()
-        self._infos: dict[str, PluginInfo] = {}
+        self._infos: dict[str, PluginInfo] = {CORE: PluginInfo(CORE, "built in")}
         self._registries: dict[str, dict[str, _Entry]] = {}
         if disabled is None:
             disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()}
-        for name, module in BUILTINS.items():
-            self._load(PluginInfo(name, module))
         for name, value, dist, version in _installed() if entry_points is None else entry_points:
-            info = PluginInfo(name, value, dist, version)
+            shown = f"{name} ({dist})" if name in self._infos else name
+            info = self._infos[shown] = PluginInfo(shown, value, dist, version)
             if name in disabled or "*" in disabled:
                 info.status = "disabled"
-                self._infos[name] = info
-            else:
-                self._load(info)
+                continue
+            try:
+                self._add(load_attribute(value) if ":" in value else importlib.import_module(value), shown)
+            except (Exception, SystemExit):
+                info.status, info.error = "broken", _trace()
 
-    def _load(self, info: PluginInfo) -> None:
-        """Import one plugin and check its hooks; a failure marks it broken."""
-        import importlib
+    def _add(self, plugin: object, name: str) -> None:
+        """Register a plugin with pluggy; one that it refuses is not registered afterwards."""
+        import pluggy
 
-        if info.name in self._infos:
-            info = PluginInfo(f"{info.name} ({info.dist})", info.value, info.dist, info.version)
-        self._infos[info.name] = info
+        if self._pluggy is None:
+            from transload import hookspecs
+
+            self._pluggy = pluggy.PluginManager("transload")
+            self._pluggy.add_hookspecs(hookspecs)
         try:
-            if info.dist == "" or ":" not in info.value:
-                plugin = importlib.import_module(info.value)
-            else:
-                plugin = load_attribute(info.value)
-            self._manager.register(plugin, name=info.name)
-        except (Exception, SystemExit):
-            self._set_aside(info, _trace())
-            return
-        try:
-            self._manager.check_pending()
+            self._pluggy.register(plugin, name=name)
+            self._pluggy.check_pending()
         except pluggy.PluginValidationError as exc:
-            self._set_aside(info, f"{exc}\nNo such hook; see transload.hookspecs for those that exist.")
-
-    def _set_aside(self, info: PluginInfo, error: str) -> None:
-        info.status, info.error = "broken", error
-        if self._manager.has_plugin(info.name):
-            self._manager.unregister(name=info.name)
+            if self._pluggy.has_plugin(name):
+                self._pluggy.unregister(name=name)
+            dist = self._infos[name].dist
+            raise PluginError(f"plugin {name!r}: {exc} (transload.hookspecs has the hooks)", name, dist) from exc
 
     def register(self, plugin: object, name: str, dist: str = "") -> None:
         """Add a plugin object to this process (for programs and tests).
@@ -189,34 +185,29 @@ class Plugins:
         with self._lock:
             if name in self._infos:
                 raise PluginError(f"plugin {name!r} is registered already", name, dist)
-            info = PluginInfo(name, repr(plugin), dist)
-            self._infos[name] = info
+            self._infos[name] = PluginInfo(name, repr(plugin), dist)
             try:
-                self._manager.register(plugin, name=name)
-                self._manager.check_pending()
-            except pluggy.PluginValidationError as exc:
-                if self._manager.has_plugin(name):
-                    self._manager.unregister(name=name)
+                self._add(plugin, name)
+            except PluginError:
                 del self._infos[name]
-                raise PluginError(f"plugin {name!r}: {exc}", name, dist) from exc
+                raise
             self._registries.clear()
 
     def unregister(self, name: str) -> None:
         """Take a plugin out of this process again; nothing happens if it is not there."""
         with self._lock:
-            if self._infos.pop(name, None) is not None and self._manager.has_plugin(name):
-                self._manager.unregister(name=name)
+            if self._infos.pop(name, None) is not None and self._pluggy is not None and self._pluggy.has_plugin(name):
+                self._pluggy.unregister(name=name)
             self._registries.clear()
 
     def infos(self) -> list[PluginInfo]:
-        """Return all plugins, loaded, disabled and broken, with what they registered."""
-        for kind in ("schedulers", "trackers", "components", "named_resources", "adapters", "suggesters"):
+        """Return the core and all plugins, loaded, disabled and broken, with what they registered."""
+        for kind in _KINDS:
             self.registry(kind)
-        self.registry("cli_commands")
         return list(self._infos.values())
 
     def registry(self, kind: str) -> dict[str, _Entry]:
-        """Return what was registered through the hook ``transload_<kind>``, by name."""
+        """Return what the core brings and what was registered through the hook ``transload_<kind>``, by name."""
         with self._lock:
             found = self._registries.get(kind)
             if found is None:
@@ -224,7 +215,10 @@ class Plugins:
             return found
 
     def _collect(self, kind: str) -> dict[str, _Entry]:
-        found: dict[str, _Entry] = {}
+        own: Mapping[str, Any] = builtin_named_resources() if kind == "named_resources" else BUILTINS.get(kind, {})
+        found = {name: _Entry(thing, CORE, "") for name, thing in own.items()}
+        if kind in BUILTINS:
+            self._infos[CORE].provides[kind] = sorted(found)
         for impl in self._impls(f"transload_{kind}"):
             info = self._infos[impl.plugin_name]
             mine: dict[str, _Entry] = {}
@@ -239,12 +233,11 @@ class Plugins:
         return found
 
     def _impls(self, hook: str) -> list[pluggy.HookImpl]:
-        """Return the implementations of a hook in registration order, the built-ins first.
-
-        pluggy's own list puts those marked ``trylast`` in front, where they could take a built-in's name.
-        """
-        caller: pluggy.HookCaller = getattr(self._manager.hook, hook)
+        """Return the implementations of a hook in registration order, which pluggy's ``trylast`` does not keep."""
+        if self._pluggy is None:
+            return []
         order = list(self._infos)
+        caller: pluggy.HookCaller = getattr(self._pluggy.hook, hook)
         return sorted(caller.get_hookimpls(), key=lambda impl: order.index(impl.plugin_name))
 
     def names(self, kind: str) -> list[str]:
@@ -258,18 +251,14 @@ class Plugins:
             KeyError: if no such name is registered.
             PluginError: if it cannot be imported.
         """
-        entry = self.registry(kind)[name]
-        if isinstance(entry.thing, str):
-            try:
-                entry.thing = load_attribute(entry.thing)
-            except Exception as exc:
-                what = kind.rstrip("s").replace("_", " ")
-                raise PluginError(
-                    f"{what} {name!r} of plugin {entry.plugin!r} cannot be loaded: {type(exc).__name__}: {exc}",
-                    entry.plugin,
-                    entry.dist,
-                ) from exc
-        return entry.thing
+        thing, plugin, dist = self.registry(kind)[name]
+        if not isinstance(thing, str):
+            return thing
+        try:
+            return load_attribute(thing)
+        except Exception as exc:
+            what = f"{kind.rstrip('s').replace('_', ' ')} {name!r} of plugin {plugin!r}"
+            raise PluginError(f"{what} cannot be loaded: {type(exc).__name__}: {exc}", plugin, dist) from exc
 
     def hint(self, kind: str, name: str) -> str:
         """Return what to say when ``name`` is not registered: the nearest name, and broken plugins if there are any."""
@@ -279,8 +268,7 @@ class Plugins:
 
     def named_resources(self) -> dict[str, ResourceFactory]:
         """Return the factories of all named resources, built-in and registered."""
-        registered = {name: self.get("named_resources", name) for name in self.names("named_resources")}
-        return {**builtin_named_resources(), **registered}
+        return {name: self.get("named_resources", name) for name in self.registry("named_resources")}
 
     def before_submit(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Return ``app`` as the house policies leave it (see `hookspecs.transload_before_submit`).
@@ -298,17 +286,18 @@ class Plugins:
             except Exception as exc:
                 message = f"plugin {impl.plugin_name!r} failed in transload_before_submit: {type(exc).__name__}: {exc}"
                 raise PluginError(message, impl.plugin_name, self._infos[impl.plugin_name].dist) from exc
-            if changed is not None:
-                if not isinstance(changed, AppDef):
-                    message = f"plugin {impl.plugin_name!r}: transload_before_submit returned {type(changed).__name__}"
-                    raise PluginError(f"{message}, not an AppDef or None", impl.plugin_name)
-                app = changed
+            if not isinstance(changed, AppDef | None):
+                message = f"plugin {impl.plugin_name!r}: transload_before_submit returned {type(changed).__name__}"
+                raise PluginError(f"{message}, not an AppDef or None", impl.plugin_name)
+            app = changed or app
         return app
 
     def app_link(self, handle: str) -> str | None:
         """Return a page about an app, if a plugin offers one; an error is logged."""
+        if self._pluggy is None:
+            return None
         try:
-            link: str | None = self._manager.hook.transload_app_link(handle=handle)
+            link: str | None = self._pluggy.hook.transload_app_link(handle=handle)
         except Exception:
             _log().exception("transload_app_link failed for %s", handle)
             return None
@@ -316,7 +305,7 @@ class Plugins:
 
     def emit(self, event: AppEvent) -> None:
         """Tell every plugin of an event; errors are logged."""
-        for impl in self._manager.hook.transload_app_event.get_hookimpls():
+        for impl in self._impls("transload_app_event"):
             try:
                 impl.function(*(event for _ in impl.argnames))
             except Exception:
@@ -332,9 +321,9 @@ def _registrar(
         if not callable(thing) and not (isinstance(thing, str) and ":" in thing):
             message = f"{kind}: {name!r}: must be callable or 'package.module:attribute', not {thing!r}"
             raise PluginError(message, info.name, info.dist)
-        if name in taken or name in mine or (kind == "named_resources" and name in builtin_named_resources()):
-            owner = taken[name].plugin if name in taken else info.name if name in mine else "transload"
-            raise PluginError(f"{kind}: {name!r} is registered already by {owner!r}", info.name, info.dist)
+        owner = {**taken, **mine}.get(name)
+        if owner is not None:
+            raise PluginError(f"{kind}: {name!r} is registered already by {owner.plugin!r}", info.name, info.dist)
         mine[name] = _Entry(thing, info.name, info.dist)
 
     return register

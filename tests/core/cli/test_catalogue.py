@@ -123,11 +123,12 @@ def test_info_lists_all(invoke: Any) -> None:
     """Without a name: schedulers and plugins with what they provide, one line each."""
     rows = {tuple(line.split("\t")[:2]): line.split("\t")[2:] for line in invoke("info").lines}
     about = f"leads to: {local_home()}; reachable from: host"
-    assert rows["scheduler", "local"] == ["default", "schedulers.local", about]
-    assert rows["plugin", "schedulers.local"] == ["loaded", "built in", "schedulers: local, local_cwd"]
-    (local,) = invoke("info", "schedulers.local", "--json").json["plugins"]
-    assert local["status"] == "loaded"
-    assert local["provides"]["schedulers"] == ["local", "local_cwd"]
+    assert rows["scheduler", "local"] == ["default", "transload", about]
+    assert rows["plugin", "transload"][:2] == ["loaded", "built in"]
+    assert "schedulers: local, local_cwd" in rows["plugin", "transload"][2]
+    (core,) = invoke("info", "transload", "--json").json["plugins"]
+    assert core["status"] == "loaded"
+    assert core["provides"]["schedulers"] == ["local", "local_cwd"]
 
 
 def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -18,10 +17,6 @@ from transload.errors import TransloadError
 
 def run_main(args: Sequence[str] | None) -> int:
     """Run the command line; see `transload.cli.main`."""
-    if args is None:
-        # the process is ours: most of its objects are modules that live to its end, and looking for garbage among them
-        # again and again takes a tenth of a short command
-        gc.set_threshold(50_000, 20, 20)
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         _tolerate_any_text(stream)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-from transload.components._builtins import BUILTIN_COMPONENTS
+from transload._builtins import BUILTINS
 from transload.components._errors import ComponentInvalid, ComponentNotFound, NoComponent
 from transload.components._place import FILE_MODULE, ImportFolder
 from transload.components._signature import Component, function_behind, read_component, returns_app, where_is
@@ -34,12 +34,10 @@ def get_component(name: str) -> Component:
     """
     if not isinstance(name, str) or not name.strip():
         raise ComponentNotFound(f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION")
-    if name in BUILTIN_COMPONENTS:
-        # not through the plugins: that would import pluggy, and nothing can hide a built-in
-        import importlib
+    if name in BUILTINS["components"]:  # nothing can hide one, and other plugins need not be loaded
+        from transload.plugins import load_attribute
 
-        module, _, function = BUILTIN_COMPONENTS[name].partition(":")
-        return read_component(getattr(importlib.import_module(module), function), name)
+        return read_component(load_attribute(BUILTINS["components"][name]), name)
     target, colon, function = name.rpartition(":")
     if not colon:
         target, function = name, ""
@@ -75,7 +73,7 @@ def _load_all() -> tuple[dict[str, Component], dict[str, str]]:
 
     found: dict[str, Component] = {}
     broken: dict[str, str] = {}
-    for name in sorted({*BUILTIN_COMPONENTS, *get_plugins().names("components")}):
+    for name in get_plugins().names("components"):
         try:
             found[name] = get_component(name)
         except (ComponentInvalid, PluginError) as exc:
@@ -90,11 +88,8 @@ def _from_plugin(name: str) -> Component:
     try:
         fn = plugins.get("components", name)
     except KeyError:
-        known = sorted({*BUILTIN_COMPONENTS, *plugins.names("components")})
-        hint = plugins.hint("components", name) if known else nearest(name, known)
-        raise ComponentNotFound(
-            f"no component {name!r}: {hint} (or give FILE.py:FUNCTION, or package.module:FUNCTION)"
-        ) from None
+        text = f"no component {name!r}: {plugins.hint('components', name)}"
+        raise ComponentNotFound(f"{text} (or give FILE.py:FUNCTION, or package.module:FUNCTION)") from None
     return _checked(fn, name)
 
 

@@ -269,12 +269,10 @@ class AppDef:
         Raises:
             SpecError: if the app is not valid.
         """
-        import hashlib
-
-        from transload.specs._json import canonical
+        from transload.specs._json import canonical, sha256
 
         self.check()
-        return "sha256:" + hashlib.sha256(canonical(replace(self, arguments={})).encode()).hexdigest()
+        return f"sha256:{sha256(canonical(replace(self, arguments={})).encode())}"
 
 
 def _role(data: Any, path: str) -> Role:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields
 from enum import Enum
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from transload.errors import SpecError
@@ -76,6 +78,15 @@ def canonical(value: Any) -> str:
     Fields that hold their default are left out, so that a field added by a later version does not change the text.
     """
     return json.dumps(to_value(value, compact=True), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def sha256(data: bytes) -> str:
+    """Return the hex digits of SHA-256, from Python's own module: hashlib loads OpenSSL, a tenth of a short command."""
+    try:
+        module = import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
+    except ImportError:  # a Python that was built without it
+        module = import_module("hashlib")
+    return str(module.sha256(data).hexdigest())
 
 
 def to_value(value: Any, compact: bool = False) -> Any:

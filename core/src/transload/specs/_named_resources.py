@@ -30,7 +30,7 @@ class NamedResources:
 
     def __getitem__(self, key: str) -> Resource:
         builtin = builtin_named_resources().get(key)
-        if builtin is not None:
+        if builtin is not None:  # plugins need not be loaded
             return builtin()
         factories = self._factories()
         if key not in factories:

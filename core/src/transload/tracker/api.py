@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from transload._builtins import BUILTINS
 from transload.errors import ConfigError, PluginError, TransloadError
 from transload.runtime.tracking import ENV_TRANSLOAD_TRACKER_BASE, TrackingError
 from transload.tracker._checks import check_run_id, check_text, check_values
@@ -57,9 +58,6 @@ ENV_TRANSLOAD_JOB_ID = "TRANSLOAD_JOB_ID"
 
 UNDEFINED_JOB_ID = "<UNDEFINED>"
 """Id of the run of a process that was not launched as a job."""
-
-BUILTIN_TRACKERS: Final = {"fsspec": "transload.tracker.backend.fsspec:create"}
-"""Looked up before any plugin is: a job with a built-in tracker loads no plugin."""
 
 
 class TrackerBase(ABC):
@@ -306,7 +304,8 @@ def _build(name: str, config: str | None) -> TrackerBase:
 
 
 def _resolve(name: str) -> TrackerFactory:
-    reference = BUILTIN_TRACKERS.get(name, name)
+    # before any plugin: a job with a built-in tracker loads none
+    reference = BUILTINS["trackers"].get(name, name)
     if ":" in reference:
         factory = _import(name, reference)
     else:
