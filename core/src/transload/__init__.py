@@ -23,6 +23,4 @@ IMAGE: str = os.environ.get("TRANSLOAD_IMAGE") or "python:3.11-slim"
 __all__ = ["IMAGE", "App", "FunctionApp", "__version__", "attach", "map", "run", "submit"]
 
 # cheap to import: what submits is loaded when it is first asked for
-__getattr__, __dir__ = lazy_names(
-    __name__, {"_app": ("App", "attach", "run"), "_functions": ("FunctionApp", "map", "submit")}
-)
+__getattr__, __dir__, _ = lazy_names(__name__, {"_app": "App attach run", "_functions": "FunctionApp map submit"})

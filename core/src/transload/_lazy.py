@@ -9,15 +9,17 @@ if TYPE_CHECKING:
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, tuple[str, ...]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a package.
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package.
+
+    For type checkers, the package imports the same in an ``if TYPE_CHECKING`` block.
 
     Args:
         package: its ``__name__``.
-        homes: module, relative to the package (``.name``: beside it) → the public names that live there.
+        homes: module, relative to the package (``.name``: beside it) → the public names that live there, with blanks.
     """
-    home_of = {name: module for module, names in homes.items() for name in names}
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
 
     def load(name: str) -> Any:
         if name not in home_of:
@@ -31,4 +33,4 @@ def lazy_names(
 
         return sorted({*home_of, *vars(sys.modules[package])})
 
-    return load, names
+    return load, names, sorted(home_of)

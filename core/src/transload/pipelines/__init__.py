@@ -10,49 +10,30 @@ from typing import TYPE_CHECKING
 from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from transload.pipelines._adapter import Adapter, AdapterCapabilities, get_adapter
-    from transload.pipelines._attach import AttachStore
-    from transload.pipelines._errors import AppCancelled, AppLost, Detached, Ending
-    from transload.pipelines._execution import Execution, dry_run
-    from transload.pipelines._host_runner import host_runner
-    from transload.pipelines._identity import Identity
-    from transload.pipelines._launch import Launch
-    from transload.pipelines._logs import LogSink
-    from transload.pipelines._options import ExecutionOptions
-    from transload.pipelines._states import StateMap
-
-__all__ = [
-    "Adapter",
-    "AdapterCapabilities",
-    "AppCancelled",
-    "AppLost",
-    "AttachStore",
-    "Detached",
-    "Ending",
-    "Execution",
-    "ExecutionOptions",
-    "Identity",
-    "Launch",
-    "LogSink",
-    "StateMap",
-    "dry_run",
-    "get_adapter",
-    "host_runner",
-]
+    from transload.pipelines._adapter import *
+    from transload.pipelines._attach import *
+    from transload.pipelines._errors import *
+    from transload.pipelines._execution import *
+    from transload.pipelines._host_runner import *
+    from transload.pipelines._identity import *
+    from transload.pipelines._launch import *
+    from transload.pipelines._logs import *
+    from transload.pipelines._options import *
+    from transload.pipelines._states import *
 
 # lazy: a host reads its adapter's state table without paying for runner, threads and asyncio
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "_adapter": ("Adapter", "AdapterCapabilities", "get_adapter"),
-        "_attach": ("AttachStore",),
-        "_errors": ("AppCancelled", "AppLost", "Detached", "Ending"),
-        "_execution": ("Execution", "dry_run"),
-        "_host_runner": ("host_runner",),
-        "_identity": ("Identity",),
-        "_launch": ("Launch",),
-        "_logs": ("LogSink",),
-        "_options": ("ExecutionOptions",),
-        "_states": ("StateMap",),
+        "_adapter": "Adapter AdapterCapabilities get_adapter",
+        "_attach": "AttachStore",
+        "_errors": "AppCancelled AppLost Detached Ending",
+        "_execution": "Execution dry_run",
+        "_host_runner": "host_runner",
+        "_identity": "Identity",
+        "_launch": "Launch",
+        "_logs": "LogSink",
+        "_options": "ExecutionOptions",
+        "_states": "StateMap",
     },
 )

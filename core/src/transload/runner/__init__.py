@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AppResults", "Cluster", "NoSuchResult", "Runner", "Setting", "Settings", "get_runner", "load_settings"]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, _ = lazy_names(
     __name__,
-    {
-        "_results": ("AppResults", "NoSuchResult"),
-        "clusters": ("Cluster",),
-        "config": ("Setting", "Settings", "load_settings"),
-    },
+    {"_results": "AppResults NoSuchResult", "clusters": "Cluster", "config": "Setting Settings load_settings"},
 )

@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import (
-        AppDescription,
-        Capabilities,
-        Change,
-        ListAppResponse,
-        LogPage,
-        Reach,
-        SchedulerBase,
-        SchedulerFactory,
-        Stream,
-        Submission,
-        Watch,
-        refuse_unsupported,
-        request_json,
-        unsupported_fields,
-    )
-    from transload.schedulers.feeding import FedWatch, Feeder
-
-__all__ = [
-    "AppDescription",
-    "Capabilities",
-    "Change",
-    "FedWatch",
-    "Feeder",
-    "ListAppResponse",
-    "LogPage",
-    "Reach",
-    "SchedulerBase",
-    "SchedulerFactory",
-    "Stream",
-    "Submission",
-    "Watch",
-    "refuse_unsupported",
-    "request_json",
-    "unsupported_fields",
-]
-
-_FEEDING: Final = ("FedWatch", "Feeder")
+    from transload.schedulers.api import *
+    from transload.schedulers.feeding import *
 
 # lazy: the local scheduler's supervisor lives below this package and must start in milliseconds
-__getattr__, __dir__ = lazy_names(
-    __name__, {"api": tuple(name for name in __all__ if name not in _FEEDING), "feeding": _FEEDING}
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "api": "AppDescription Capabilities Change ListAppResponse LogPage Reach SchedulerBase SchedulerFactory "
+        "Stream Submission Watch refuse_unsupported request_json unsupported_fields",
+        "feeding": "FedWatch Feeder",
+    },
 )

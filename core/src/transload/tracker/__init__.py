@@ -11,65 +11,18 @@ from typing import TYPE_CHECKING
 from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from transload.tracker.api import (
-        ENV_TRANSLOAD_JOB_ID,
-        ENV_TRANSLOAD_PARENT_RUN_ID,
-        ENV_TRANSLOAD_TRACKER_BASE,
-        ENV_TRANSLOAD_TRACKERS,
-        UNDEFINED_JOB_ID,
-        AppRun,
-        AppRunTrackableSource,
-        Lineage,
-        LineageEdge,
-        TrackerArtifact,
-        TrackerBase,
-        TrackerFactory,
-        TrackerSource,
-        TrackingError,
-        app_run_from_env,
-        build_trackers,
-        check_run_id,
-        check_text,
-        check_trackers,
-        check_values,
-        injected_environment,
-        trace_lineage,
-        tracker_config_env_var_name,
-        trackers_from_environ,
-        trackers_in_environ,
-    )
-    from transload.tracker.backend.fsspec import FsspecTracker
+    from transload.tracker.api import *
+    from transload.tracker.backend.fsspec import *
 
-__all__ = [
-    "ENV_TRANSLOAD_JOB_ID",
-    "ENV_TRANSLOAD_PARENT_RUN_ID",
-    "ENV_TRANSLOAD_TRACKERS",
-    "ENV_TRANSLOAD_TRACKER_BASE",
-    "UNDEFINED_JOB_ID",
-    "AppRun",
-    "AppRunTrackableSource",
-    "FsspecTracker",
-    "Lineage",
-    "LineageEdge",
-    "TrackerArtifact",
-    "TrackerBase",
-    "TrackerFactory",
-    "TrackerSource",
-    "TrackingError",
-    "app_run_from_env",
-    "build_trackers",
-    "check_run_id",
-    "check_text",
-    "check_trackers",
-    "check_values",
-    "injected_environment",
-    "trace_lineage",
-    "tracker_config_env_var_name",
-    "trackers_from_environ",
-    "trackers_in_environ",
-]
-
-# the plugin that registers the built-in tracker lives here too: whoever only lists plugins needs none of this
-__getattr__, __dir__ = lazy_names(
-    __name__, {"api": tuple(name for name in __all__ if name != "FsspecTracker"), "backend.fsspec": ("FsspecTracker",)}
+# whoever only reads the environment of a job needs none of this
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "api": "AppRun AppRunTrackableSource ENV_TRANSLOAD_JOB_ID ENV_TRANSLOAD_PARENT_RUN_ID ENV_TRANSLOAD_TRACKERS "
+        "ENV_TRANSLOAD_TRACKER_BASE Lineage LineageEdge TrackerArtifact TrackerBase TrackerFactory TrackerSource "
+        "TrackingError UNDEFINED_JOB_ID app_run_from_env build_trackers check_run_id check_text check_trackers "
+        "check_values injected_environment trace_lineage tracker_config_env_var_name trackers_from_environ "
+        "trackers_in_environ",
+        "backend.fsspec": "FsspecTracker",
+    },
 )

@@ -49,15 +49,15 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "client": ("TransloadClientMetric", "TransloadClientRunner"),
-    "experiment": ("Outcome", "make_experiment", "run_experiment"),
-    "metric": ("MetricMissing", "TransloadCurveMetric", "TransloadMetric"),
-    "orchestrator": ("TransloadOrchestrator",),
-    "runner": ("APP_STATE_TO_TRIAL_STATUS", "TRANSLOAD_APP_HANDLE", "TRANSLOAD_TRACKER_BASE", "TransloadRunner"),
-    "snapshot": ("Snapshot",),
-    "states": ("STATES",),
-    "storage": ("register", "registry_bundle"),
-    "suggester": ("AxQualitySuggester", "AxSobolSuggester", "AxSuggester"),
+    "client": "TransloadClientMetric TransloadClientRunner",
+    "experiment": "Outcome make_experiment run_experiment",
+    "metric": "MetricMissing TransloadCurveMetric TransloadMetric",
+    "orchestrator": "TransloadOrchestrator",
+    "runner": "APP_STATE_TO_TRIAL_STATUS TRANSLOAD_APP_HANDLE TRANSLOAD_TRACKER_BASE TransloadRunner",
+    "snapshot": "Snapshot",
+    "states": "STATES",
+    "storage": "register registry_bundle",
+    "suggester": "AxQualitySuggester AxSobolSuggester AxSuggester",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, _ = lazy_names(__name__, _HOMES)

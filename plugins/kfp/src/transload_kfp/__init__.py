@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __version__: Final = "0.1.0"
 
 _HOMES: Final = {
-    "backend": ("RunDescription", "cancel_run", "describe_run", "wait_for_run"),
-    "component": ("AppComponent",),
-    "convert": ("KfpAdapter", "component_from_app", "component_spec_from_app"),
-    "launcher": ("dry_run_launcher", "launcher_from_app"),
-    "pipeline": ("pipeline_from_component", "pipeline_text"),
-    "search": ("search_component", "search_pipeline"),
-    "settings": ("TaskSettings",),
-    "states": ("EXIT_CANCELLED", "EXIT_UNKNOWN", "FINAL_STATES", "STATES"),
+    "backend": "RunDescription cancel_run describe_run wait_for_run",
+    "component": "AppComponent",
+    "convert": "KfpAdapter component_from_app component_spec_from_app",
+    "launcher": "dry_run_launcher launcher_from_app",
+    "pipeline": "pipeline_from_component pipeline_text",
+    "search": "search_component search_pipeline",
+    "settings": "TaskSettings",
+    "states": "EXIT_CANCELLED EXIT_UNKNOWN FINAL_STATES STATES",
 }
 
 __all__ = [
@@ -53,4 +53,4 @@ __all__ = [
 ]
 
 # lazy: KFP takes seconds to import, and neither the state table nor the launcher in its pod needs it
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, _ = lazy_names(__name__, _HOMES)

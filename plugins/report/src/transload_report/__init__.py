@@ -42,12 +42,12 @@ __all__ = [
 __version__: Final = "0.1.0"
 
 _HOMES: Final = {
-    "app_page": ("app_report",),
-    "collect": ("collect_app", "collect_lineage", "collect_runs"),
-    "experiments": ("collect_experiment", "experiment_data", "ledger_data"),
-    "lineage_picture": ("lineage_svg",),
-    "model": ("AppData", "LineageData", "LogTail", "RunsData", "SearchData", "TrialData"),
-    "other_pages": ("lineage_report", "runs_report", "search_report"),
+    "app_page": "app_report",
+    "collect": "collect_app collect_lineage collect_runs",
+    "experiments": "collect_experiment experiment_data ledger_data",
+    "lineage_picture": "lineage_svg",
+    "model": "AppData LineageData LogTail RunsData SearchData TrialData",
+    "other_pages": "lineage_report runs_report search_report",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, _ = lazy_names(__name__, _HOMES)
