@@ -33,16 +33,16 @@ __all__ = [
     "search_flow",
 ]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, _ = lazy_names(
     __name__,
     {
-        "blocks": ("AppJob", "AppJobRun"),
-        "cluster": ("TransloadCluster",),
-        "convert": ("app_task", "run_app", "run_app_async"),
-        "search": ("search_flow",),
-        "states": ("STATES",),
-        "task": ("AppTask",),
-        "task_runner": ("AppTaskRunner",),
-        "worker": ("TransloadWorker",),
+        "blocks": "AppJob AppJobRun",
+        "cluster": "TransloadCluster",
+        "convert": "app_task run_app run_app_async",
+        "search": "search_flow",
+        "states": "STATES",
+        "task": "AppTask",
+        "task_runner": "AppTaskRunner",
+        "worker": "TransloadWorker",
     },
 )
