@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+import tarfile
 import threading
 from typing import Any
 
@@ -207,3 +209,25 @@ def test_rubbish_is_cleared_by_the_keeper(
     ends(runner, handle)
     app_id = parse_app_handle(handle).app_id
     eventually(lambda: all(app_id in row["Names"][0] for row in engine.client.containers(all=True)), timeout=20)
+
+
+def test_python_is_python3_where_only_that_is(runner: Runner, shell: Any, busybox: str, engine: Any) -> None:
+    """The entrypoint ``python`` is found as ``python3`` in an image that has no other, and as itself where it is."""
+    for names in (("python3",), ("python", "python3")):
+        with io.BytesIO() as archive:
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                for name in names:
+                    script = f"#!/bin/sh\necho {name} $1\n".encode()
+                    member = tarfile.TarInfo(f"bin/{name}")
+                    member.size, member.mode = len(script), 0o755
+                    tar.addfile(member, io.BytesIO(script))
+            made = engine.client.create_container(busybox, "true")["Id"]
+            engine.client.put_archive(made, "/", archive.getvalue())
+        image = engine.client.commit(made)["Id"]
+        engine.client.remove_container(made)
+        handle = runner.run(shell("", image=image, entrypoint="python", args=["-V"], num_replicas=2), "docker")
+        status = runner.wait(handle, timeout=60)
+        assert status is not None and status.state is AppState.SUCCEEDED, status
+        assert list(runner.log_lines(handle, "main", 1)) == [f"{names[0]} -V\n"]
+        runner.delete(handle)
+        engine.client.remove_image(image, force=True)

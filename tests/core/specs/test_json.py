@@ -146,7 +146,7 @@ def test_every_field_of_a_role_counts(name: str) -> None:
     other = {
         "name": "q", "image": "j", "min_replicas": 2, "entrypoint": "f", "args": [], "env": {}, "num_replicas": 9,
         "max_retries": 0, "retry_policy": RetryPolicy.REPLICA, "resource": Resource(1, 2, 3), "port_map": {},
-        "metadata": {}, "mounts": [VolumeMount("/a", "/b")], "workspace": None, "secrets": {},
+        "metadata": {}, "mounts": [VolumeMount("/a", "/b")], "workspace": None, "secrets": {}, "retry_delay": 5,
     }  # fmt: skip
     setattr(changed.roles[0], name, other[name])
     assert changed.digest() != app.digest()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 
 from transload.errors import SchedulerUnavailable, UnsupportedFeature
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, masked_env, runopts
+from transload.specs._app import RETRY_DELAY
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -42,6 +43,7 @@ class Capabilities:
         streams: the outputs of a replica that it tells apart. COMBINED alone is legal; where it is not among them, it
             is made of the other two, by their stamps.
         min_replicas: ``Role.min_replicas``.
+        retry_delay: ``Role.retry_delay``; else the engine has a back-off of its own.
         timeout: ``AppDef.timeout``.
         shares_disk: jobs see the files of whoever submits; else a component's folder travels with its app.
         delete: apps can be deleted; that an id was given is remembered (see `SchedulerBase.existed`).
@@ -57,6 +59,7 @@ class Capabilities:
     since_until: bool = False
     streams: frozenset[Stream] = frozenset(Stream)
     min_replicas: bool = True
+    retry_delay: bool = True
     timeout: bool = True
     shares_disk: bool = True
     delete: bool = False
@@ -416,6 +419,8 @@ def unsupported_fields(app: AppDef, capabilities: Capabilities) -> Iterable[tupl
         if role.max_retries and role.retry_policy not in capabilities.retries:
             offered = ", ".join(sorted(policy.value for policy in capabilities.retries)) or "none"
             yield f"{path}.retry_policy", f"{role.retry_policy.value} is not offered (offered: {offered})"
+        if role.max_retries and role.retry_delay != RETRY_DELAY and not capabilities.retry_delay:
+            yield f"{path}.retry_delay", "the engine has a back-off of its own"
         if role.port_map and not capabilities.ports:
             yield f"{path}.port_map", "ports cannot be mapped"
         for number, mount in enumerate(role.mounts):

@@ -36,6 +36,10 @@ ALL: Final = "all"
 """Stands for every scheduler; kept for those who come from TorchX."""
 
 
+RETRY_DELAY: Final = 1.0
+"""Seconds before the first retry, unless a role says otherwise."""
+
+
 class RetryPolicy(str, Enum):
     """What is started again when a replica fails (bad exit, lost host, pre-emption).
 
@@ -71,6 +75,8 @@ class Role:
         mounts: what is mounted into each replica.
         workspace: local folders that travel with the role.
         secrets: environment variable → source (``env:NAME``, ``file:PATH`` or a scheduler's own), resolved at submit.
+        retry_delay: seconds before the first retry, doubled for each further failure in a row up to five minutes (or
+            to itself, if it is more); an attempt that ran for ten minutes ends the row.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -91,6 +97,7 @@ class Role:
     mounts: list[Mount] = field(default_factory=list)
     workspace: Workspace | None = None
     secrets: dict[str, str] = field(default_factory=dict)
+    retry_delay: float = field(default=RETRY_DELAY, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check("Role")
@@ -104,6 +111,7 @@ class Role:
         if self.min_replicas is not None:
             check_int(self.min_replicas, f"{path}.min_replicas", 0, self.num_replicas)
         check_int(self.max_retries, f"{path}.max_retries", 0)
+        check_number(self.retry_delay, f"{path}.retry_delay", low=0)
         self._check_texts(path)
         self._check_parts(path)
 

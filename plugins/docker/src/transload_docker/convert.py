@@ -166,7 +166,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         policy = role.retry_policy.value
         request.secrets[role.name] = dict(role.secrets)
-        request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, policy))
+        request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, policy, role.retry_delay))
         folder = results_mount(role) if reach == "host" else None
         if folder:
             _make_first(request, folder, role.env.get(TRACKER_BASE, ""))

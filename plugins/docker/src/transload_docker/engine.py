@@ -238,6 +238,16 @@ class Engine:
         except (EngineError, tarfile.TarError, OSError):
             return ""
 
+    def has_file(self, container_id: str, path: str) -> bool:
+        """Tell whether a container has a file, whether it runs or not."""
+        route = f"/containers/{container_id}/archive"
+
+        def look(api: APIClient) -> int:
+            answer = api.head(f"{api.base_url}/v{api.api_version}{route}", params={"path": path}, timeout=_TIMEOUT_S)
+            return int(answer.status_code)
+
+        return bool(self.query(look) == 200)
+
     def doubt(self, container_id: str) -> None:
         """Forget that a container runs: an engine tells of its end a moment before its lists do."""
         self._running.pop(container_id, None)

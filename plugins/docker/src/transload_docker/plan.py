@@ -27,6 +27,7 @@ class RolePlan:
         min_replicas: how many must end well.
         max_retries: how often a failure is answered by starting again.
         retry_policy: what is started again.
+        retry_delay: seconds before the first retry.
     """
 
     name: str
@@ -34,6 +35,7 @@ class RolePlan:
     min_replicas: int
     max_retries: int
     retry_policy: str
+    retry_delay: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

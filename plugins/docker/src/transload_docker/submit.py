@@ -22,6 +22,8 @@ from transload_docker.home import Home
 from transload_docker.plan import RECORD, Container, Facts, Plan
 
 _STALE_S: Final = 300.0
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PYTHONS: Final = ("python", "python3")
 _PERMANENT: Final = (
     "already allocated",
     "executable",
@@ -75,6 +77,11 @@ def _clear_rubbish(engine: Engine, home: Home, app_id: str, facts: Facts) -> Non
 def _row(engine: Engine, container: Container) -> dict[str, Any]:
     row: dict[str, Any] = engine.query(lambda api: api.inspect_container(container.id))
     return row
+
+
+def _environment(row: dict[str, Any]) -> dict[str, str]:
+    pairs = (item.partition("=") for item in row["Config"].get("Env") or ())
+    return {name: value for name, _, value in pairs}
 
 
 def _age(created: str) -> float:
@@ -150,8 +157,19 @@ class _Submit:
             names.LABEL_UID: self.uid,
             names.LABEL_OWNER: self.home.owner,
         }
-        made = self.engine.call(lambda api: api.create_container_from_config(body, container.name))
-        self.made.append((container, made["Id"]))
+        made = self.engine.call(lambda api: api.create_container_from_config(body, container.name))["Id"]
+        if body.get("Entrypoint") == ["python"] and self._has_python3_alone(made):
+            self.engine.remove_container(made)
+            body["Entrypoint"] = ["python3"]
+            made = self.engine.call(lambda api: api.create_container_from_config(body, container.name))["Id"]
+        self.made.append((container, made))
+
+    def _has_python3_alone(self, container_id: str) -> bool:
+        """Tell whether a container has no ``python``, and a ``python3`` in its place."""
+        environment = _environment(self.engine.query(lambda api: api.inspect_container(container_id)))
+        folders = environment.get("PATH", _PATH).split(":")
+        found = (any(self.engine.has_file(container_id, f"{folder}/{name}") for folder in folders) for name in _PYTHONS)
+        return not next(found) and next(found)
 
     def _record(self) -> bool:
         return self.engine.note(self.app_id, RECORD, self._plan().to_json(), self.uid)

@@ -26,6 +26,7 @@ CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
     mounts=frozenset(MountType),
     ports=True,
+    retry_delay=False,  # the cluster's own: 10 s, doubled up to 6 minutes
     gangs=False,  # a cluster starts each pod when it has room for it; Kueue admits a Job, or a JobSet, as a whole
     since_until=True,
     streams=frozenset({Stream.COMBINED}),  # a cluster merges both

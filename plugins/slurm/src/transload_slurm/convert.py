@@ -62,6 +62,7 @@ class RoleRequest:
         min_replicas: likewise.
         max_retries: likewise.
         retry_policy: likewise.
+        retry_delay: likewise.
         secrets: environment variable → source; the values come with the submission.
         sbatch: its options of ``sbatch``.
         srun: its options of ``srun``.
@@ -81,6 +82,7 @@ class RoleRequest:
     min_replicas: int | None
     max_retries: int
     retry_policy: RetryPolicy
+    retry_delay: float
     secrets: dict[str, str]
     sbatch: list[str]
     srun: list[str]
@@ -251,6 +253,7 @@ def _role(
         min_replicas=role.min_replicas,
         max_retries=role.max_retries,
         retry_policy=role.retry_policy,
+        retry_delay=role.retry_delay,
         secrets=dict(role.secrets),
         sbatch=[*shape, *limit, *extra("sbatch_args", options.get("sbatch_args"))],
         srun=[
@@ -380,6 +383,7 @@ def plan(request: SlurmRequest, app_id: str, folders: Mapping[int, str], own: Se
             "min_replicas": role.min_replicas,
             "max_retries": role.max_retries,
             "retry_policy": role.retry_policy.value,
+            "retry_delay": role.retry_delay,
             "secrets": list(role.secrets),
             "srun": [*role.srun, *step_flags(*_inside(role, folders.get(index, role.cwd), own))],
             "container": command(*_inside(role, folders.get(index, role.cwd), own), role.gpus),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.errors import SpecError, SubmitError
+from transload.errors import SpecError, SubmitError, UnsupportedFeature
 from transload.specs import AppState, RetryPolicy, macros, parse_app_handle
 from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite, needs_programs
 
@@ -113,17 +113,39 @@ class AppTests(SchedulerSuite):
         """A failure is answered by a new start, as often as ``max_retries`` says."""
         if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
-        app = stage.app(Program(failures=2), max_retries=2, retry_policy=policy)
+        app = stage.app(Program(failures=2), max_retries=2, retry_policy=policy, **self._soon(stage))
         status = stage.ended(stage.submit(app))
         assert status.state is AppState.SUCCEEDED, status
         assert max([status.num_restarts, *(replica.restarts for replica in stage.replicas(status))]) == 2
+
+    @staticmethod
+    def _soon(stage: SchedulerStage) -> dict[str, float]:
+        return {"retry_delay": 0.0} if stage.scheduler.capabilities.retry_delay else {}
+
+    @needs_programs
+    def test_retry_delay(self, stage: SchedulerStage) -> None:
+        """What a role says of the time before a retry is kept to, or refused by name."""
+        capabilities = stage.scheduler.capabilities
+        if RetryPolicy.REPLICA not in capabilities.retries:
+            pytest.skip("no retries")
+        app = stage.app(Program(failures=1), max_retries=1, retry_policy=RetryPolicy.REPLICA, retry_delay=3.0)
+        if not capabilities.retry_delay:
+            with pytest.raises(UnsupportedFeature, match="retry_delay"):
+                stage.scheduler.convert(app, stage.cfg())
+            return
+        (replica,) = stage.replicas(stage.ended(stage.submit(app)))
+        assert replica.state is AppState.SUCCEEDED
+        if replica.earlier:  # where it is kept
+            assert replica.start_time is not None
+            assert replica.earlier[0].end_time is not None
+            assert replica.start_time - replica.earlier[0].end_time > 2.9
 
     @pytest.mark.parametrize("policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION])
     def test_retries_used_up(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
         """One failure more than ``max_retries`` allows is final."""
         if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
-        app = stage.app(Program(failures=2), max_retries=1, retry_policy=policy)
+        app = stage.app(Program(failures=2), max_retries=1, retry_policy=policy, **self._soon(stage))
         status = stage.ended(stage.submit(app))
         assert status.state is AppState.FAILED, status
         assert [replica.exit_code for replica in stage.replicas(status)] == [9]

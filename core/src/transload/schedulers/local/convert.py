@@ -46,6 +46,7 @@ class RoleRequest:
         min_replicas: how many must end well; None: all.
         max_retries: see `transload.specs.Role`.
         retry_policy: likewise.
+        retry_delay: likewise.
         gpu: GPUs of each replica; 0 where none are assigned.
         secrets: environment variable → source; the values come with the submission.
         replicas: its replicas.
@@ -59,6 +60,7 @@ class RoleRequest:
     min_replicas: int | None
     max_retries: int
     retry_policy: RetryPolicy
+    retry_delay: float
     gpu: int
     secrets: dict[str, str]
     replicas: list[ReplicaRequest]
@@ -157,6 +159,7 @@ def _role(
         min_replicas=role.min_replicas,
         max_retries=role.max_retries,
         retry_policy=role.retry_policy,
+        retry_delay=role.retry_delay,
         gpu=max(0, role.resource.gpu) if assign else 0,
         secrets=dict(role.secrets),
         replicas=replicas,

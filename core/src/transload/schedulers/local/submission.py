@@ -71,6 +71,7 @@ def _role(role: RoleRequest, base: Mapping[str, str], values: Mapping[str, str])
         "min_replicas": role.min_replicas,
         "max_retries": role.max_retries,
         "retry_policy": role.retry_policy.value,
+        "retry_delay": role.retry_delay,
         "gpu": role.gpu,
         "secrets": dict(values),
         "num_replicas": len(replicas),
