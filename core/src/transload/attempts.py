@@ -101,6 +101,8 @@ class Replica:
         start: when the attempt started, seconds since the epoch.
         end: when it ended.
         error: what it said of its failure, as `read_error` returns it.
+        usage: what the attempt used, in JSON form (`transload.specs.Usage`), to be set before it is told
+            to have ended; None: not known.
         earlier: the attempts before, in JSON form.
     """
 
@@ -114,6 +116,7 @@ class Replica:
         self.code: int | None = None
         self.start: float | None = None
         self.end: float | None = None
+        self.usage: dict[str, Any] | None = None
         self.earlier: list[dict[str, Any]] = []
 
     def begin_again(self) -> None:
@@ -122,7 +125,7 @@ class Replica:
         self.earlier = [*self.earlier, attempt][-_KEPT_ATTEMPTS:]
         self.attempt += 1
         self.state, self.waiting, self.stopping = "PENDING", False, False
-        self.code = self.start = self.end = None
+        self.code = self.start = self.end = self.usage = None
         self.error = ""
 
     def as_json(self, role: str) -> dict[str, Any]:
@@ -137,7 +140,12 @@ class Replica:
             "end_time": self.end,
             "restarts": self.attempt,
         }
-        for name, value in (("earlier", self.earlier), ("spent", self.spent), ("structured_error_msg", self.error)):
+        for name, value in (
+            ("earlier", self.earlier),
+            ("spent", self.spent),
+            ("usage", self.usage),
+            ("structured_error_msg", self.error),
+        ):
             if value:
                 found[name] = value
         return found

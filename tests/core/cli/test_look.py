@@ -192,3 +192,15 @@ def test_json_is_one_line_in_a_pipe(invoke: Any, failed: str) -> None:
         result = invoke(*command, "--json")
         assert result.out.count("\n") == 1
         assert json.loads(result.out)["schema"] == 1
+
+
+def test_usage_is_shown(invoke: Any) -> None:
+    """What an app used is told at its end and in ``status``; who came near what was asked for is warned."""
+    program = ["--mem", "80M", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=5"]
+    result = invoke("run", *program)
+    assert result.code == 0
+    assert " of CPU, 1" in result.err
+    assert "warning: main/0 used 10" in result.err and "asked for 80 MB" in result.err
+    handle = invoke("list", "--name", "dd").out.split("\t")[0]
+    (row,) = [line.split("\t") for line in invoke("status", handle).lines if line.startswith("main/0\t")]
+    assert row[6].endswith(" MiB") and row[7].endswith("s")

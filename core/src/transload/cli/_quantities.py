@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import MAXYEAR, UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from transload.errors import SpecError
 from transload.specs._text import SIZE_UNITS
+
+if TYPE_CHECKING:
+    from transload.specs import Usage
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -73,6 +76,12 @@ def clock_text(seconds: float) -> str:
 def time_text(when: float | None) -> str:
     """Return local time as ``2025-01-31 08:00:00``; ``""`` for None."""
     return "" if when is None else datetime.fromtimestamp(when).isoformat(" ", "seconds")
+
+
+def usage_texts(usage: Usage | None) -> tuple[str, str]:
+    """Return peak memory and CPU time as texts; ``""`` for what is not known."""
+    peak, seconds = (None, None) if usage is None else (usage.peak_memory, usage.cpu_seconds)
+    return "" if peak is None else size_text(peak), "" if seconds is None else duration_text(seconds)
 
 
 def size_text(size: float) -> str:

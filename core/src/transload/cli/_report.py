@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.cli._exit import ExitCode
 from transload.cli._output import paint, state_text, visible
-from transload.cli._quantities import duration_text
+from transload.cli._quantities import duration_text, usage_texts
 from transload.cli._wait import KEPT_LINES, Outcome, Tails, timed_out_text
 from transload.errors import TransloadError
 from transload.following import last_words
@@ -33,7 +33,12 @@ def report_end(runner: Runner, target: Target, outcome: Outcome) -> AppResults |
     headline = (
         f"{state_text(status.state, sys.stderr)} after {duration_text(outcome.elapsed if took is None else took)}"
     )
-    _say(f"{headline}  {target.handle}{': ' + status.msg if status.msg else ''}")
+    peak, seconds = usage_texts(status.usage())
+    used = f" ({seconds} of CPU, {peak})" if peak and seconds else ""
+    _say(f"{headline}{used}  {target.handle}{': ' + status.msg if status.msg else ''}")
+    if peak:
+        for line in status.short_of_memory(runner.describe(target.handle)):
+            _say(f"warning: {line}")
     if status.state is AppState.FAILED:
         report_failures(target, status, outcome.tails)
     results = results_of(runner, target.handle)

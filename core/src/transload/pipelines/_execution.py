@@ -364,6 +364,10 @@ class Execution:
         handle = self._need_handle()
         if status is None or not status.is_terminal():
             raise ConfigError(f"{handle} has not ended ({status.state if status else 'not seen yet'}): follow it first")
+        if status.usage().peak_memory is not None:
+            with suppress(TransloadError):
+                for line in status.short_of_memory(self.runner.describe(handle)):
+                    self._log(f"warning: {line}")
         if status.state is AppState.SUCCEEDED:
             try:
                 return self.runner.results(handle)

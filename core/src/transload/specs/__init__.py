@@ -46,7 +46,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_sizes": "GiB",
         "_secrets": "MASK looks_secret masked_env masked_url resolve_secret split_source",
         "_status": "AppState AppStatus AppStatusError ReplicaAttempt ReplicaState ReplicaStatus RoleStatus "
-        "exit_text is_started is_terminal",
+        "Usage exit_text is_started is_terminal",
         "_text": "parse_bool",
         "_workspace": "Workspace",
     },

@@ -13,7 +13,12 @@ from transload.specs._check import refuse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from transload.specs._app import AppDef
+
 _T = TypeVar("_T")
+
+NEAR_LIMIT: Final = 0.9
+"""Who used this part of the memory that was asked for is near its limit."""
 
 AppStatusError = AppFailed
 """TorchX's name of `AppFailed`, kept for those who come from there."""
@@ -87,6 +92,19 @@ class ReplicaAttempt:
 
 
 @dataclass
+class Usage:
+    """What was used, as far as the scheduler can tell.
+
+    Args:
+        peak_memory: bytes of main memory, at the most demanding moment; None: not known.
+        cpu_seconds: seconds of processor time; None: not known.
+    """
+
+    peak_memory: int | None = None
+    cpu_seconds: float | None = None
+
+
+@dataclass
 class ReplicaStatus:
     """Status of one replica.
 
@@ -101,6 +119,7 @@ class ReplicaStatus:
         end_time: when it ended, seconds since the epoch.
         restarts: how often it was started again.
         earlier: the attempts before the latest, oldest first, as far as the scheduler keeps them; may be empty.
+        usage: what its latest attempt has used, once that has ended; None where nothing is known.
     """
 
     id: int
@@ -113,6 +132,7 @@ class ReplicaStatus:
     end_time: float | None = None
     restarts: int = 0
     earlier: list[ReplicaAttempt] = field(default_factory=list)
+    usage: Usage | None = None
 
     def named_by(self, msg: str) -> str:
         """Return what a scheduler's message calls this replica, if it begins with it, else ``""``."""
@@ -180,6 +200,25 @@ class AppStatus:
         # a gang's others are ended by a signal after the first failure: an exit code of its own comes first
         bad.sort(key=lambda each: ((each.exit_code or -1) < 0, each.end_time or float("inf")))
         return bad[0] if bad else None
+
+    def usage(self) -> Usage:
+        """Return what the latest attempts have used: the peak of the replica that needed most, the CPU time of all."""
+        found = [each.usage for role in self.roles for each in role.replicas if each.usage is not None]
+        peaks = [each.peak_memory for each in found if each.peak_memory is not None]
+        seconds = [each.cpu_seconds for each in found if each.cpu_seconds is not None]
+        return Usage(max(peaks, default=None), round(sum(seconds), 3) if seconds else None)
+
+    def short_of_memory(self, app: AppDef | None) -> list[str]:
+        """Return a line for each role that used nearly all of the memory that it asked for, or more."""
+        lines = []
+        asked = {role.name: role.resource.memMB for role in app.roles} if app is not None else {}
+        for role in self.roles:
+            peaks = [(each.usage.peak_memory or 0, each.id) for each in role.replicas if each.usage is not None]
+            most, k = max(peaks, default=(0, 0))
+            limit = asked.get(role.role, -1)
+            if limit > 0 and most >= NEAR_LIMIT * limit * (1 << 20):
+                lines.append(f"{role.role}/{k} used {most >> 20} MB of memory, and asked for {limit} MB")
+        return lines
 
     def summary(self) -> str:
         """Return one line: the state, the first replica that failed with its exit code, the message."""
@@ -255,6 +294,8 @@ def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
     replica = _part(ReplicaStatus, data, path)
     if not isinstance(replica.earlier, list):
         refuse(f"{path}.earlier", replica.earlier, "must be a list")
+    if isinstance(replica.usage, dict):
+        replica.usage = Usage(replica.usage.get("peak_memory"), replica.usage.get("cpu_seconds"))
     replica.earlier = [_part(ReplicaAttempt, each, f"{path}.earlier[{i}]") for i, each in enumerate(replica.earlier)]
     return replica
 
@@ -297,6 +338,7 @@ _LATER: Final[dict[str, Any]] = {
     "end_time": None,
     "restarts": 0,
     "earlier": [],
+    "usage": None,
     "cancel_requested": False,
 }
 

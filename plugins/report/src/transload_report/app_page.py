@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from transload.cli._quantities import usage_texts
 from transload.specs import NONE, AppState, ReplicaStatus, Role, exit_text, masked_env, parse_app_handle
 from transload_report.chart import series_plot, series_words
 from transload_report.convert import (
@@ -112,6 +113,7 @@ def _more(data: AppData) -> list[tuple[str, str]]:
         ("Cancel", "requested" if data.status.cancel_requested else ""),
         ("Timeout", f"{app.timeout:g} s" if app and app.timeout is not None else ""),
         ("Options", _pairs(data.cfg)),
+        ("Used", ", ".join(filter(None, usage_texts(data.status.usage())))),
         ("Arguments", _pairs(app.arguments) if app else ""),
         ("Metadata", _pairs(app.metadata) if app else ""),
         ("Results in", data.tracker_base or ""),

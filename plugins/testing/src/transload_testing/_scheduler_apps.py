@@ -256,6 +256,21 @@ class AppTests(SchedulerSuite):
         assert json.loads(status.structured_error_msg) == json.loads(found)
 
     @needs_programs
+    def test_usage(self, stage: SchedulerStage) -> None:
+        """What a replica used is told, and no less than it did; or nothing is: a nought would be a lie."""
+        app_id = stage.submit(stage.app(Program(command="dd if=/dev/zero of=/dev/null bs=64M count=20")))
+        status = stage.ended(app_id)
+        assert status.state is AppState.SUCCEEDED, status
+        usage = status.roles[0].replicas[0].usage
+        if usage is None:
+            pytest.skip("this scheduler does not tell what was used")
+        assert usage.peak_memory is not None
+        assert 60 << 20 < usage.peak_memory < 4 << 30
+        assert usage.cpu_seconds is not None
+        assert 0.01 < usage.cpu_seconds < 60
+        assert status.usage() == usage
+
+    @needs_programs
     def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
         """Apps that share a tracker base do not see each other's results, steps and files; replicas overwrite none."""
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'

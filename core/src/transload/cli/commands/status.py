@@ -69,12 +69,13 @@ def _show(handle: str, status: AppStatus) -> None:
 
         if is_terminal(sys.stdout):
             emit()
-        emit_table(("REPLICA", "STATE", "EXIT", "TOOK", "RESTARTS", "HOST"), [_row(replica) for replica in replicas])
+        heads = ("REPLICA", "STATE", "EXIT", "TOOK", "RESTARTS", "HOST", "MEMORY", "CPU")
+        emit_table(heads, [_row(replica) for replica in replicas])
 
 
 def _row(replica: ReplicaStatus) -> tuple[str, ...]:
     from transload.cli._output import state_text
-    from transload.cli._quantities import duration_text
+    from transload.cli._quantities import duration_text, usage_texts
     from transload.specs import exit_text
 
     took = ""
@@ -82,4 +83,12 @@ def _row(replica: ReplicaStatus) -> tuple[str, ...]:
         took = duration_text((replica.end_time or time.time()) - replica.start_time)
     code = "" if replica.exit_code is None else exit_text(replica.exit_code).removeprefix("exit code ")
     label = f"{replica.role}/{replica.id}"
-    return label, state_text(replica.state), code, took, str(replica.restarts or ""), replica.hostname
+    return (
+        label,
+        state_text(replica.state),
+        code,
+        took,
+        str(replica.restarts or ""),
+        replica.hostname,
+        *usage_texts(replica.usage),
+    )

@@ -248,7 +248,7 @@ class Agent:
         if self.kill_at is not None and time.monotonic() >= self.kill_at:
             self._signal(signal.SIGKILL)
             self.kill_at = time.monotonic() + _KILL_AGAIN_S
-        pid, status = os.waitpid(self.child, os.WNOHANG)
+        pid, status, used = os.wait4(self.child, os.WNOHANG)
         if pid == 0:
             _reap_orphans(self.child)
             return
@@ -258,7 +258,8 @@ class Agent:
             time.sleep(0.005)
         self.child, self.kill_at = 0, None
         self._look()
-        self._tell("ended", f', "code": {code}, "signalled": {str(self.signalled).lower()}')
+        usage = f'{{"peak_memory": {used.ru_maxrss * 1024}, "cpu_seconds": {used.ru_utime + used.ru_stime:.3f}}}'
+        self._tell("ended", f', "code": {code}, "signalled": {str(self.signalled).lower()}, "usage": {usage}')
 
     def _tell(self, event: str, more: str = "") -> None:
         host = self.host.replace("\\", "").replace('"', "")

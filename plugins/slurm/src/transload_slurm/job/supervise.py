@@ -192,7 +192,7 @@ class Supervisor:
             if report["e"] == "started":
                 self.app.started(replica, report["time"], report["host"])
             else:
-                replica.host = report["host"]
+                replica.host, replica.usage = report["host"], report.get("usage")
                 if (report.get("signalled") or report["code"] in _TERMINATED) and not replica.stopping:
                     self._in_doubt(replica, report["code"], report["time"])
                     continue

@@ -193,7 +193,7 @@ class Keeper:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 self.childless = True
                 return
@@ -209,6 +209,10 @@ class Keeper:
                 del self.processes[replica]
                 code = os.waitstatus_to_exitcode(status)
                 error = self._error_of(replica) if code else ""
+                replica.usage = {
+                    "peak_memory": used.ru_maxrss * (1024 if kernel.LINUX else 1),
+                    "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
+                }
                 self.app.ended(replica, code, layout.now(), time.monotonic(), error=error)
 
     def _error_file(self, replica: Replica) -> str:
