@@ -45,11 +45,11 @@ def child(side: str, seconds: float) -> None:
     seen = threading.Semaphore(0)
     start = time.perf_counter()
     if side == "poller":
-        from transload.following import get_follower
+        from transload.following import watch
 
         scheduler = runner.scheduler("scripted")
         for handle in handles:
-            get_follower().watch(scheduler, handle, lambda _: seen.release(), poll_interval=POLL_INTERVAL)
+            watch(scheduler, handle, lambda _: seen.release(), poll_interval=POLL_INTERVAL)
     else:
         for handle in handles:
             threading.Thread(target=ask_for_ever, args=(runner, handle, seen), daemon=True).start()

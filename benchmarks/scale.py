@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from transload.following.follower import FIRST_PAUSE, RECHECK, SHARE
 from transload.following.patience import GROWTH
-from transload.following.workers import FIRST_PAUSE, RECHECK, SHARE
 from transload.pipelines._options import ExecutionOptions
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

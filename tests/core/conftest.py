@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from transload.following import get_follower
+from transload.following import watched
 from transload.runner import Runner
 from transload_testing.scripted import ScriptedControl
 
@@ -66,4 +66,4 @@ def _no_thread_left() -> Iterator[None]:
     for thread in left:
         thread.join(5.0)
     left = [each for each in left if each.is_alive()]
-    assert not left, f"left behind: {left}, watching {get_follower().watched}"
+    assert not left, f"left behind: {left}, watching {watched()}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from transload.following import get_follower
+from transload.following import watch
 from transload.runner import Runner
 from transload.specs import AppDef, AppState
 from transload_slurm import SlurmScheduler, create_slurm
@@ -39,13 +39,12 @@ def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef])
     handles = [far.run(chatty, "slurm") for _ in range(2)]
     handles += [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}) for _ in range(WATCHED - 2)]
     seen: dict[str, AppState] = {}
-    follower = get_follower()
 
     def note(observation: Any) -> None:
         if observation.status is not None:
             seen[observation.handle] = observation.status.state
 
-    subscriptions: list[Any] = [follower.watch(scheduler, handle, note) for handle in handles]
+    subscriptions: list[Any] = [watch(scheduler, handle, note) for handle in handles]
     printed: list[str] = []
     readers = [
         threading.Thread(

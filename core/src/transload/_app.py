@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppFailed, AppNotFound
@@ -129,27 +127,20 @@ class App:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a bad regex.
         """
-        import re
+        from transload.following.lines import LineFilter, LogReader, follow_logs, last_lines
+        from transload.schedulers.api import LogPage, Stream
 
-        from transload.errors import SpecError
-        from transload.following.lines import last_lines
-        from transload.schedulers.api import Stream
-
-        chosen = self._replicas(role, replica)
         scheduler, app_id = self._runner._locate(self.handle)
-        if len(chosen) == 1 and tail is None:
-            return self._runner.log_lines(self.handle, *chosen[0], regex=regex, should_tail=follow)
-        try:
-            wanted = re.compile(regex or "")
-        except re.error as exc:
-            raise SpecError(f"regex={regex!r}: {exc}") from exc
+        chosen = self._replicas(role, replica)
+        logs = {LogReader(scheduler, app_id, *each, Stream.COMBINED): LineFilter(regex) for each in chosen}
+        pages: Iterable[tuple[LogReader, LogPage]]
         if tail is None:
-            lines = _merged(scheduler, app_id, chosen, follow)
+            pages = follow_logs(list(logs), follow=follow)
         else:
-            found = [(each, last_lines(scheduler, app_id, *each, Stream.COMBINED, tail)) for each in chosen]
-            prefix = "{}/{} " if len(chosen) > 1 else ""
-            lines = iter([prefix.format(*each) + line for each, last in found for line in last])
-        return (line for line in lines if wanted.search(line))
+            last = [last_lines(scheduler, app_id, *each, Stream.COMBINED, tail) for each in chosen]
+            pages = [(log, LogPage(list(lines), "", True)) for log, lines in zip(logs, last, strict=True)]
+        prefix = "{}/{} " if len(chosen) > 1 else ""
+        return (prefix.format(log.role, log.replica) + line for log, page in pages for line in logs[log].take(page))
 
     def results(self) -> AppResults:
         """Return what it reported so far.
@@ -202,38 +193,6 @@ class App:
 
 def _revive(kind: type[App], handle: str, cluster: dict[str, Any]) -> App:
     return kind(handle, default_runner().with_clusters(Cluster.from_dict(cluster)))
-
-
-def _merged(scheduler: Any, app_id: str, replicas: Sequence[tuple[str, int]], follow: bool) -> Iterator[str]:
-    from transload.following.follower import get_follower
-    from transload.following.lines import ReplicaLogs
-    from transload.schedulers.api import LogPage, Stream
-
-    lines: deque[str] = deque()
-    look, moved = threading.Event(), True
-
-    def take(role: str, k: int, page: LogPage) -> None:
-        lines.extend(f"{role}/{k} {line}" for line in page.lines)
-
-    def tell() -> bool:
-        look.set()
-        return moved
-
-    logs = ReplicaLogs(scheduler, app_id, replicas, Stream.COMBINED, take)
-    growing = get_follower().read_logs(scheduler, app_id, tell) if follow else None
-    try:
-        while True:
-            look.clear()
-            moved = logs.read()
-            while lines:
-                yield lines.popleft()
-            if logs.complete or growing is None:
-                return
-            if not moved:
-                look.wait()
-    finally:
-        if growing is not None:
-            growing.close()
 
 
 def overrides_of(values: Mapping[str, Any]) -> Overrides:

@@ -1,4 +1,4 @@
-"""A follower of the test's own."""
+"""Nothing is followed once a test is over."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from transload.following import Follower
+from transload.following import follower, watched
 
 
-@pytest.fixture
-def follower() -> Iterator[Follower]:
-    """A follower of the test's own; it leaves no thread behind."""
-    made = Follower()
-    yield made
-    made.close()
-    assert made.watched == 0
+@pytest.fixture(autouse=True)
+def _nothing_followed() -> Iterator[None]:
+    """End what the test has subscribed to."""
+    yield
+    for each in list(follower._followers.values()):
+        for subscription in each.subscriptions:
+            subscription.close()
+        each.thread.join(10)
+    assert watched() == 0

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable, StateUnknown, TransloadTimeout
-from transload.following import Follower, Observation, get_follower
+from transload.following import Observation, follower, watch, watched
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
 from transload.schedulers import FedWatch
@@ -38,8 +38,8 @@ class Board:
     def set(self, app_id: str, state: AppState | None, **more: Any) -> None:
         """Change an app, and tell the watches."""
         self.states[app_id] = None if state is None else AppStatus(state, **more)
-        for watch in self.watches:
-            watch.tell(app_id)
+        for each in self.watches:
+            each.tell(app_id)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Answer as set; apps that were never set are not in the answer."""
@@ -78,11 +78,11 @@ def runner_of(board: Board) -> Runner:
     return Runner("t", {"board": lambda session, **params: board})  # type: ignore[dict-item, return-value]
 
 
-def collect(follower: Follower, runner: Runner, app_id: str, **options: Any) -> queue.SimpleQueue[Observation]:
+def collect(runner: Runner, app_id: str, **options: Any) -> queue.SimpleQueue[Observation]:
     """Watch an app; return what is seen."""
     seen: queue.SimpleQueue[Observation] = queue.SimpleQueue()
     scheduler, interval = runner.scheduler("board"), options.pop("poll_interval", 0.05)
-    follower.watch(scheduler, f"board://t/{app_id}", seen.put, poll_interval=interval, **options)
+    watch(scheduler, f"board://t/{app_id}", seen.put, poll_interval=interval, **options)
     return seen
 
 
@@ -91,33 +91,33 @@ def threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name in ("transload-states", "transload-logs")]
 
 
-def wait_for_end(follower: Follower) -> None:
+def wait_for_end() -> None:
     """Wait until its threads are gone."""
     for thread in threads():
         thread.join(10)
-    assert follower.watched == 0
+    assert watched() == 0
     assert threads() == []
 
 
 @pytest.mark.parametrize("push", [False, True])
-def test_changes_arrive_once_each_and_end(follower: Follower, push: bool) -> None:
+def test_changes_arrive_once_each_and_end(push: bool) -> None:
     """First sight, each change, and the end; then nothing is watched and no thread is left."""
     board = Board(push)
     runner = runner_of(board)
     board.set("a", AppState.PENDING)
-    seen = collect(follower, runner, "a")
+    seen = collect(runner, "a")
     states = [seen.get(timeout=10).status]
     for state in (AppState.RUNNING, AppState.PENDING, AppState.RUNNING, AppState.SUCCEEDED):
         board.set("a", state, num_restarts=len(states))
         states.append(seen.get(timeout=10).status)
     assert [each and each.state.name for each in states] == ["PENDING", "RUNNING", "PENDING", "RUNNING", "SUCCEEDED"]
-    wait_for_end(follower)
+    wait_for_end()
     assert seen.empty()
     assert all(watch.closed for watch in board.watches)
 
 
 @pytest.mark.parametrize("push", [False, True])
-def test_one_thread_and_one_query_for_all(follower: Follower, push: bool) -> None:
+def test_one_thread_and_one_query_for_all(push: bool) -> None:
     """All apps and subscribers of a scheduler share one thread and its queries."""
     boards = [Board(push), Board(push)]
     feeds = []
@@ -125,11 +125,11 @@ def test_one_thread_and_one_query_for_all(follower: Follower, push: bool) -> Non
         runner = runner_of(board)
         for n in range(100):
             board.set(f"app{n}", AppState.RUNNING)
-            feeds += [collect(follower, runner, f"app{n}"), collect(follower, runner, f"app{n}")]
+            feeds += [collect(runner, f"app{n}"), collect(runner, f"app{n}")]
     for feed in feeds:
         assert feed.get(timeout=10).status is not None
     assert len(threads()) == 2
-    assert follower.watched == 200
+    assert watched() == 200
     for board in boards:
         for n in range(100):
             board.set(f"app{n}", AppState.SUCCEEDED)
@@ -137,17 +137,17 @@ def test_one_thread_and_one_query_for_all(follower: Follower, push: bool) -> Non
         status = feed.get(timeout=10).status
         assert status is not None
         assert status.state is AppState.SUCCEEDED
-    wait_for_end(follower)
+    wait_for_end()
 
 
-def test_pushed_changes_are_asked_for_alone(follower: Follower) -> None:
+def test_pushed_changes_are_asked_for_alone() -> None:
     """Where changes are pushed, only what changed is asked about, and nobody asks in between."""
     board = Board(push=True)
     runner = runner_of(board)
     feeds = {}
     for n in range(20):
         board.set(f"app{n}", AppState.RUNNING)
-        feeds[n] = collect(follower, runner, f"app{n}")
+        feeds[n] = collect(runner, f"app{n}")
         feeds[n].get(timeout=10)
     # a query that a member's joining caused may still be under way
     board.set("app7", AppState.PENDING)
@@ -159,11 +159,11 @@ def test_pushed_changes_are_asked_for_alone(follower: Follower) -> None:
 
 
 @pytest.mark.parametrize("how", ["wait raises", "closed"])
-def test_a_broken_watch_is_done_without(follower: Follower, caplog: pytest.LogCaptureFixture, how: str) -> None:
+def test_a_broken_watch_is_done_without(caplog: pytest.LogCaptureFixture, how: str) -> None:
     """When a watch breaks, its apps are asked for instead; nobody waits for ever, nothing spins."""
     board = Board(push=True)
     board.set("a", AppState.RUNNING)
-    seen = collect(follower, runner_of(board), "a")
+    seen = collect(runner_of(board), "a")
     seen.get(timeout=10)
     (watch,) = board.watches
     if how == "wait raises":
@@ -183,7 +183,7 @@ def test_a_broken_watch_is_done_without(follower: Follower, caplog: pytest.LogCa
     assert seen.get(timeout=10).final
 
 
-def test_a_watch_that_cannot_be_closed_harms_nobody(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_watch_that_cannot_be_closed_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """The thread goes on to watch others, and there is one for whoever comes later."""
 
     class Stuck(BoardWatch):
@@ -194,61 +194,61 @@ def test_a_watch_that_cannot_be_closed_harms_nobody(follower: Follower, caplog: 
     board, other = Board(push=True), Board()
     board.watch = lambda logs=False: Stuck()  # type: ignore[method-assign]
     other.set("b", AppState.RUNNING)
-    feed = collect(follower, runner_of(other), "b")
+    feed = collect(runner_of(other), "b")
     feed.get(timeout=30)
     board.set("a", AppState.SUCCEEDED)
-    assert collect(follower, runner_of(board), "a").get(timeout=30).final
+    assert collect(runner_of(board), "a").get(timeout=30).final
     end = time.monotonic() + 30
     while "could not be closed" not in caplog.text:
         assert time.monotonic() < end
         time.sleep(0.005)
     other.set("b", AppState.SUCCEEDED)
     assert feed.get(timeout=30).final
-    wait_for_end(follower)
-    assert collect(follower, runner_of(board), "a").get(timeout=30).final
+    wait_for_end()
+    assert collect(runner_of(board), "a").get(timeout=30).final
 
 
-def test_gone_is_final(follower: Follower) -> None:
+def test_gone_is_final() -> None:
     """An app that provably does not exist is the last thing that is told of it."""
     board = Board()
     board.set("a", None)
-    seen = collect(follower, runner_of(board), "a").get(timeout=10)
+    seen = collect(runner_of(board), "a").get(timeout=10)
     assert seen.final
     assert seen.status is None
-    wait_for_end(follower)
+    wait_for_end()
 
 
 @pytest.mark.parametrize("push", [False, True])
-def test_failing_queries_are_unknown_until_patience_ends(follower: Follower, push: bool) -> None:
+def test_failing_queries_are_unknown_until_patience_ends(push: bool) -> None:
     """A scheduler that cannot be asked gives UNKNOWN, told once, then the exhausted observation."""
     board = Board(push)
     board.set("a", AppState.RUNNING)
     board.error = SchedulerUnavailable("down")
-    seen = collect(follower, runner_of(board), "a", patience=0.2)
+    seen = collect(runner_of(board), "a", patience=0.2)
     first, last = seen.get(timeout=10), seen.get(timeout=10)
     assert first.status is not None
     assert (first.status.state, first.status.msg, first.final) == (AppState.UNKNOWN, "down", False)
     assert last.exhausted
     assert last.unknown_for >= 0.2
-    wait_for_end(follower)
+    wait_for_end()
 
 
 @pytest.mark.parametrize("push", [False, True])
-def test_recovery_is_told(follower: Follower, push: bool) -> None:
+def test_recovery_is_told(push: bool) -> None:
     """After UNKNOWN the known state is told, though nobody pushed that the scheduler is back."""
     board = Board(push)
     board.states["a"] = AppStatus(AppState.RUNNING)
     board.error = SchedulerUnavailable("down")
-    seen = collect(follower, runner_of(board), "a")
+    seen = collect(runner_of(board), "a")
     assert seen.get(timeout=10).status.state is AppState.UNKNOWN  # type: ignore[union-attr]
     board.error = None
     assert seen.get(timeout=10).status.state is AppState.RUNNING  # type: ignore[union-attr]
 
 
-def test_no_answer_and_a_broken_scheduler_are_unknown(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_answer_and_a_broken_scheduler_are_unknown(caplog: pytest.LogCaptureFixture) -> None:
     """What a scheduler does not answer for is not gone; one that raises anything does not end the thread."""
     board = Board()
-    seen = collect(follower, runner_of(board), "a")
+    seen = collect(runner_of(board), "a")
     assert seen.get(timeout=10).status.state is AppState.UNKNOWN  # type: ignore[union-attr]
     board.error = ValueError("a bug")
     end = time.monotonic() + 10
@@ -260,12 +260,12 @@ def test_no_answer_and_a_broken_scheduler_are_unknown(follower: Follower, caplog
     assert seen.get(timeout=10).final
 
 
-def test_subscribers_have_their_own_patience(follower: Follower) -> None:
+def test_subscribers_have_their_own_patience() -> None:
     """One gives up, the other goes on."""
     board = Board()
     board.error = SchedulerUnavailable("down")
     runner = runner_of(board)
-    short, long = collect(follower, runner, "a", patience=0.1), collect(follower, runner, "a", patience=60)
+    short, long = collect(runner, "a", patience=0.1), collect(runner, "a", patience=60)
     short.get(timeout=10)
     assert short.get(timeout=10).exhausted
     board.error = None
@@ -275,7 +275,7 @@ def test_subscribers_have_their_own_patience(follower: Follower) -> None:
     assert not seen.exhausted
 
 
-def test_a_failing_subscriber_harms_nobody(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_subscriber_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """A callback that raises gets no more; one that returns False neither; the others do."""
     board = Board()
     board.set("a", AppState.RUNNING)
@@ -291,8 +291,8 @@ def test_a_failing_subscriber_harms_nobody(follower: Follower, caplog: pytest.Lo
         return False
 
     for callback in (bad, enough):
-        follower.watch(runner.scheduler("board"), "board://t/a", callback, poll_interval=0.05)
-    seen = collect(follower, runner, "a")
+        watch(runner.scheduler("board"), "board://t/a", callback, poll_interval=0.05)
+    seen = collect(runner, "a")
     seen.get(timeout=10)
     board.set("a", AppState.SUCCEEDED)
     assert seen.get(timeout=10).final
@@ -300,41 +300,41 @@ def test_a_failing_subscriber_harms_nobody(follower: Follower, caplog: pytest.Lo
     assert "subscriber's bug" in caplog.text
 
 
-def test_closing_a_subscription_ends_the_thread(follower: Follower) -> None:
+def test_closing_a_subscription_ends_the_thread() -> None:
     """Nobody interested, nothing running; and it starts again for the next one."""
     board = Board()
     board.set("a", AppState.RUNNING)
     runner = runner_of(board)
     for _ in range(3):
         seen: queue.SimpleQueue[Observation] = queue.SimpleQueue()
-        with follower.watch(runner.scheduler("board"), "board://t/a", seen.put):
+        with watch(runner.scheduler("board"), "board://t/a", seen.put):
             seen.get(timeout=10)
             assert len(threads()) == 1
-        wait_for_end(follower)
+        wait_for_end()
 
 
-def test_back_off(follower: Follower) -> None:
+def test_back_off() -> None:
     """Without news the pauses grow; the longest one that a subscriber allows is kept."""
     board = Board()
     board.set("a", AppState.RUNNING)
     runner = runner_of(board)
-    collect(follower, runner, "a", poll_interval=3600.0).get(timeout=10)
-    (worker,) = follower._states.values()
+    collect(runner, "a", poll_interval=3600.0).get(timeout=10)
+    (worker,) = follower._followers.values()
     pauses = []
     for _ in range(12):
         worker._next = 0.0
-        worker._step(time.monotonic(), set())
+        worker._look(list(worker.subscriptions), set())
         pauses.append(worker._pause)
     assert pauses == sorted(pauses)
     assert pauses[-1] > 50 * pauses[0]
-    collect(follower, runner, "a", poll_interval=0.5).get(timeout=10)
+    collect(runner, "a", poll_interval=0.5).get(timeout=10)
     for _ in range(20):
         worker._next = 0.0
-        worker._step(time.monotonic(), set())
+        worker._look(list(worker.subscriptions), set())
     assert worker._pause == 0.5
 
 
-def test_a_slow_scheduler_delays_nobody_else(follower: Follower) -> None:
+def test_a_slow_scheduler_delays_nobody_else() -> None:
     """While one scheduler takes long to answer, the changes of another are told at once."""
     slow, quick = Board(), Board(push=True)
     asked, answer = threading.Event(), threading.Event()
@@ -346,7 +346,7 @@ def test_a_slow_scheduler_delays_nobody_else(follower: Follower) -> None:
 
     slow.describe_many = describe_many  # type: ignore[method-assign]
     quick.set("b", AppState.RUNNING)
-    late, seen = collect(follower, runner_of(slow), "a"), collect(follower, runner_of(quick), "b")
+    late, seen = collect(runner_of(slow), "a"), collect(runner_of(quick), "b")
     assert asked.wait(10)
     assert seen.get(timeout=10).status.state is AppState.RUNNING  # type: ignore[union-attr]
     quick.set("b", AppState.SUCCEEDED)
@@ -356,7 +356,7 @@ def test_a_slow_scheduler_delays_nobody_else(follower: Follower) -> None:
     assert late.get(timeout=10).final
 
 
-def test_a_watch_that_cannot_be_had_is_done_without(follower: Follower) -> None:
+def test_a_watch_that_cannot_be_had_is_done_without() -> None:
     """A scheduler whose watch raises is asked instead, and the one who waits does not see it."""
     board = Board()
     board.set("a", AppState.RUNNING)
@@ -365,7 +365,7 @@ def test_a_watch_that_cannot_be_had_is_done_without(follower: Follower) -> None:
         raise SchedulerUnavailable("no events today")
 
     board.watch = watch  # type: ignore[method-assign]
-    seen = collect(follower, runner_of(board), "a")
+    seen = collect(runner_of(board), "a")
     assert seen.get(timeout=10).status.state is AppState.RUNNING  # type: ignore[union-attr]
     board.set("a", AppState.SUCCEEDED)
     assert seen.get(timeout=10).final
@@ -424,15 +424,15 @@ async def test_a_cancelled_waiter_leaves_nothing(control: ScriptedControl, runne
     """A task that is cancelled while it waits ends its subscription."""
     handle = runner.run(scripted_app("a", {"steps": ["RUNNING"]}), "scripted")
     task = asyncio.create_task(runner.wait_async(handle))
-    while not get_follower().watched:
+    while not watched():
         await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.to_thread(wait_for_end, get_follower())
+    await asyncio.to_thread(wait_for_end)
 
 
-def test_events_are_fired(follower: Follower) -> None:
+def test_events_are_fired() -> None:
     """Plugins are told of each change of state or attempt, with an id that repeats for the same change."""
     events: list[AppEvent] = []
 
@@ -445,7 +445,7 @@ def test_events_are_fired(follower: Follower) -> None:
     board.set("a", AppState.RUNNING)
     get_plugins().register(Listener(), "listener")
     try:
-        seen = collect(follower, runner_of(board), "a")
+        seen = collect(runner_of(board), "a")
         seen.get(timeout=10)
         board.set("a", AppState.RUNNING, num_restarts=1)
         seen.get(timeout=10)
@@ -459,15 +459,18 @@ def test_events_are_fired(follower: Follower) -> None:
 
 def test_a_forked_child_has_a_follower_of_its_own() -> None:
     """A thread does not survive a fork; the child does not wait for the parent's."""
-    mine = get_follower()
-    assert get_follower() is mine
+    board = Board()
+    board.set("a", AppState.RUNNING)
+    collect(runner_of(board), "a").get(timeout=10)
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if get_follower() is not mine else 1)
+        mine = not watched()
+        board.set("b", AppState.SUCCEEDED)
+        os._exit(0 if mine and collect(runner_of(board), "b").get(timeout=10).final else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_handles_are_parsed(follower: Follower) -> None:
+def test_handles_are_parsed() -> None:
     """The app id may hold what a handle encodes."""
     board = Board()
     board.set("ns:a b", AppState.SUCCEEDED)

@@ -17,8 +17,8 @@ from transload.cli._exit import ExitCode, exit_code_of
 from transload.cli._output import state_text
 from transload.cli._quantities import clock_text, duration_text
 from transload.errors import AppNotFound, TransloadError
-from transload.following.follower import get_follower
-from transload.following.lines import ReplicaLogs
+from transload.following.follower import read_logs, watch
+from transload.following.lines import LogReader, drain, read_now
 from transload.specs import AppState, AppStatus
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from transload.cli._screen import Screen
     from transload.cli._session import Target
-    from transload.following.workers import LogSubscription, Observation
+    from transload.following.subscription import Observation, Subscription
     from transload.runner import Runner
     from transload.schedulers import LogPage
 
@@ -119,33 +119,38 @@ class AppWait:
         self._asked = False
         self._status: AppStatus | None = None
         self._tails: Tails = {}
-        self._logs: ReplicaLogs | None = None
-        self._reading: LogSubscription | None = None
+        self._logs: list[LogReader] = []
+        self._dropped = 0
+        self._stopped = False
+        self._reading: Subscription | None = None
 
     def show_logs(self, replicas: list[tuple[str, int]]) -> None:
         """Follow the logs of these replicas meanwhile."""
         from transload.schedulers import Stream
 
         self._tails = {replica: deque(maxlen=KEPT_LINES) for replica in replicas}
-        labels = {replica: f"{replica[0]}/{replica[1]}" for replica in replicas}
+        scheduler, app_id = self._target.scheduler, self._target.app_id
+        self._logs = [LogReader(scheduler, app_id, role, k, Stream.COMBINED) for role, k in replicas]
 
-        def sink(role: str, k: int, page: LogPage) -> None:
-            self._tails[role, k].extend(page.lines[-KEPT_LINES:])
-            self._screen.write_lines(labels[role, k], page.lines)
-
-        self._logs = ReplicaLogs(self._target.scheduler, self._target.app_id, replicas, Stream.COMBINED, sink)
+    def _take(self, log: LogReader, page: LogPage) -> None:
+        if self._stopped:
+            log.complete = True
+            return
+        self._dropped += page.dropped
+        self._tails[log.role, log.replica].extend(page.lines[-KEPT_LINES:])
+        self._screen.write_lines(f"{log.role}/{log.replica}", page.lines)
 
     def wait(self) -> Outcome:
         """Wait until the app has ended, time or patience has run out, or a second Ctrl-C came."""
-        follower, target = get_follower(), self._target
-        if self._logs is not None:
-            self._reading = follower.read_logs(target.scheduler, target.app_id, self._read)
+        target = self._target
+        if self._logs:
+            self._reading = read_logs(target.scheduler, target.app_id, self._read)
 
         def tell(seen: Observation) -> None:
             self._events.put(("seen", seen))
 
         try:
-            with follower.watch(target.scheduler, target.handle, tell, patience=self._patience):
+            with watch(target.scheduler, target.handle, tell, patience=self._patience):
                 code = self._loop()
             self._finish_logs(code)
         except LeaveNow:
@@ -158,14 +163,13 @@ class AppWait:
 
     def _read(self) -> bool:
         """Show what the replicas have written; in the thread of the scheduler's logs."""
-        assert self._logs is not None
         try:
-            return self._logs.read()
+            return read_now(self._logs, self._take)
         except TransloadError as exc:
-            self._logs.stopped = True
+            self._logs.clear()
             self._screen.note(f"the logs cannot be read: {exc}")
         except Exception as exc:
-            self._logs.stopped = True
+            self._logs.clear()
             self._events.put(("error", exc))
         return False
 
@@ -276,22 +280,22 @@ class AppWait:
 
     def _finish_logs(self, code: ExitCode) -> None:
         """Show the rest of the logs of an app that has ended."""
-        if self._logs is None or self._reading is None or code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN):
+        if self._reading is None or code in (ExitCode.TIMEOUT, ExitCode.UNKNOWN):
             return
-        self._reading.close()
+        self._reading.close(-1)
         while not self._events.empty():
             kind, value = self._events.get()
             if kind == "error":
                 raise value
-        self._logs.drain()
-        if self._logs.dropped:
-            self._screen.note(f"{self._logs.dropped} bytes of logs were over the size limit and are not shown")
+        drain(lambda: read_now(self._logs, self._take), lambda: all(log.complete for log in self._logs))
+        if self._dropped:
+            self._screen.note(f"{self._dropped} bytes of logs were over the size limit and are not shown")
 
     def _stop_logs(self) -> None:
         """Stop writing before the process may end; a writer that hangs in a full pipe is not waited for."""
-        if self._logs is None or self._reading is None:
+        if self._reading is None:
             return
-        self._logs.stopped = True
+        self._stopped = True
         if not self._reading.close(0.5) and isinstance(sys.exc_info()[1], KeyboardInterrupt):
             os._exit(ExitCode.LEFT)
 

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from transload.following.follower import *
     from transload.following.lines import *
     from transload.following.patience import *
-    from transload.following.workers import *
+    from transload.following.subscription import *
 
 # lazy: waiting needs no regular expressions, and reading no threads
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "follower": "Feed Follower get_follower",
-        "lines": "LineFilter LogReader ReplicaLogs last_lines last_words log_lines times",
+        "follower": "read_logs wait wait_async watch watched",
+        "lines": "LineFilter LogReader drain follow_logs last_lines last_words log_lines read_now times",
         "patience": "Patience longer",
-        "workers": "LogSubscription Observation Subscription",
+        "subscription": "Observation Subscription",
     },
 )

@@ -1,234 +1,163 @@
-"""Following apps until they end: all waiting of the runner, the command line and the hosts goes through here."""
+"""The one engine that follows apps: all waiting of the runner, the command line and the hosts goes through here.
+
+There are threads only while somebody subscribes: for each scheduler one for states and one for logs. So a slow
+scheduler delays nobody but its own apps.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import StateUnknown, TransloadTimeout
-from transload.following.patience import DEFAULT_PATIENCE, Patience
-from transload.following.workers import Logs, LogSubscription, Observation, States, Subscription, Worker
-from transload.specs import AppStatus, parse_app_handle
+from transload._forks import fork_lock
+from transload.errors import SchedulerUnavailable, TransloadTimeout
+from transload.following.patience import DEFAULT_PATIENCE, Patience, longer
+from transload.following.subscription import Observation, Subscription
+from transload.schedulers.api import tend
+from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
-    import asyncio
+    from transload.schedulers.api import Change, SchedulerBase, Watch
 
-    from transload.schedulers.api import SchedulerBase
-
-_LONGEST: float = threading.TIMEOUT_MAX
-POLL_INTERVAL = 5.0
+POLL_INTERVAL: Final = 5.0
 """Seconds between two questions, at most, where the scheduler cannot push."""
 
+SHARE: Final = 20.0
+"""A pause is at least this many times as long as the query before it: five per cent of the time at most."""
 
-class Follower:
-    """Follows any number of apps on any number of schedulers. A slow scheduler delays nobody but its own apps.
+RECHECK: Final = 60.0
+"""Seconds after which all apps of a scheduler that pushes are asked for, in case it missed one."""
 
-    There are threads only while somebody waits: for each scheduler one for states and one for logs.
+FIRST_PAUSE: Final = 0.05
+"""Seconds before the second question to a scheduler that cannot push."""
+
+_NEVER: Final = float("inf")
+_FIRST_LOOK: Final = 0.005
+_LOG_RECHECK: Final = 10.0
+_EMPTY_WAITS: Final = 100
+
+_followers: dict[tuple[int, int, bool], Follower] = {}
+_lock = fork_lock()
+
+
+def watch(
+    scheduler: SchedulerBase,
+    handle: str,
+    callback: Callable[[Observation], object] | None = None,
+    *,
+    patience: float | Patience = DEFAULT_PATIENCE,
+    poll_interval: float = POLL_INTERVAL,
+) -> Subscription:
+    """Tell of an app: the first observation, and each change until it has ended.
+
+    Args:
+        scheduler: where the app is.
+        handle: the app.
+        callback: gets the observations, in a thread of the scheduler; it must return soon, for instance a queue's
+            ``put``; returning False ends the subscription. None: `Subscription.next` returns them.
+        patience: seconds of unbroken UNKNOWN before the final, exhausted observation.
+        poll_interval: longest pause in seconds between two questions, where the scheduler cannot push.
+
+    Raises:
+        MalformedAppHandleException: if it is not a handle.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._states: dict[int, States] = {}
-        self._logs: dict[int, Logs] = {}
-
-    @property
-    def watched(self) -> int:
-        """How many apps are being watched."""
-        with self._lock:
-            return sum(len(worker.apps) for worker in self._states.values())
-
-    def watch(
-        self,
-        scheduler: SchedulerBase,
-        handle: str,
-        callback: Callable[[Observation], object],
-        *,
-        patience: float | Patience = DEFAULT_PATIENCE,
-        poll_interval: float = POLL_INTERVAL,
-    ) -> Subscription:
-        """Call ``callback`` with the first observation of an app and with each change, in a thread of the scheduler.
-
-        Args:
-            scheduler: where the app is.
-            handle: the app.
-            callback: must return soon, for instance a queue's ``put``; returning False ends the subscription.
-            patience: seconds of unbroken UNKNOWN before the final, exhausted observation.
-            poll_interval: longest pause in seconds between two questions, where the scheduler cannot push.
-
-        Raises:
-            MalformedAppHandleException: if it is not a handle.
-        """
-        app_id = parse_app_handle(handle).app_id
-        counted = patience if isinstance(patience, Patience) else Patience(patience)
-        with self._lock:
-            worker = self._worker(self._states, States, scheduler)
-            subscription = Subscription(handle, callback, counted, poll_interval, worker.wake)
-            worker.add(app_id, subscription)
-        worker.wake()
-        return subscription
-
-    def read_logs(
-        self, scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5
-    ) -> LogSubscription:
-        """Call ``read`` whenever the logs of an app may have grown, in a thread of the scheduler.
-
-        Args:
-            scheduler: where the app is.
-            app_id: the app.
-            read: reads and hands on what is there; tells whether there was anything.
-            longest: seconds between two calls, at most, where the scheduler does not tell of growth.
-        """
-        with self._lock:
-            worker = self._worker(self._logs, Logs, scheduler)
-            subscription = LogSubscription(app_id, read, longest, worker.wake)
-            worker.subscriptions.append(subscription)
-        worker.wake()
-        return subscription
-
-    def _worker(self, workers: dict[int, Any], kind: type[Worker], scheduler: SchedulerBase) -> Any:
-        key = id(scheduler)  # a worker keeps its scheduler: while it is here, no other one has that id
-        worker = workers.get(key)
-        if worker is None:
-            worker = workers[key] = kind(scheduler, self._lock, lambda: workers.pop(key, None))
-            worker.thread.start()
-        return worker
-
-    # -- fronts
-
-    def feed(self, scheduler: SchedulerBase, handle: str, **options: Any) -> Feed:
-        """Return the observations of an app, to be waited for one by one; options as for `watch`."""
-        return Feed(self, scheduler, handle, options)
-
-    def wait(
-        self,
-        scheduler: SchedulerBase,
-        handle: str,
-        *,
-        timeout: float | None = None,
-        on_change: Callable[[AppStatus], object] | None = None,
-        **options: Any,
-    ) -> AppStatus | None:
-        """Block until the app has ended; None if there is no such app.
-
-        Args:
-            scheduler: where the app is.
-            handle: the app.
-            timeout: seconds to wait at most; None: no limit.
-            on_change: called with each status that is seen, in this thread.
-            options: as for `watch`.
-
-        Raises:
-            StateUnknown: if patience is exhausted.
-            TransloadTimeout: if ``timeout`` seconds passed; the app goes on.
-        """
-        end = None if timeout is None else time.monotonic() + timeout
-        with self.feed(scheduler, handle, **options) as feed:
-            while True:
-                seen = feed.next(_left(end))
-                if _settled(handle, seen, end, on_change):
-                    assert seen is not None
-                    return seen.status
-
-    async def wait_async(
-        self,
-        scheduler: SchedulerBase,
-        handle: str,
-        *,
-        timeout: float | None = None,
-        on_change: Callable[[AppStatus], object] | None = None,
-        **options: Any,
-    ) -> AppStatus | None:
-        """Do what `wait` does, without blocking the event loop."""
-        end = None if timeout is None else time.monotonic() + timeout
-        with self.feed(scheduler, handle, **options) as feed:
-            while True:
-                seen = await feed.next_async(_left(end))
-                if _settled(handle, seen, end, on_change):
-                    assert seen is not None
-                    return seen.status
-
-    def close(self) -> None:
-        """End all subscriptions and threads."""
-        with self._lock:
-            workers: list[Worker] = [*self._states.values(), *self._logs.values()]
-            for states in self._states.values():
-                for app in states.apps.values():
-                    for each in app.subscriptions:
-                        each.closed = True
-            for logs in self._logs.values():
-                for reader in logs.subscriptions:
-                    reader.closed = True
-        for worker in workers:
-            worker.wake()
-        for worker in workers:
-            if worker.thread is not threading.current_thread():
-                worker.thread.join()
+    counted = patience if isinstance(patience, Patience) else Patience(patience)
+    return _subscribe(scheduler, False, parse_app_handle(handle).app_id, handle, callback, poll_interval, counted)
 
 
-class Feed:
-    """The observations of one app, one by one: `next` waits in a thread, `next_async` in an event loop.
+def read_logs(scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5) -> Subscription:
+    """Call ``read`` whenever the logs of an app may have grown, in a thread of the scheduler.
 
-    Used in a ``with`` block. `wake` may be called from anywhere, a signal handler too.
+    Args:
+        scheduler: where the app is.
+        app_id: the app.
+        read: reads and hands on what is there; tells whether there was anything.
+        longest: seconds between two calls, at most, where the scheduler does not tell of growth.
     """
+    return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest, None)
 
-    def __init__(self, follower: Follower, scheduler: SchedulerBase, handle: str, options: dict[str, Any]) -> None:
-        self._args = (follower, scheduler, handle, options)
-        self._seen: queue.SimpleQueue[Observation | None] = queue.SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._more: asyncio.Event | None = None
-        self._subscription: Subscription | None = None
 
-    def __enter__(self) -> Feed:
-        follower, scheduler, handle, options = self._args
-        self._subscription = follower.watch(scheduler, handle, self._put, **options)
-        return self
+def _subscribe(
+    scheduler: SchedulerBase,
+    logs: bool,
+    app_id: str,
+    handle: str,
+    callback: Callable[..., object] | None,
+    longest: float,
+    patience: Patience | None,
+) -> Subscription:
+    key = (os.getpid(), id(scheduler), logs)  # a follower keeps its scheduler: while it is here, no other has that id
+    with _lock:
+        follower = _followers.get(key)
+        if follower is None:
+            follower = _followers[key] = Follower(scheduler, logs, lambda: _followers.pop(key))
+            follower.thread.start()
+        subscription = Subscription(app_id, handle, callback, longest, follower.wake, patience)
+        follower.subscriptions.append(subscription)
+    follower.wake()
+    return subscription
 
-    def __exit__(self, *exc_info: object) -> None:
-        if self._subscription is not None:
-            self._subscription.close()
 
-    def wake(self) -> None:
-        """Make a wait for the next observation return."""
-        self._put(None)
+def watched() -> int:
+    """Return how many apps are being watched in this process."""
+    with _lock:
+        mine = [each for key, each in _followers.items() if key[0] == os.getpid() and not key[2]]
+        return sum(len({each.app_id for each in follower.subscriptions}) for follower in mine)
 
-    def _put(self, seen: Observation | None) -> bool:
-        self._seen.put(seen)
-        if self._loop is not None and self._more is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._more.set)
-            except RuntimeError:
-                return False  # the loop was closed meanwhile: nobody listens
-        return True
 
-    def next(self, seconds: float | None) -> Observation | None:
-        """Return the next observation; None after so many seconds, or if it was woken."""
-        try:
-            return self._seen.get(timeout=None if seconds is None else min(max(seconds, 0.0), _LONGEST))
-        except queue.Empty:
-            return None
+# -- waiting
 
-    async def next_async(self, seconds: float | None) -> Observation | None:
-        """Do what `next` does, without blocking the event loop."""
-        import asyncio
 
-        if self._more is None:
-            self._more, self._loop = asyncio.Event(), asyncio.get_running_loop()
+def wait(
+    scheduler: SchedulerBase,
+    handle: str,
+    *,
+    timeout: float | None = None,
+    on_change: Callable[[AppStatus], object] | None = None,
+    patience: float = DEFAULT_PATIENCE,
+) -> AppStatus | None:
+    """Block until the app has ended; None if there is no such app.
+
+    Args:
+        scheduler: where the app is.
+        handle: the app.
+        timeout: seconds to wait at most; None: no limit.
+        on_change: called with each status that is seen, in this thread.
+        patience: see `watch`.
+
+    Raises:
+        StateUnknown: if patience is exhausted.
+        TransloadTimeout: if ``timeout`` seconds passed; the app goes on.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    with watch(scheduler, handle, patience=patience) as news:
         while True:
-            self._more.clear()
-            try:
-                return self._seen.get_nowait()
-            except queue.Empty:
-                pass
-            try:
-                # not wait_for: before Python 3.12 it swallows a cancel that comes together with an observation
-                async with asyncio.timeout(seconds if seconds is None else max(seconds, 0.0)):
-                    await self._more.wait()
-            except TimeoutError:
-                return None
+            seen = news.next(_left(end))
+            if seen is not None and _settled(seen, on_change):
+                return seen.status
+            _check_time(handle, end)
+
+
+async def wait_async(
+    scheduler: SchedulerBase,
+    handle: str,
+    *,
+    timeout: float | None = None,
+    on_change: Callable[[AppStatus], object] | None = None,
+    patience: float = DEFAULT_PATIENCE,
+) -> AppStatus | None:
+    """Do what `wait` does, without blocking the event loop."""
+    end = None if timeout is None else time.monotonic() + timeout
+    with watch(scheduler, handle, patience=patience) as news:
+        while True:
+            seen = await news.next_async(_left(end))
+            if seen is not None and _settled(seen, on_change):
+                return seen.status
+            _check_time(handle, end)
 
 
 def _left(end: float | None) -> float | None:
@@ -236,40 +165,195 @@ def _left(end: float | None) -> float | None:
     return None if end is None else max(0.0, end - time.monotonic())
 
 
-def _settled(
-    handle: str, seen: Observation | None, end: float | None, on_change: Callable[[AppStatus], object] | None
-) -> bool:
-    """Tell whether an observation ends a wait; raise if it ends badly."""
-    if seen is not None:
-        if seen.exhausted:
-            raise StateUnknown(handle, seen.unknown_for, seen.status.msg if seen.status is not None else "")
-        if seen.status is not None and on_change is not None:
-            on_change(seen.status)
-        if seen.final:
-            return True
+def _settled(seen: Observation, on_change: Callable[[AppStatus], object] | None) -> bool:
+    if seen.status is not None and not seen.exhausted and on_change is not None:
+        on_change(seen.status)
+    return seen.is_end()
+
+
+def _check_time(handle: str, end: float | None) -> None:
     if _left(end) == 0.0:
         raise TransloadTimeout(f"{handle} has not ended in the time allowed; it goes on")
-    return False
 
 
-_follower: Follower | None = None
-_follower_lock = threading.Lock()
+# -- the thread
 
 
-def get_follower() -> Follower:
-    """Return the follower of this process."""
-    global _follower
-    with _follower_lock:
-        if _follower is None:
-            _follower = Follower()
-        return _follower
+class Follower:
+    """Follows the states, or the logs, of apps of one scheduler, in one thread; it ends when nobody subscribes.
+
+    Args:
+        scheduler: whom to ask.
+        logs: whether it follows logs.
+        ended: called, under the lock of all followers, when the thread ends.
+    """
+
+    def __init__(self, scheduler: SchedulerBase, logs: bool, ended: Callable[[], object]) -> None:
+        self.scheduler = scheduler
+        self.subscriptions: list[Subscription] = []
+        self.thread = threading.Thread(
+            target=self._run, daemon=True, name="transload-logs" if logs else "transload-states"
+        )
+        self._logs = logs
+        self._ended = ended
+        self._woken = threading.Event()
+        self._next = _NEVER if logs else 0.0  # when to look at everything
+        self._pause = FIRST_PAUSE
+        self._seen: dict[str, tuple[object, ...]] = {}
+        self._watch: Watch | None = None
+        self._watch_again = 0.0
+        self._empty = 0
+        self._members: list[str] = []
+
+    def wake(self) -> None:
+        """Make the thread look at its subscriptions."""
+        self._woken.set()
+        watch = self._watch
+        if watch is not None:
+            watch.wake()
+
+    def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            with _lock:
+                self.subscriptions = mine = [each for each in self.subscriptions if not each.closed]
+                if not mine:
+                    self._ended()
+                    break
+            members = list(dict.fromkeys(each.app_id for each in mine))
+            self._update_watch(members)
+            changes = self._wait(max(0.0, min(self._next, *(each.due for each in mine)) - time.monotonic()))
+            self._look(mine, changes)
+        self._close_watch()
+
+    def _look(self, mine: list[Subscription], changes: set[Change]) -> None:
+        """Look at what is due or has changed."""
+        now, changed = time.monotonic(), {change.app_id for change in changes}
+        due = []
+        for each in mine:
+            if each.app_id in changed:
+                each.due = min(each.due, each.rest)
+            if now >= each.due or now >= self._next:
+                due.append(each)
+        if due and self._logs:
+            self._next = _NEVER
+            for each in due:
+                self._read(each)
+        elif due:
+            self._ask({each.app_id for each in due}, mine)
+
+    # -- states
+
+    def _ask(self, apps: set[str], mine: list[Subscription]) -> None:
+        """Ask for apps, at once, and tell all who subscribed to them."""
+        began = time.monotonic()
+        found = self._describe(apps)
+        took = time.monotonic() - began
+        news = False
+        for each in mine:
+            if each.app_id in found:
+                status = found[each.app_id]
+                key = ("gone",) if status is None else (status.state, status.num_restarts, status.cancel_requested)
+                before = self._seen.get(each.app_id)
+                if key != before:
+                    news, self._seen[each.app_id] = True, key
+                    if status is not None and (before is None or before[:2] != key[:2]):
+                        emit(each.handle, status)
+                each.offer(status, key)
+                left = None if each.patience is None else each.patience.left
+                each.due = _NEVER if left is None else time.monotonic() + left
+        members = {each.app_id for each in mine if not each.closed}
+        self._seen = {app_id: key for app_id, key in self._seen.items() if app_id in members}
+        self._pause = FIRST_PAUSE if news else longer(self._pause, min(each.longest for each in mine))
+        told = self._watch is not None and not any(key[0] is AppState.UNKNOWN for key in self._seen.values())
+        self._next = time.monotonic() + max(RECHECK if told else self._pause, SHARE * took)
+
+    def _describe(self, apps: set[str]) -> dict[str, AppStatus | None]:
+        try:
+            found = self.scheduler.describe_many(list(apps))
+        except Exception as exc:
+            message = str(exc)
+            if not isinstance(exc, SchedulerUnavailable):
+                _logger().exception("scheduler %s failed to answer", self.scheduler.name)
+                message = f"{type(exc).__name__}: {exc}"
+            return {app_id: AppStatus(AppState.UNKNOWN, msg=message) for app_id in apps}
+        for description in found.values():
+            tend(self.scheduler, description)
+        statuses = {app_id: None if each is None else each.status for app_id, each in found.items()}
+        # not answered is not absent
+        silent = AppStatus(AppState.UNKNOWN, msg="the scheduler did not answer for this app")
+        return {app_id: statuses.get(app_id, silent) for app_id in apps}
+
+    # -- logs
+
+    def _read(self, each: Subscription) -> None:
+        """Let a subscriber read, and note when it is to read again."""
+        began = time.monotonic()
+        found = bool(each.call())
+        now = time.monotonic()
+        # many replicas that write all the time: read at most half of the time
+        each.rest = now + (now - began if now - began > _FIRST_LOOK else 0.0)
+        each.pause = _FIRST_LOOK if found else longer(each.pause or _FIRST_LOOK, each.longest)
+        each.due = max(each.rest, now + (_LOG_RECHECK if self._watch is not None and not found else each.pause))
+
+    # -- the scheduler's watch
+
+    def _update_watch(self, members: list[str]) -> None:
+        try:
+            if self._watch is None and time.monotonic() >= self._watch_again:
+                self._watch_again = _NEVER
+                self._watch = self.scheduler.watch(logs=True) if self._logs else self.scheduler.watch()
+                self._members = []
+            if self._watch is not None and members != self._members:
+                self._watch.update(members)
+                self._members = members
+        except Exception as exc:
+            self._drop_watch(f"{type(exc).__name__}: {exc}")
+
+    def _wait(self, seconds: float) -> set[Change]:
+        if self._watch is None:
+            self._woken.wait(min(seconds, RECHECK))
+            return set()
+        if self._woken.is_set():
+            seconds = 0.0
+        began = time.monotonic()
+        try:
+            changes = self._watch.wait(min(seconds, RECHECK))
+        except Exception as exc:
+            self._drop_watch(f"{type(exc).__name__}: {exc}")
+            return set()
+        in_vain = not changes and not self._woken.is_set() and time.monotonic() - began < seconds / 2
+        self._empty = self._empty + 1 if in_vain else 0
+        if self._empty > _EMPTY_WAITS:
+            self._drop_watch("it returns at once, with nothing")
+        return changes
+
+    def _drop_watch(self, why: str) -> None:
+        """Do without the scheduler's watch for a while: it broke. All apps are looked at instead."""
+        _logger().warning("watch of scheduler %s broke (%s)", self.scheduler.name, why)
+        broken, self._watch = self._watch, None
+        self._watch_again, self._next, self._empty = time.monotonic() + RECHECK, 0.0, 0
+        with contextlib.suppress(Exception):
+            if broken is not None:
+                broken.close()
+
+    def _close_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            try:
+                watch.close()
+            except Exception:
+                _logger().exception("watch of scheduler %s could not be closed", self.scheduler.name)
 
 
-def _after_fork() -> None:
-    # in the child its threads are gone, and its locks may be held by one of them
-    global _follower, _follower_lock
-    _follower, _follower_lock = None, threading.Lock()
+def emit(handle: str, status: AppStatus) -> None:
+    """Tell plugins of a new state of an app."""
+    from transload.plugins import AppEvent, get_plugins
+
+    get_plugins().emit(AppEvent(handle, status.state, status.num_restarts, status, time.time()))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+def _logger() -> Any:
+    import logging
+
+    return logging.getLogger("transload.following")

@@ -7,8 +7,9 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError, UnsupportedFeature
@@ -16,11 +17,13 @@ from transload.following.patience import longer
 from transload.schedulers.api import LogPage, Stream
 
 if TYPE_CHECKING:
-    from transload.following.workers import LogSubscription
     from transload.schedulers.api import SchedulerBase
 
 PAGE: Final = 1 << 18
 """Bytes that are read at once."""
+
+PAGES_PER_TURN: Final = 16
+"""How many pages of one log are read before the others get their turn."""
 
 
 class LogReader:
@@ -34,6 +37,10 @@ class LogReader:
         stream: which output.
         cursor: where to begin; None: at the beginning.
         wanted: what is asked of ``log_read`` besides: ``since``, ``until``, ``last``.
+
+    Attributes:
+        complete: the replica has ended and everything was read. Set it to have reading stop.
+        moved: the last page was not empty.
 
     Raises:
         UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times.
@@ -77,6 +84,15 @@ class LogReader:
         self.moved = bool(page.lines) or (page.cursor != self.cursor and self.cursor is not None)
         self.cursor, self.complete = page.cursor, page.complete
         return page
+
+    def pages(self, most: int | None = None) -> Iterator[LogPage]:
+        """Return the pages that are there now, at most so many; errors as in `read`."""
+        for _ in count() if most is None else range(most):
+            if self.complete:
+                break
+            yield self.read()
+            if not self.moved:
+                break
 
     def _page(self, stream: Stream, cursor: str | None, max_bytes: int) -> LogPage:
         return self.scheduler.log_read(self.app_id, self.role, self.replica, stream, cursor, max_bytes, **self._wanted)
@@ -143,17 +159,18 @@ class LineFilter:
         self._moment = 0.0
 
     def take(self, page: LogPage) -> list[str]:
-        """Return the wanted lines of the next page."""
+        """Return the wanted lines of the next page, and in one more what was dropped before it."""
         lines = page.lines
+        said = [f"[{page.dropped} bytes were dropped here: the log has a limit of size]\n"] if page.dropped else []
         if self._timed and lines:
             moments = times(page, self._moment)
             self._moment = moments[-1]
             lines = [line for line, at in zip(lines, moments, strict=True) if self._since <= at < self._until]
-        return lines if self._found is None else [line for line in lines if self._found(line)]
+        return said + (lines if self._found is None else [line for line in lines if self._found(line)])
 
 
 def last_lines(
-    scheduler: SchedulerBase, app_id: str, role: str, replica: int, stream: Stream, count: int
+    scheduler: SchedulerBase, app_id: str, role: str, replica: int, stream: Stream, number: int
 ) -> Sequence[str]:
     """Return the last lines of one stream of a replica, in constant memory.
 
@@ -162,21 +179,106 @@ def last_lines(
         SpecError: for an unknown role or replica.
         SchedulerUnavailable: if the scheduler cannot be asked.
     """
-    kept: deque[str] = deque(maxlen=count)
-    reader = LogReader(scheduler, app_id, role, replica, stream, last=count)
-    while True:
-        page = reader.read(1 << 20)
+    kept: deque[str] = deque(maxlen=number)
+    for page in LogReader(scheduler, app_id, role, replica, stream, last=number).pages():
         kept.extend(page.lines)
-        if page.complete or not reader.moved:
-            return list(kept)
+    return list(kept)
 
 
-def last_words(scheduler: SchedulerBase, app_id: str, role: str, replica: int, count: int) -> Sequence[str]:
+def last_words(scheduler: SchedulerBase, app_id: str, role: str, replica: int, number: int) -> Sequence[str]:
     """Return the last lines of a replica, of all it wrote; none if they cannot be read."""
     try:
-        return last_lines(scheduler, app_id, role, replica, Stream.COMBINED, count)
+        return last_lines(scheduler, app_id, role, replica, Stream.COMBINED, number)
     except TransloadError:
         return []
+
+
+# -- several logs
+
+
+def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], object]) -> bool:
+    """Hand on what is there now of several logs of an app; tell whether there was anything.
+
+    A scheduler that cannot be asked gives nothing now. The logs of an app that is gone are complete. What the sink
+    raises is the caller's.
+    """
+    found = False
+    for reader in readers:
+        try:
+            for page in reader.pages(PAGES_PER_TURN):
+                sink(reader, page)
+                found |= reader.moved
+        except SchedulerUnavailable:
+            break  # it is read when the scheduler answers again
+        except AppNotFound:
+            reader.complete = True
+    return found
+
+
+def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float = 5.0) -> None:
+    """Read the rest of the logs of an app that has ended; what stays silent for so many seconds is given up."""
+    pause, heard = 0.005, time.monotonic()
+    while not complete():
+        if read():
+            pause, heard = 0.005, time.monotonic()
+        elif time.monotonic() - heard >= silence:
+            break
+        else:
+            time.sleep(pause)
+            pause = longer(pause, 0.05)
+
+
+def follow_logs(
+    readers: Sequence[LogReader], *, follow: bool = True, until: float | None = None, patience: float = 60.0
+) -> Iterator[tuple[LogReader, LogPage]]:
+    """Return the pages of several logs of one app as they come, in order within each.
+
+    Args:
+        readers: the logs.
+        follow: go on until all replicas have ended.
+        until: following ends then, seconds since the epoch.
+        patience: seconds for which a scheduler that cannot be asked is asked again, when following.
+
+    Raises:
+        SchedulerUnavailable: if the scheduler cannot be asked.
+    """
+    from transload.following.follower import read_logs
+
+    look, moved, failed_at, growing = threading.Event(), False, None, None
+
+    def tell() -> bool:
+        look.set()
+        return moved
+
+    try:
+        while True:
+            look.clear()
+            moved = False
+            try:
+                for reader in readers:
+                    for page in reader.pages(PAGES_PER_TURN):
+                        moved |= reader.moved
+                        yield reader, page
+                failed_at = None
+            except AppNotFound:
+                return  # deleted meanwhile
+            except SchedulerUnavailable:
+                failed_at = failed_at or time.monotonic()
+                if not follow or time.monotonic() - failed_at > patience:
+                    raise
+            if all(each.complete for each in readers) or not (moved or follow):
+                return
+            if moved:
+                continue
+            if until is not None and time.time() >= until:
+                return
+            if growing is None:  # first listen, then read once more: nothing falls in between
+                growing = read_logs(readers[0].scheduler, readers[0].app_id, tell)
+            else:
+                look.wait(None if until is None else min(max(0.0, until - time.time()), threading.TIMEOUT_MAX))
+    finally:
+        if growing is not None:
+            growing.close()
 
 
 def log_lines(
@@ -203,8 +305,8 @@ def log_lines(
         regex: only lines in which it is found.
         since: only lines written at or after this time, seconds since the epoch.
         until: only lines written before this time; following ends then.
-        follow: go on until the replica has ended.
-        patience: seconds for which a scheduler that cannot be asked is asked again, when following.
+        follow: see `follow_logs`.
+        patience: see `follow_logs`.
 
     Raises:
         AppNotFound: if there is no such app.
@@ -213,109 +315,10 @@ def log_lines(
     """
     chosen = LineFilter(regex, since, until)
     reader = LogReader(scheduler, app_id, role, replica, stream, since=since, until=until)
-    return _lines(reader, reader.read(), chosen, until, follow, patience)
+    first = reader.read()
 
-
-def _lines(
-    reader: LogReader, page: LogPage, chosen: LineFilter, until: float | None, follow: bool, patience: float
-) -> Iterator[str]:
-    from transload.following.follower import get_follower
-
-    look = threading.Event()
-    growing: LogSubscription | None = None
-    failed_at: float | None = None
-
-    def tell() -> bool:
-        look.set()
-        return reader.moved
-
-    try:
-        while True:
-            if page.dropped:
-                yield f"[{page.dropped} bytes were dropped here: the log has a limit of size]\n"
+    def lines() -> Iterator[str]:
+        for _, page in chain([(reader, first)], follow_logs([reader], follow=follow, until=until, patience=patience)):
             yield from chosen.take(page)
-            if reader.complete or not (reader.moved or follow):
-                return
-            if not reader.moved:
-                if until is not None and time.time() >= until:
-                    return
-                if growing is None:  # first listen, then read once more: nothing falls in between
-                    growing = get_follower().read_logs(reader.scheduler, reader.app_id, tell)
-                else:
-                    look.wait(None if until is None else min(max(0.0, until - time.time()), threading.TIMEOUT_MAX))
-            look.clear()
-            try:
-                page, failed_at = reader.read(), None
-            except AppNotFound:
-                return  # deleted meanwhile
-            except SchedulerUnavailable:
-                failed_at = failed_at or time.monotonic()
-                if not follow or time.monotonic() - failed_at > patience:
-                    raise
-                page, reader.moved = LogPage([], reader.cursor or "", False), False
-    finally:
-        if growing is not None:
-            growing.close()
 
-
-class ReplicaLogs:
-    """The logs of several replicas of an app, read without a thread or an open file for each.
-
-    Args:
-        scheduler: where the app is.
-        app_id: the app.
-        replicas: ``(role, number)`` of those to read.
-        stream: which output.
-        sink: gets the pages, ``sink(role, number, page)``, in order within a replica.
-    """
-
-    def __init__(
-        self,
-        scheduler: SchedulerBase,
-        app_id: str,
-        replicas: Sequence[tuple[str, int]],
-        stream: Stream,
-        sink: Callable[[str, int, LogPage], None],
-    ) -> None:
-        self._readers = [LogReader(scheduler, app_id, role, k, stream) for role, k in replicas]
-        self._sink = sink
-        self.stopped = False
-        """Set it to have `read` return after the page that it reads."""
-        self.dropped = 0
-        """Bytes that were lost to a size limit before they were read."""
-
-    @property
-    def complete(self) -> bool:
-        """Tell whether all replicas have ended and everything was read."""
-        return all(each.complete for each in self._readers)
-
-    def read(self) -> bool:
-        """Hand on everything that is there now; tell whether there was anything."""
-        found = False
-        try:
-            for reader in self._readers:
-                while not reader.complete and not self.stopped:
-                    page = reader.read()
-                    self.dropped += page.dropped
-                    if page.lines:
-                        self._sink(reader.role, reader.replica, page)
-                    if not reader.moved:
-                        break
-                    found = True
-        except SchedulerUnavailable:
-            pass  # it is read when the scheduler answers again
-        except AppNotFound:
-            for reader in self._readers:
-                reader.complete = True
-        return found
-
-    def drain(self, silence: float = 5.0) -> None:
-        """Hand on the rest of an app that has ended; what stays silent for so many seconds is given up."""
-        pause, heard = 0.005, time.monotonic()
-        while not self.complete and time.monotonic() - heard < silence:
-            found = self.read()
-            if found:
-                heard = time.monotonic()
-            if not self.complete:
-                time.sleep(pause)
-            pause = 0.005 if found else longer(pause, 0.05)
+    return lines()

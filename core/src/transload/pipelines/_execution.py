@@ -16,9 +16,9 @@ from transload.errors import (
     TransloadError,
     TransloadTimeout,
 )
-from transload.following.follower import Feed, get_follower
+from transload.following.follower import watch
 from transload.following.patience import Patience
-from transload.following.workers import Observation
+from transload.following.subscription import Observation, Subscription
 from transload.pipelines._attacher import Attached, Attacher, Wait
 from transload.pipelines._deadlines import Deadlines
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
@@ -92,7 +92,7 @@ class Execution:
         self._killed = self._cancelled = self._away = False
         self._passed: str | None = None
         self._cancel_due, self._cancel_pause = 0.0, _AGAIN_S[0]
-        self._feed: Feed | None = None
+        self._feed: Subscription | None = None
         self._logs = LogPump(lambda: self.runner, self.options, sink, log_store)
         self._place = where()
         self._patience = Patience(self.options.patience)
@@ -253,11 +253,11 @@ class Execution:
         return self.status
 
     @contextmanager
-    def _following(self, handle: str, patience: Patience | None = None) -> Iterator[Feed]:
+    def _following(self, handle: str, patience: Patience | None = None) -> Iterator[Subscription]:
         """Give the observations of an app; a kill wakes who waits for them."""
         scheduler = self.runner.scheduler(_scheduler_of(handle))
-        options = {"patience": patience or self.options.patience, "poll_interval": self.options.poll_interval}
-        with get_follower().feed(scheduler, handle, **options) as feed:
+        patience = patience or Patience(self.options.patience)
+        with watch(scheduler, handle, patience=patience, poll_interval=self.options.poll_interval) as feed:
             self._feed = feed
             try:
                 if self._killed:

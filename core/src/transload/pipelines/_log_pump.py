@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from transload.following.follower import get_follower
+from transload.following.follower import read_logs
 from transload.following.lines import last_words
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.specs import parse_app_handle
 from transload.specs._json import SCHEMA
 
 if TYPE_CHECKING:
-    from transload.following.workers import LogSubscription
+    from transload.following.subscription import Subscription
     from transload.pipelines._attach import AttachStore
     from transload.pipelines._options import ExecutionOptions
     from transload.runner import Runner
@@ -39,7 +39,7 @@ class LogPump:
         self._handle: str | None = None
         self._forwarder: LogForwarder | None = None
         self._given: dict[str, Any] | None = None
-        self._subscription: LogSubscription | None = None
+        self._subscription: Subscription | None = None
         self._moved = False
         self._failed: Exception | None = None
         self.due = False
@@ -81,13 +81,13 @@ class LogPump:
         if self._sink is not None and self._handle is not None:
             scheduler, app_id = self._place()
             longest = self._options.logging_interval
-            self._subscription = get_follower().read_logs(scheduler, app_id, read, longest=longest)
+            self._subscription = read_logs(scheduler, app_id, read, longest=longest)
 
     def stop(self) -> None:
         """End what `follow` began."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
-            subscription.close()
+            subscription.close(-1)
 
     def pump(self) -> int:
         """Hand on what is there; return how many lines moved. An error of the sink is the caller's."""

@@ -381,7 +381,7 @@ class Runner:
             TransloadTimeout: when the time ran out (also a TimeoutError); the app goes on.
             StateUnknown: when patience ran out (also a SchedulerUnavailable); the app is not touched.
         """
-        from transload.following.follower import get_follower
+        from transload.following.follower import wait
 
         last: list[tuple[AppState, int]] = []
 
@@ -392,16 +392,16 @@ class Runner:
                 on_change(status)
 
         backend, _ = self._locate(app_handle)
-        return get_follower().wait(backend, app_handle, timeout=timeout, patience=patience, on_change=tell)
+        return wait(backend, app_handle, timeout=timeout, patience=patience, on_change=tell)
 
     async def wait_async(
         self, app_handle: AppHandle, *, timeout: float | None = None, patience: float = 300.0
     ) -> AppStatus | None:
         """Do what `wait` does, without blocking the event loop."""
-        from transload.following.follower import get_follower
+        from transload.following.follower import wait_async
 
         backend, _ = self._locate(app_handle)
-        return await get_follower().wait_async(backend, app_handle, timeout=timeout, patience=patience)
+        return await wait_async(backend, app_handle, timeout=timeout, patience=patience)
 
     def cancel(self, app_handle: AppHandle) -> None:
         """Ask for the end of an app; return at once. Nothing happens if it has ended already.
@@ -564,13 +564,6 @@ class Runner:
         for name, value in self._component_defaults.get(component, {}).items():
             found[name], found.sources[name] = value, "component_defaults"
         return found
-
-    def _emit(self, app_handle: AppHandle, status: AppStatus) -> None:
-        import time
-
-        from transload.plugins import AppEvent, get_plugins
-
-        get_plugins().emit(AppEvent(app_handle, status.state, status.num_restarts, status, time.time()))
 
 
 def get_runner(

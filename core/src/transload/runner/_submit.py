@@ -119,6 +119,8 @@ def _refuse_masks(app: AppDef) -> None:
 
 def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
     """Submit what `build` returned; errors as in `Runner.schedule`."""
+    from transload.following.follower import emit
+
     info = dryrun_info
     if info._scheduler is None or info._converted is None:
         raise ConfigError("schedule() takes what this runner's dryrun() returned")
@@ -136,7 +138,7 @@ def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
     started = backend.submit(request, info._app_id, submission)
     handle = make_app_handle(info._scheduler, runner._name, info._app_id)
     if started:
-        runner._emit(handle, AppStatus(AppState.SUBMITTED))
+        emit(handle, AppStatus(AppState.SUBMITTED))
     return handle
 
 

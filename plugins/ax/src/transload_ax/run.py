@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
-from transload.following import Observation, Patience, Subscription, get_follower, longer
+from transload.following import Observation, Patience, Subscription, longer, watch
 from transload.pipelines import AppLost, Ending, Execution, ExecutionOptions, Identity, host_runner
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
@@ -311,7 +311,7 @@ class TrialApps:
 
         handle, options = live.execution.handle or "", self.options
         scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
-        live.subscription = get_follower().watch(
+        live.subscription = watch(
             scheduler, handle, tell, patience=options.patience, poll_interval=options.poll_interval
         )
 

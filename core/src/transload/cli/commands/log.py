@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,8 @@ from transload.cli._options import handle_argument, json_option
 
 if TYPE_CHECKING:
     from transload.cli._session import Target
-    from transload.following.lines import LineFilter
-    from transload.runner import Runner
-    from transload.schedulers import LogPage, Stream
+    from transload.following.lines import LineFilter, LogReader
+    from transload.schedulers import Stream
 
 Write = Callable[[str, int, list[str]], None]
 Replicas = list[tuple[str, int]]
@@ -63,11 +61,7 @@ def command(handle: str, **options: Any) -> None:
         everything = replicas_of(description_of(runner, target.handle))
         replicas = _choose(everything, options["roles"], options["numbers"], in_path)
         write = _writer(replicas, options)
-        if options["follow"]:
-            _follow(runner, target, replicas, shown, write)
-        else:
-            for role, k in replicas:
-                _read(runner, target, role, k, shown, write)
+        _show(target, replicas, shown, write, options["follow"])
 
 
 def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
@@ -161,90 +155,22 @@ def _write_json(role: str, k: int, lines: list[str]) -> None:
     write(sys.stdout, text, flush=True)
 
 
-def _read(runner: Runner, target: Target, role: str, k: int, shown: _Filter, write: Write) -> None:
-    """Show what a replica has written so far, in constant memory."""
-    lines: Iterable[str] = runner.log_lines(
-        target.handle, role, k, shown.regex, shown.since, shown.until, should_tail=False, streams=shown.stream
-    )
-    if shown.tail is not None:
-        lines = deque(lines, maxlen=shown.tail)
-    batch: list[str] = []
-    for line in lines:
-        batch.append(line)
-        if len(batch) >= 1000:
-            write(role, k, batch)
-            batch = []
-    write(role, k, batch)
+def _show(target: Target, replicas: Replicas, shown: _Filter, write: Write, follow: bool) -> None:
+    """Show what each replica has written so far, in constant memory; then, if asked, all of them until they end."""
+    from transload.following.lines import LineFilter, LogReader, follow_logs
 
-
-def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, write: Write) -> None:
-    """Show all replicas at once until they have ended or ``--until`` has come."""
-    from transload.following.follower import get_follower
-    from transload.following.lines import ReplicaLogs
-
-    left = None if shown.until is None else (shown.until - datetime.now().astimezone()).total_seconds()
-    if left is not None and left <= 0:
-        for role, k in replicas:
-            _read(runner, target, role, k, shown, write)
-        return
-    lines = _Lines(shown, write)
-    logs = ReplicaLogs(target.scheduler, target.app_id, replicas, shown.stream, lines.take)
-    logs.read()
-    lines.begin(replicas)
-    over, failed = threading.Event(), []
-
-    def read() -> bool:
-        try:
-            found = logs.read()
-        except Exception as exc:
-            failed.append(exc)
-            over.set()
-            return False
-        if logs.complete:
-            over.set()
-        return found
-
-    reading = get_follower().read_logs(target.scheduler, target.app_id, read)
-    try:
-        # what lies centuries ahead is more than a thread can wait for
-        over.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
-    finally:
-        logs.stopped = True
-        reading.close(0.5)
-    if failed:
-        raise failed[0]
-
-
-class _Lines:
-    """Passes on the lines of a follower that are asked for.
-
-    Args:
-        shown: which lines.
-        write: gets them.
-    """
-
-    def __init__(self, shown: _Filter, write: Write) -> None:
-        self._shown = shown
-        self._write = write
-        self._chosen: dict[tuple[str, int], LineFilter] = {}
-        self._held: dict[tuple[str, int], deque[str]] | None = None if shown.tail is None else {}
-
-    def take(self, role: str, k: int, page: LogPage) -> None:
-        """Take a page as it was read."""
-        if (role, k) not in self._chosen:
-            since = None if self._shown.since is None else self._shown.since.timestamp()
-            from transload.following.lines import LineFilter
-
-            self._chosen[role, k] = LineFilter(self._shown.regex, since)
-        lines = self._chosen[role, k].take(page)
-        if self._held is not None:
-            self._held.setdefault((role, k), deque(maxlen=self._shown.tail)).extend(lines)
-        elif lines:
-            self._write(role, k, lines)
-
-    def begin(self, replicas: Replicas) -> None:
-        """What was there already has been taken: show the last lines of it, and from now on everything."""
-        held, self._held = self._held or {}, None
-        for role, k in replicas:
-            if held.get((role, k)):
-                self._write(role, k, list(held[role, k]))
+    since, until = (None if at is None else at.timestamp() for at in (shown.since, shown.until))
+    chosen: dict[LogReader, LineFilter] = {}
+    for role, k in replicas:
+        reader = LogReader(target.scheduler, target.app_id, role, k, shown.stream, since=since, until=until)
+        lines = chosen[reader] = LineFilter(shown.regex, since, until)
+        last: deque[str] = deque(maxlen=shown.tail)
+        for page in reader.pages():
+            if shown.tail is None:
+                write(role, k, lines.take(page))
+            else:
+                last.extend(lines.take(page))
+        write(role, k, list(last))
+    if follow:
+        for reader, page in follow_logs(list(chosen), until=until, patience=float("inf")):
+            write(reader.role, reader.replica, chosen[reader].take(page))
