@@ -25,6 +25,7 @@ def forward(handle: str) -> tuple[float, float]:
 
 def child(handle: str) -> None:
     """Forward, count, and measure."""
+    from transload.pipelines import ExecutionOptions
     from transload.pipelines._logs import LogForwarder
     from transload.runner import Runner
     from transload.specs import parse_app_handle
@@ -37,9 +38,10 @@ def child(handle: str) -> None:
 
     runner = Runner("bench")
     parsed = parse_app_handle(handle)
-    forwarder = LogForwarder(runner.scheduler(parsed.scheduler_backend), parsed.app_id, sink)
+    scheduler = runner.scheduler(parsed.scheduler_backend)
+    forwarder = LogForwarder(handle, lambda: (scheduler, parsed.app_id), sink, ExecutionOptions())
     start = time.perf_counter()
-    forwarder.drain()
+    forwarder.finish()
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     json.dump({"seconds": seconds, "mib": memory, "lines": count}, sys.stdout)

@@ -81,7 +81,7 @@ class Optimiser:
             child.finish(status, results=host_runner("ax").results(self.kept["metadata"][HANDLE]).to_dict())
             return
         left = 0 in self.trials.left
-        retryable = status == "FAILED" and (left or self.options.rule.host_may_retry(AppLost("")))
+        retryable = status == "FAILED" and (left or self.options.host_may_retry(AppLost("")))
         child.finish(
             status, error=self.trials.reason(self.view, child.job.scheduler, child.job.cfg), retryable=retryable
         )
@@ -104,7 +104,7 @@ def run(child: ChildJob) -> None:
         try:
             optimiser.step()
         except TransloadError as exc:
-            child.finish("CANDIDATE", error=exc, retryable=optimiser.options.rule.host_may_retry(exc))
+            child.finish("CANDIDATE", error=exc, retryable=optimiser.options.host_may_retry(exc))
             return
         time.sleep(0.02)
     optimiser.report()

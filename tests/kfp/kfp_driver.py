@@ -30,7 +30,7 @@ def run(child: ChildJob) -> None:
         results = execution.run()
     except TransloadError as exc:
         state = ends.get(ending_of(exc).code, AppState.FAILED)
-        again = LaunchSpec(launch, dict(job.options)).execution_options().rule.host_may_retry(exc)
+        again = LaunchSpec(launch, dict(job.options)).execution_options().host_may_retry(exc)
         child.finish(STATES[state], error=exc, retryable=again)
     else:
         child.finish(STATES[AppState.SUCCEEDED], results=results.to_dict())

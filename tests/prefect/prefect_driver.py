@@ -31,7 +31,7 @@ def run(child: ChildJob) -> None:
     try:
         outcome = run_app(execution)
     except TransloadError as exc:
-        child.finish("FAILED", error=exc, retryable=options.rule.host_may_retry(exc))
+        child.finish("FAILED", error=exc, retryable=options.host_may_retry(exc))
     else:
         if isinstance(outcome, Told):
             child.finish(outcome.type, error=outcome.message, retryable=None)

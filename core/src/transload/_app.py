@@ -174,16 +174,9 @@ class App:
 
     def _replicas(self, role: str | None, replica: int | None) -> list[tuple[str, int]]:
         from transload.errors import SpecError
+        from transload.schedulers.api import replicas_of
 
-        description = self._runner.description(self.handle)
-        if description is None:
-            raise AppNotFound(self.handle)
-        if description.app is not None:
-            found = [(each.name, k) for each in description.app.roles for k in range(each.num_replicas)]
-        else:
-            found = [
-                (each.role, each_replica.id) for each in description.status.roles for each_replica in each.replicas
-            ]
+        found = replicas_of(self._runner._describe(self.handle))
         chosen = [(name, k) for name, k in found if role in (None, name) and replica in (None, k)]
         if not chosen:
             known = ", ".join(f"{name}/{k}" for name, k in found) or "none"

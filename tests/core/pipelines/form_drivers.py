@@ -33,7 +33,7 @@ def _report(child: ChildJob, execution: Execution, results: AppResults | Translo
         child.finish(AppState.SUCCEEDED, results=results.to_dict())
         return
     state = AppState.CANCELLED if isinstance(results, AppCancelled) else AppState.FAILED
-    child.finish(state, error=results, retryable=execution.options.rule.host_may_retry(results))
+    child.finish(state, error=results, retryable=execution.options.host_may_retry(results))
 
 
 def run_async(child: ChildJob) -> None:

@@ -12,8 +12,8 @@ from transload.errors import AppExists, AppFailed, ConfigError, SpecError, State
 from transload.following import Patience
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.pipelines._attach import Action, AttachRecord, decide
-from transload.pipelines._deadlines import Deadlines
-from transload.pipelines._retry import RetryRule
+from transload.pipelines._attacher import retries_note, without_retries
+from transload.pipelines._deadlines import next_limit, note_state
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
 
 
@@ -63,55 +63,39 @@ def test_patience_must_be_seconds(seconds: object) -> None:
 
 def test_deadlines() -> None:
     """Waiting to be scheduled, to be started, and the whole have limits of their own."""
-    clock = Clock()
-    limits = Deadlines(schedule_timeout=10, startup_timeout=20, deadline=clock.now + 100, clock=clock)
-    limits.observe(AppStatus(AppState.SUBMITTED))
-    assert limits.left() == 10
-    clock.now += 9
-    limits.observe(AppStatus(AppState.PENDING))
-    assert limits.passed() is None
-    assert limits.left() == 20
-    clock.now += 20
-    assert "startup_timeout" in (limits.passed() or "")
-    limits.observe(AppStatus(AppState.RUNNING))
-    assert limits.passed() is None
-    limits.observe(AppStatus(AppState.PENDING))
-    assert limits.passed() is None  # pre-emption is no start-up
-    clock.now += 100
-    assert "time limit" in (limits.passed() or "")
-
-
-def test_deadlines_travel() -> None:
-    """The counts go on in another process."""
-    clock = Clock()
-    first = Deadlines(schedule_timeout=10, clock=clock)
-    first.observe(AppStatus(AppState.SUBMITTED))
-    clock.now += 6
-    second = Deadlines(schedule_timeout=10, clock=clock)
-    second.restore(first.state())
-    second.observe(AppStatus(AppState.SUBMITTED))
-    assert second.left() == 4
-    clock.now += 4
-    assert "schedule_timeout" in (second.passed() or "")
+    options = ExecutionOptions(schedule_timeout=10, startup_timeout=20, deadline=1100)
+    counts: dict[str, float] = {}
+    assert next_limit(options, counts)[0] == 1100
+    note_state(counts, AppState.SUBMITTED, 1000)
+    assert next_limit(options, counts)[0] == 1010
+    assert "schedule_timeout" in next_limit(options, counts)[1]
+    note_state(counts, AppState.SUBMITTED, 1005)  # seen again, perhaps by another process
+    assert next_limit(options, json.loads(json.dumps(counts)))[0] == 1010
+    note_state(counts, AppState.PENDING, 1009)
+    assert next_limit(options, counts)[0] == 1029
+    assert "startup_timeout" in next_limit(options, counts)[1]
+    note_state(counts, AppState.RUNNING, 1030)
+    note_state(counts, AppState.PENDING, 1040)  # pre-emption is no start-up
+    assert next_limit(options, counts) == (1100, "the host's time limit has passed")
+    assert next_limit(ExecutionOptions(), counts)[0] == float("inf")
 
 
 APP = AppDef("a", [Role("one", "i", entrypoint="e", max_retries=3), Role("two", "i", entrypoint="e")])
 
 
-def test_retry_rule_decides_what_is_submitted() -> None:
-    """Only ``host`` takes the app's retries away, from a copy."""
-    assert [role.max_retries for role in RetryRule.HOST.to_submit(APP).roles] == [0, 0]
+def test_retries_are_taken_away_from_a_copy() -> None:
+    """Where the host alone retries, the app is submitted without retries of its own."""
+    assert [role.max_retries for role in without_retries(APP).roles] == [0, 0]
     assert APP.roles[0].max_retries == 3
-    assert RetryRule.NESTED.to_submit(APP) is APP
-    assert RetryRule.SCHEDULER.to_submit(APP) is APP
+    assert without_retries(without_retries(APP)).roles[0].max_retries == 0
 
 
 def test_retry_product_is_said_only_where_retries_multiply() -> None:
     """The note names the product; without retries on both sides there is none."""
-    assert "12 starts" in (RetryRule.NESTED.note(APP, 2) or "")
-    assert RetryRule.NESTED.note(APP, 0) is None
-    assert RetryRule.NESTED.note(APP, None) is None
-    assert RetryRule.HOST.note(APP, 2) is None
+    assert "12 starts" in (retries_note(APP, ExecutionOptions(), 2) or "")
+    assert retries_note(APP, ExecutionOptions(), 0) is None
+    assert retries_note(APP, ExecutionOptions(), None) is None
+    assert retries_note(APP, ExecutionOptions(retries_by="host"), 2) is None
 
 
 FAILED = AppStatus(AppState.FAILED)
@@ -135,15 +119,15 @@ FAILED = AppStatus(AppState.FAILED)
 )
 def test_what_a_host_may_retry(error: Exception, nested: bool, scheduler: bool) -> None:
     """Each failure is retried, or not, by rule."""
-    assert RetryRule.NESTED.host_may_retry(error) is nested
-    assert RetryRule.HOST.host_may_retry(error) is nested
-    assert RetryRule.SCHEDULER.host_may_retry(error) is scheduler
+    assert ExecutionOptions().host_may_retry(error) is nested
+    assert ExecutionOptions(retries_by="host").host_may_retry(error) is nested
+    assert ExecutionOptions(retries_by="scheduler").host_may_retry(error) is scheduler
 
 
 def test_unknown_rule_is_refused() -> None:
     """A misspelt rule names those that exist."""
     with pytest.raises(ConfigError, match="nested"):
-        RetryRule.of("sometimes")
+        ExecutionOptions(retries_by="sometimes")  # type: ignore[arg-type]
 
 
 STATUS = st.one_of(st.none(), st.builds(AppStatus, st.sampled_from(list(AppState)), cancel_requested=st.booleans()))

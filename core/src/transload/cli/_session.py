@@ -110,10 +110,3 @@ def description_of(runner: Runner, handle: AppHandle) -> AppDescription:
     if description is None:
         raise not_found(runner, handle)
     return description
-
-
-def replicas_of(description: AppDescription) -> list[tuple[str, int]]:
-    """Return ``(role, number)`` of every replica of an app."""
-    if description.app is not None:
-        return [(role.name, k) for role in description.app.roles for k in range(role.num_replicas)]
-    return [(role.role, replica.id) for role in description.status.roles for replica in role.replicas]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -321,10 +322,10 @@ class Attacher:
 
     def _app(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
         app = self._launch.build(known, defaults)
-        note = self._options.rule.note(app, self._host_retries)
+        note = retries_note(app, self._options, self._host_retries)
         if note:
             self._log(note)
-        return self._options.rule.to_submit(app)
+        return without_retries(app) if self._options.retries_by == "host" else app
 
     def _tracker_base(self, app_id: str) -> str | None:
         backend = self._given.scheduler(self._scheduler_name)
@@ -358,3 +359,24 @@ class Attacher:
         record = AttachRecord(self._identity.generation, attempt, app_id, scheduler, handle, cfg, lost, cluster)
         if self._store.get() != record.to_dict():
             self._store.put(record.to_dict())
+
+
+def without_retries(app: AppDef) -> AppDef:
+    """Return the app without retries of its own: a copy, if it has some."""
+    if not any(role.max_retries for role in app.roles):
+        return app
+    app = copy.deepcopy(app)
+    for role in app.roles:
+        role.max_retries = 0
+    return app
+
+
+def retries_note(app: AppDef, options: ExecutionOptions, host_retries: int | None) -> str | None:
+    """Return what to log once: how often the app may be started when retries multiply; None if they do not."""
+    own = max((role.max_retries for role in app.roles), default=0)
+    if options.retries_by != "nested" or not own or not host_retries:
+        return None
+    return (
+        f"retries multiply: {1 + host_retries} attempts of the host × {1 + own} starts by the scheduler = "
+        f"{(1 + own) * (1 + host_retries)} starts at most (retries_by='host' or 'scheduler' leaves them to one)"
+    )

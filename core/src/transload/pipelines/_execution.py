@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import (
@@ -20,14 +23,12 @@ from transload.following.follower import watch
 from transload.following.patience import Patience
 from transload.following.subscription import Observation, Subscription
 from transload.pipelines._attacher import Attached, Attacher, Wait
-from transload.pipelines._deadlines import Deadlines
+from transload.pipelines._deadlines import next_limit, note_state
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._failure import failure_message
 from transload.pipelines._identity import Identity
-from transload.pipelines._log_pump import LogPump
-from transload.pipelines._logs import LogSink
+from transload.pipelines._logs import LogForwarder, LogSink
 from transload.pipelines._options import ExecutionOptions
-from transload.pipelines._reach import where
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload.specs._json import SCHEMA, reading
@@ -38,6 +39,15 @@ if TYPE_CHECKING:
     from transload.pipelines._attach import AttachStore
     from transload.pipelines._launch import Launch
     from transload.runner import AppResults, Runner
+    from transload.schedulers.api import SchedulerBase
+
+_OUTCOMES: Final[dict[type[Exception], str]] = {
+    StateUnknown: "unknown",
+    AppLost: "lost",
+    TransloadTimeout: "timeout",
+    Detached: "detached",
+}
+"""What ends a wait, as `Execution.outcome_async` names it."""
 
 _AGAIN_S: Final = (1.0, 30.0)
 """Seconds after which a cancel that did not come through is tried again: at first, and at most (each time twice)."""
@@ -86,17 +96,17 @@ class Execution:
         self.handle: str | None = None
         self.attempt: int | None = None
         self.status: AppStatus | None = None
-        self._store = store
+        self._store, self._log_store, self._sink = store, log_store, sink
         self._log = log or _log
         self._on_change = on_change
         self._killed = self._cancelled = self._away = False
         self._passed: str | None = None
         self._cancel_due, self._cancel_pause = 0.0, _AGAIN_S[0]
-        self._feed: Subscription | None = None
-        self._logs = LogPump(lambda: self.runner, self.options, sink, log_store)
+        self._news: Subscription | None = None
+        self._forwarder: LogForwarder | None = None
         self._place = where()
         self._patience = Patience(self.options.patience)
-        self._deadlines = Deadlines(self.options.schedule_timeout, self.options.startup_timeout, self.options.deadline)
+        self._counts: dict[str, float] = {}
         self._attacher: Attacher | None = None
         if launch is not None:
             given, killed = known or {}, lambda: self._killed
@@ -160,10 +170,9 @@ class Execution:
             if step.ending is None:
                 time.sleep(step.seconds)
                 continue
-            with self._following(step.ending) as feed:
-                while not self._killed:
-                    if _has_ended(feed.next(None)):
-                        break
+            with self._following(step.ending) as news:
+                while not self._killed and not ((seen := news.next(None)) and seen.is_end()):
+                    pass
 
     async def start_async(self) -> Attached:
         """Do what `start` does, without blocking the event loop."""
@@ -181,15 +190,14 @@ class Execution:
             if step.ending is None:
                 await asyncio.sleep(step.seconds)
                 continue
-            with self._following(step.ending) as feed:
-                while not self._killed:
-                    if _has_ended(await feed.next_async(None)):
-                        break
+            with self._following(step.ending) as news:
+                while not self._killed and not ((seen := await news.next_async(None)) and seen.is_end()):
+                    pass
 
     def attach(self, handle: str) -> None:
         """Take an app that is known by its handle, in place of `start`; nothing is asked or submitted."""
         self.handle = handle
-        self._logs.resume(handle)
+        self._forwarder = self._forward(handle)
 
     def dry_run(self) -> str:
         """Return what would be submitted, as text for a person; nothing outside of this process is touched.
@@ -219,14 +227,14 @@ class Execution:
         """Do what `follow` does for so many seconds; tell whether the app has ended. Errors as in `run`."""
         end = time.monotonic() + seconds
         if self.status is None or not self.status.is_terminal():
-            with self._following(self._need_handle(), self._patience) as feed:
+            with self._following(self._need_handle(), self._patience) as news:
                 try:
-                    self._logs.follow(feed.wake, here=True)
+                    self._logs.follow(news.wake, here=True)
                     while True:
                         left = end - time.monotonic()
                         if left <= 0:
                             return False
-                        if self._take(feed.next(min(left, self._tick()))):
+                        if self._take(news.next(min(left, self._tick()))):
                             break
                         if self._logs.due:
                             self._logs.pump()
@@ -240,10 +248,10 @@ class Execution:
         import asyncio
 
         if self.status is None or not self.status.is_terminal():
-            with self._following(self._need_handle(), self._patience) as feed:
+            with self._following(self._need_handle(), self._patience) as news:
                 try:
-                    self._logs.follow(feed.wake, here=False)
-                    while not self._take(await feed.next_async(self._tick())):
+                    self._logs.follow(news.wake, here=False)
+                    while not self._take(await news.next_async(self._tick())):
                         if self._logs.due:
                             self._logs.pump()
                 finally:
@@ -255,16 +263,16 @@ class Execution:
     @contextmanager
     def _following(self, handle: str, patience: Patience | None = None) -> Iterator[Subscription]:
         """Give the observations of an app; a kill wakes who waits for them."""
-        scheduler = self.runner.scheduler(_scheduler_of(handle))
+        scheduler, _ = self._locate(handle)
         patience = patience or Patience(self.options.patience)
-        with watch(scheduler, handle, patience=patience, poll_interval=self.options.poll_interval) as feed:
-            self._feed = feed
+        with watch(scheduler, handle, patience=patience, poll_interval=self.options.poll_interval) as news:
+            self._news = news
             try:
                 if self._killed:
-                    feed.wake()
-                yield feed
+                    news.wake()
+                yield news
             finally:
-                self._feed = None
+                self._news = None
 
     def poll(self, status: AppStatus | None = None, *, asked: bool = False) -> Observation:
         """Look once, hand on new log lines, and return what was seen; never waits, never raises for the app's sake.
@@ -293,26 +301,22 @@ class Execution:
 
     def _tick(self) -> float:
         """Return the seconds until there is something to do besides taking observations."""
-        left = self._deadlines.left()
         waits = (self._killed or self._passed) and not self._cancelled
         again = max(self._cancel_due - time.monotonic(), 0.01) if waits else float("inf")
-        return min(again, float("inf") if left is None or self._passed else left)
+        left = next_limit(self.options, self._counts)[0] - time.time()
+        return again if self._passed else max(0.0, min(again, left))
 
     def _take(self, observation: Observation | None) -> bool:
         """Act on what was seen; return True once the app has ended."""
         if self._killed and self.options.on_kill == "detach":
             raise Detached(self.handle)
         if observation is not None:
-            handle = observation.handle
-            if observation.exhausted:
-                raise StateUnknown(
-                    handle, observation.unknown_for, observation.status.msg if observation.status else ""
-                )
+            ended = observation.is_end()
             if observation.status is None:
                 self._mark_lost()
-                raise AppLost(handle)
+                raise AppLost(observation.handle)
             self._note(observation.status)
-            if observation.final:
+            if ended:
                 return True
         self._obey()
         if self._passed is not None:
@@ -321,7 +325,9 @@ class Execution:
 
     def _obey(self) -> None:
         """Cancel the app if the host was told to end it, or a limit has passed: once, but until that came through."""
-        self._passed = self._passed or self._deadlines.passed()
+        end, why = next_limit(self.options, self._counts)
+        if self._passed is None and time.time() >= end:
+            self._passed = why
         killed = self._killed and self.options.on_kill == "cancel"
         done = self._cancelled or (self._attacher is not None and self._attacher.undone)
         now = time.monotonic()
@@ -336,7 +342,7 @@ class Execution:
             why = f" ({status.msg})" if status.msg else ""
             self._log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if self._away else "is back"))
         self.status = status
-        self._deadlines.observe(status)
+        note_state(self._counts, status.state, time.time())
         if changed and self._on_change is not None:
             self._on_change(status)
 
@@ -387,9 +393,9 @@ class Execution:
         goes on until the app has ended; with ``detach`` it raises `Detached` at once.
         """
         self._killed = True
-        feed = self._feed
-        if feed is not None:
-            feed.wake()
+        news = self._news
+        if news is not None:
+            news.wake()
 
     def give_up(self) -> None:
         """Do what ``on_kill`` says, at once: for a host that does not wait any more. Not for a signal handler."""
@@ -441,8 +447,8 @@ class Execution:
             "identity": [identity.host, identity.namespace, list(identity.key), identity.generation],
             "options": self.options.to_dict(),
             "status": None if self.status is None else self.status.to_json(),
-            "cursor": self._logs.cursor,
-            "deadlines": self._deadlines.state(),
+            "cursor": None if self._forwarder is None else self._forwarder.cursor,
+            "counts": dict(self._counts),
             "unknown_for": self._patience.elapsed,
             "place": self._place,
         }
@@ -473,7 +479,7 @@ class Execution:
         Args:
             same_machine: that process is known to run on this machine.
         """
-        scheduler = self.runner.scheduler(_scheduler_of(self._need_handle()))
+        scheduler = self._locate(self._need_handle())[0]
         reach = scheduler.capabilities.reachable_from
         return reach == "network" or (reach == "host" and same_machine)
 
@@ -489,8 +495,9 @@ class Execution:
                 self._runner = self.runner.with_clusters(Cluster.from_dict(state["cluster"]))
                 if self._attacher is not None:
                     self._attacher.runner = self._runner
-            self._logs.resume(self.handle, state.get("cursor"))
-            self._deadlines.restore(state.get("deadlines") or {})
+            if self.handle is not None:
+                self._forwarder = self._forward(self.handle, state.get("cursor"))
+            self._counts = dict(state.get("counts") or {})
             self._place = state.get("place") or self._place
             self._patience = Patience(self.options.patience, elapsed=state.get("unknown_for"))
             if state.get("status"):
@@ -511,16 +518,10 @@ class Execution:
                 kind, message = "elsewhere", f"{handle} can only be watched from where it was submitted"
             else:
                 await self.follow_async()
-        except StateUnknown as exc:
-            kind, message = "unknown", exc.why
-        except AppLost as exc:
-            kind, message = "lost", str(exc)
-        except TransloadTimeout as exc:
-            kind, message = "timeout", str(exc)
-        except Detached as exc:
-            kind, message = "detached", str(exc)
         except Exception as exc:
-            kind, message = "error", f"{type(exc).__name__}: {exc}"
+            kind = next((kind for error, kind in _OUTCOMES.items() if isinstance(exc, error)), "error")
+            message = exc.why if isinstance(exc, StateUnknown) else str(exc)
+            message = f"{type(exc).__name__}: {exc}" if kind == "error" else message
         return {"schema": SCHEMA, "kind": kind, "message": message, "state": self.state()}
 
     def settle(self, outcome: Mapping[str, Any]) -> AppResults:
@@ -561,6 +562,21 @@ class Execution:
             raise ConfigError("this execution has no app yet: call start() first")
         return self.handle
 
+    @property
+    def _logs(self) -> LogForwarder:
+        handle = self._need_handle()
+        if self._forwarder is None:
+            self._forwarder = self._forward(handle)
+        return self._forwarder
+
+    def _forward(self, handle: str, cursor: dict[str, Any] | None = None) -> LogForwarder:
+        options, store = self.options, self._log_store
+        return LogForwarder(handle, lambda: self._locate(handle), self._sink, options, store=store, cursor=cursor)
+
+    def _locate(self, handle: str) -> tuple[SchedulerBase, str]:
+        parsed = parse_app_handle(handle)
+        return self.runner.scheduler(parsed.scheduler_backend), parsed.app_id
+
 
 def dry_run(
     host: str,
@@ -599,14 +615,24 @@ def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
     return wait
 
 
-def _has_ended(seen: Observation | None) -> bool:
-    if seen is not None and seen.exhausted:
-        raise StateUnknown(seen.handle, seen.unknown_for)
-    return seen is not None and seen.final
-
-
 def _scheduler_of(handle: str) -> str:
     return parse_app_handle(handle).scheduler_backend
+
+
+@cache
+def where() -> str:
+    """Return a text that is equal in two processes only if they see the same machine: one boot, one set of processes.
+
+    On Linux the boot id and the process namespace (two containers of one machine differ); elsewhere host name and
+    hardware address.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
+    import platform
+    import uuid
+
+    return f"{platform.node()}/{uuid.getnode():x}"
 
 
 def _log(message: str) -> None:

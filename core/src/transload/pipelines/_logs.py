@@ -5,53 +5,43 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
-from transload.schedulers.api import Stream
+from transload.following.follower import read_logs
+from transload.following.lines import PAGES_PER_TURN, drain, last_words
+from transload.schedulers.api import Stream, replicas_of
 from transload.specs._json import SCHEMA, reading
 
 if TYPE_CHECKING:
+    from transload.following.subscription import Subscription
+    from transload.pipelines._attach import AttachStore
+    from transload.pipelines._options import ExecutionOptions
     from transload.schedulers.api import LogPage, SchedulerBase
 
 LogSink = Callable[[str, int, Stream, str], None]
 """``sink(role, replica, stream, line)``; the line ends in a newline, save perhaps the last one of a replica."""
 
-PAGES_PER_TURN: Final = 16
-"""How many pages of one replica are read before the others get their turn."""
-
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(lines|B|kB|KB|MB|GB|KiB|MiB|GiB)?\s*(?:/\s*s)?\s*\Z")
 _UNITS: Final = {"B": 1, "kB": 1000, "KB": 1000, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-@dataclass(frozen=True, slots=True)
-class LogRate:
-    """How much of a log is handed on.
+def parse_rate(value: int | float | str) -> tuple[float, bool]:
+    """Read ``1000`` or ``"1000 lines/s"`` (lines), ``"5 MB/s"`` or ``"64KiB/s"`` (bytes).
 
-    Args:
-        per_second: lines or bytes.
-        in_bytes: True for bytes.
+    Returns:
+        How many in a second, and whether these are bytes.
+
+    Raises:
+        ConfigError: for anything else.
     """
-
-    per_second: float
-    in_bytes: bool = False
-
-    @staticmethod
-    def parse(value: int | float | str) -> LogRate:
-        """Read ``1000`` or ``"1000 lines/s"`` (lines), ``"5 MB/s"`` or ``"64KiB/s"`` (bytes).
-
-        Raises:
-            ConfigError: for anything else.
-        """
-        match = None if isinstance(value, bool) else _RATE.match(str(value))
-        if match is None or float(match.group(1)) <= 0:
-            raise ConfigError(f"max_log_rate={value!r}: must be a number of lines a second, or a text like '5 MB/s'")
-        unit = match.group(2)
-        if unit in _UNITS:
-            return LogRate(float(match.group(1)) * _UNITS[unit], True)
-        return LogRate(float(match.group(1)))
+    match = None if isinstance(value, bool) else _RATE.match(str(value))
+    if match is None or float(match.group(1)) <= 0:
+        raise ConfigError(f"max_log_rate={value!r}: must be a number of lines a second, or a text like '5 MB/s'")
+    unit = match.group(2)
+    return float(match.group(1)) * _UNITS.get(unit, 1), unit in _UNITS
 
 
 @dataclass(slots=True)
@@ -61,72 +51,68 @@ class _Source:
     role: str
     replica: int
     stream: Stream
+    tail: deque[str]
     cursor: str | None = None
     skip: int = 0  # lines after the cursor that were handed on already
     complete: bool = False
     dropped: int = 0  # lines left out by the rate, not told yet
     lost: int = 0  # bytes that the scheduler had dropped, not told yet
-    tail: deque[str] = field(default_factory=deque)
 
 
 class LogForwarder:
-    """Hands the lines of all replicas and streams of an app to a sink.
+    """Hands the lines of all replicas and streams of an app to a sink, and keeps how far it came.
 
     `pump` never blocks longer than its scheduler's queries take. `cursor` is JSON: given to another forwarder, in
     another process too, it goes on exactly there. Memory does not grow with the log.
 
     Args:
-        scheduler: where the app is.
-        app_id: the app.
-        sink: gets each line.
-        cursor: where an earlier forwarder left off.
-        max_log_rate: see `LogRate.parse`; what is over it is dropped, counted, and said in a line of its own.
-        streams: which outputs; where the scheduler does not tell them apart, both as one.
-        keep: how many last lines of each replica and stream are kept for `tail`.
-        pointer: what to tell people who want the dropped lines; default: the command that shows them.
+        handle: the app.
+        locate: returns its scheduler, and its id there.
+        sink: gets each line; None: nothing is forwarded.
+        options: the host's settings.
+        store: where to keep how far it came, for a restart; None: nowhere.
+        cursor: where an earlier forwarder left off; None: what the store has kept for this app.
         clock: seconds that only grow.
     """
 
     def __init__(
         self,
-        scheduler: SchedulerBase,
-        app_id: str,
-        sink: LogSink,
+        handle: str,
+        locate: Callable[[], tuple[SchedulerBase, str]],
+        sink: LogSink | None,
+        options: ExecutionOptions,
         *,
+        store: AttachStore | None = None,
         cursor: dict[str, Any] | None = None,
-        max_log_rate: int | str | LogRate | None = None,
-        streams: Sequence[Stream] = (Stream.STDOUT, Stream.STDERR),
-        keep: int = 20,
-        pointer: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._scheduler = scheduler
-        self._app_id = app_id
-        self._sink = sink
-        apart = set(streams) <= scheduler.capabilities.streams
-        self._streams = list(streams) if apart else [Stream.COMBINED]
-        self._keep = keep
-        self._pointer = pointer or f"all of it: transload log, app {app_id}"
-        rate = max_log_rate
-        self._rate = rate if rate is None or isinstance(rate, LogRate) else LogRate.parse(rate)
-        self._clock = clock
-        self._tokens = self._rate.per_second if self._rate else 0.0
-        self._filled = clock()
+        self._handle, self._locate, self._sink, self._store, self._clock = handle, locate, sink, store, clock
+        self._keep, self._longest = options.tail_lines, options.logging_interval
+        rate = options.max_log_rate
+        self._rate: float | None
+        self._rate, self._in_bytes = (None, False) if rate is None else parse_rate(rate)
+        self._tokens, self._filled = self._rate or 0.0, clock()
         self._sources: dict[str, _Source] = {}
-        self._discovered = False
+        self._discovered = self._moved = False
+        self._failed: Exception | None = None
+        self._subscription: Subscription | None = None
         self.dropped = 0
+        self.due = False
+        if cursor is None and store is not None:
+            kept = store.get() or {}
+            cursor = kept.get("cursor") if kept.get("handle") == handle else None
         if cursor is not None:
             self._restore(cursor)
 
     # -- where we are
 
     @property
-    def cursor(self) -> dict[str, Any]:
-        """JSON values that say what was handed on so far."""
+    def cursor(self) -> dict[str, Any] | None:
+        """JSON values that say what was handed on so far; None: nothing was looked at."""
         sources = {
             key: [each.cursor, each.skip, each.complete, each.dropped, each.lost] for key, each in self._sources.items()
         }
-        return {"schema": SCHEMA, "sources": sources, "dropped": self.dropped}
+        return {"schema": SCHEMA, "sources": sources, "dropped": self.dropped} if sources else None
 
     @property
     def complete(self) -> bool:
@@ -134,10 +120,10 @@ class LogForwarder:
         return self._discovered and all(source.complete for source in self._sources.values())
 
     def tail(self, role: str, replica: int) -> list[str]:
-        """Return the last lines of a replica that passed here: of stderr, or of the other streams if it was silent."""
+        """Return the last lines of a replica: what passed here of stderr, or of the other streams if it was silent."""
         found = [each for each in self._sources.values() if (each.role, each.replica) == (role, replica) and each.tail]
         found.sort(key=lambda each: each.stream is not Stream.STDERR)
-        return list(found[0].tail) if found else []
+        return list(found[0].tail) if found else list(last_words(*self._locate(), role, replica, self._keep))
 
     def _restore(self, cursor: dict[str, Any]) -> None:
         with reading("log cursor", cursor) as values:
@@ -152,29 +138,52 @@ class LogForwarder:
         key = f"{role}/{replica}/{stream.value}"
         source = self._sources.get(key)
         if source is None:
-            source = self._sources[key] = _Source(role, replica, stream, tail=deque(maxlen=self._keep))
+            tail: deque[str] = deque(maxlen=max(1, self._keep))
+            source = self._sources[key] = _Source(role, replica, stream, tail)
         return source
 
-    def _discover(self) -> None:
+    def _discover(self, scheduler: SchedulerBase, app_id: str) -> None:
         """Learn which replicas there are; once an app is described, they do not change."""
-        if self._discovered:
-            return
-        description = self._scheduler.describe(self._app_id)
-        if description is None:
-            return
-        pairs = [
-            (role.name, k)
-            for role in (description.app.roles if description.app else ())
-            for k in range(role.num_replicas)
-        ]
-        if not pairs:
-            pairs = [(role.role, replica.id) for role in description.status.roles for replica in role.replicas]
-        for role_name, k in pairs:
-            for stream in self._streams:
-                self._source(role_name, k, stream)
-        self._discovered = bool(pairs)
+        description = None if self._discovered else scheduler.describe(app_id)
+        if description is not None:
+            both = {Stream.STDOUT, Stream.STDERR} <= scheduler.capabilities.streams
+            for role, k in replicas_of(description):
+                for stream in (Stream.STDOUT, Stream.STDERR) if both else (Stream.COMBINED,):
+                    self._source(role, k, stream)
+                self._discovered = True
 
     # -- moving
+
+    def follow(self, wake: Callable[[], object], *, here: bool) -> None:
+        """Hand on lines as they come, until `stop`.
+
+        Args:
+            wake: called when `due` has become true.
+            here: lines are handed on by `pump`, in the caller's thread; else in the thread of the scheduler's logs, and
+                `due` only tells of an error.
+        """
+
+        def read() -> bool:
+            if here:
+                if not self.due:
+                    self.due = True
+                    wake()
+                return self._moved
+            try:
+                return self.pump() > 0
+            except Exception as exc:
+                self.due, self._failed = True, exc
+                wake()
+                raise
+
+        if self._sink is not None:
+            self._subscription = read_logs(*self._locate(), read, longest=self._longest)
+
+    def stop(self) -> None:
+        """End what `follow` began."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close(-1)
 
     def pump(self) -> int:
         """Hand on what is there now; return how many lines were handed on (or dropped by the rate).
@@ -182,94 +191,89 @@ class LogForwarder:
         A scheduler that cannot be reached gives nothing now; what it has comes later. An exception of the sink is
         the caller's; no line is lost by it, and none comes twice.
         """
-        try:
-            self._discover()
-        except SchedulerUnavailable:
+        self.due = False
+        if self._failed is not None:
+            raise self._failed
+        moved = self._hand_on_all()
+        self._moved = moved > 0
+        if moved:
+            self._save()
+        return moved
+
+    def finish(self, silence: float = 10.0) -> None:
+        """Hand on all that is left of an app that has ended; what stays silent for so many seconds is given up."""
+        self.stop()
+        if self._failed is not None:
+            raise self._failed
+        if self._sink is not None and not self.complete:
+            drain(lambda: self._hand_on_all() > 0, lambda: self.complete, silence)
+            for source in self._sources.values():
+                self._tell(source)
+            self._save()
+
+    def _save(self) -> None:
+        if self._store is not None:
+            self._store.put({"schema": SCHEMA, "handle": self._handle, "cursor": self.cursor})
+
+    def _hand_on_all(self) -> int:
+        if self._sink is None:
             return 0
+        scheduler, app_id = self._locate()
         total = 0
-        for source in list(self._sources.values()):
-            if source.complete:
-                continue
-            try:
-                total += self._turn(source)
-            except AppNotFound:
-                source.complete = True
-            except SchedulerUnavailable:
-                break
-        return total
-
-    def drain(self, seconds: float = 10.0, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Hand on all that is left of an app that has ended, waiting up to ``seconds`` for late lines."""
-        end = self._clock() + seconds
-        pause = 0.005
-        while True:
-            moved = self.pump()
-            if self.complete or (not moved and self._clock() >= end):
-                break
-            if not moved:
-                sleep(pause)
-                pause = min(pause * 1.5, 0.25)
-        for source in self._sources.values():
-            self._tell(source)
-
-    def _turn(self, source: _Source) -> int:
-        total = 0
-        for _ in range(PAGES_PER_TURN):
-            page = self._scheduler.log_read(self._app_id, source.role, source.replica, source.stream, source.cursor)
-            source.lost += page.dropped
-            total += self._hand_on(source, page)
-            if page.complete or not page.lines:
-                source.complete = page.complete
-                break
+        try:
+            self._discover(scheduler, app_id)
+            for source in self._sources.values():
+                try:
+                    for _ in () if source.complete else range(PAGES_PER_TURN):
+                        page = scheduler.log_read(app_id, source.role, source.replica, source.stream, source.cursor)
+                        source.lost += page.dropped
+                        total += self._hand_on(source, page)
+                        if page.complete or not page.lines:
+                            source.complete = page.complete
+                            break
+                except AppNotFound:
+                    source.complete = True
+        except SchedulerUnavailable:
+            pass  # it comes when the scheduler answers again
         return total
 
     def _hand_on(self, source: _Source, page: LogPage) -> int:
         lines = page.lines
-        first = min(source.skip, len(lines))
+        done = first = min(source.skip, len(lines))
         if source.lost:
             self._tell(source)
-        if self._rate is not None:
-            self._hand_on_at_rate(source, lines, first)
-        else:
-            sink, role, replica, stream = self._sink, source.role, source.replica, source.stream
-            index = first
-            try:
-                for index in range(first, len(lines)):
-                    sink(role, replica, stream, lines[index])
-            except BaseException:
-                source.skip = source.skip - first + index
-                raise
-        source.skip -= first
-        source.tail.extend(lines[-self._keep :])
-        source.cursor = page.cursor
-        return len(lines) - first
-
-    def _hand_on_at_rate(self, source: _Source, lines: list[str], first: int) -> None:
-        done = first
+        assert self._sink is not None
+        sink, role, replica, stream = self._sink, source.role, source.replica, source.stream
+        limited = self._rate is not None
         try:
-            for index in range(first, len(lines)):
-                if self._allowed(lines[index]):
-                    self._tell(source)
-                    self._sink(source.role, source.replica, source.stream, lines[index])
-                else:
+            for done in range(first, len(lines)):
+                line = lines[done]
+                if limited and not self._allowed(line):
                     source.dropped += 1
                     self.dropped += 1
-                done = index + 1
+                else:
+                    if source.dropped:
+                        self._tell(source)
+                    sink(role, replica, stream, line)
         except BaseException:
             source.skip = source.skip - first + done
             raise
+        source.skip -= first
+        source.tail.extend(lines[-max(1, self._keep) :])
+        source.cursor = page.cursor
+        return len(lines) - first
 
     def _allowed(self, line: str) -> bool:
         assert self._rate is not None
         cost = 1
-        if self._rate.in_bytes:
+        if self._in_bytes:
             cost = len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
         if self._tokens < cost:
             now = self._clock()
-            self._tokens = min(self._rate.per_second, self._tokens + (now - self._filled) * self._rate.per_second)
+            self._tokens = min(self._rate, self._tokens + (now - self._filled) * self._rate)
             self._filled = now
         # a line longer than a second's worth passes when the bucket is full, or it never would
-        if self._tokens >= min(cost, self._rate.per_second):
+        if self._tokens >= min(cost, self._rate):
             self._tokens -= cost
             return True
         return False
@@ -277,11 +281,13 @@ class LogForwarder:
     def _tell(self, source: _Source) -> None:
         """Say in the host's log what is missing there, and where it is."""
         where = f"{source.role}/{source.replica}"
-        if source.dropped:
-            text = f"[transload] {source.dropped} lines of {where} left out by max_log_rate; {self._pointer}\n"
-            self._sink(source.role, source.replica, source.stream, text)
-            source.dropped = 0
-        if source.lost:
-            text = f"[transload] {source.lost} bytes of {where} were dropped by the scheduler's size limit\n"
-            self._sink(source.role, source.replica, source.stream, text)
-            source.lost = 0
+        said = {
+            "dropped": f"{source.dropped} lines of {where} left out by max_log_rate; "
+            f"all of it: transload log {self._handle}",
+            "lost": f"{source.lost} bytes of {where} were dropped by the scheduler's size limit",
+        }
+        assert self._sink is not None
+        for what, text in said.items():
+            if getattr(source, what):
+                self._sink(source.role, source.replica, source.stream, f"[transload] {text}\n")
+                setattr(source, what, 0)

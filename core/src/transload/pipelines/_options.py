@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from transload.errors import ConfigError
+from transload.errors import AppExists, AppFailed, ConfigError, PluginError, SpecError, SubmitError, TransloadTimeout
 from transload.following.patience import DEFAULT_PATIENCE
-from transload.pipelines._retry import RetryRule
+from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.specs import AppState
 
 OnKill = Literal["cancel", "detach"]
 """What happens to the app when the host's unit of work is killed."""
+
+RetriesBy = Literal["nested", "host", "scheduler"]
+"""Who spends the retries of an app that a host runs: the scheduler, the host, or one inside the other."""
 
 
 @dataclass(kw_only=True)
@@ -27,8 +30,11 @@ class ExecutionOptions:
         startup_timeout: seconds in PENDING before it first runs; None: no limit.
         deadline: absolute end for the whole, seconds since the epoch; None: no end.
         on_kill: ``cancel`` or ``detach``.
-        retries_by: see `RetryRule`.
-        max_log_rate: see `LogRate`; None: no limit.
+        retries_by: ``nested``: the scheduler spends ``max_retries`` inside one attempt, and each retry of the host is a
+            new attempt; ``host``: the app is submitted with ``max_retries=0``; ``scheduler``: the host's failure is
+            final.
+        max_log_rate: lines a second, or a text such as ``5 MB/s``; what is over it is dropped, counted, and said in a
+            line of its own; None: no limit.
         tail_lines: how many last log lines go into the message of a failure.
         durable: False: no store, no attaching; every run submits an app of a fresh id.
         answer_lost: the host knows that the loss of an earlier attempt was reported already (hosts without a store).
@@ -46,7 +52,7 @@ class ExecutionOptions:
     startup_timeout: float | None = None
     deadline: float | None = None
     on_kill: OnKill = "cancel"
-    retries_by: RetryRule | str = RetryRule.NESTED
+    retries_by: RetriesBy = "nested"
     max_log_rate: int | str | None = None
     tail_lines: int = 20
     durable: bool = True
@@ -54,9 +60,9 @@ class ExecutionOptions:
     next_after: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
 
     def __post_init__(self) -> None:
-        self.retries_by = RetryRule.of(self.retries_by)
-        if self.on_kill not in ("cancel", "detach"):
-            raise ConfigError(f"on_kill={self.on_kill!r}: must be 'cancel' or 'detach'")
+        for name, allowed in (("on_kill", get_args(OnKill)), ("retries_by", get_args(RetriesBy))):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be one of {list(allowed)}")
         _check_seconds("patience", self.patience, zero=True)
         for name in ("poll_interval", "logging_interval"):
             _check_seconds(name, getattr(self, name))
@@ -69,21 +75,26 @@ class ExecutionOptions:
         if isinstance(self.tail_lines, bool) or not isinstance(self.tail_lines, int) or self.tail_lines < 0:
             raise ConfigError(f"tail_lines={self.tail_lines!r}: must be an int, 0 or more")
         if self.max_log_rate is not None:
-            from transload.pipelines._logs import LogRate
+            from transload.pipelines._logs import parse_rate
 
-            LogRate.parse(self.max_log_rate)
+            parse_rate(self.max_log_rate)
 
-    @property
-    def rule(self) -> RetryRule:
-        """The retry rule."""
-        return RetryRule.of(self.retries_by)
+    def host_may_retry(self, error: BaseException) -> bool:
+        """Tell whether the host may answer this failure with a retry.
+
+        A wrong spec, setting or plugin and a cancelled app never are; an unknown state always is (the retry attaches).
+        """
+        if isinstance(error, (SpecError, ConfigError, PluginError, AppExists, AppCancelled, Detached)):
+            return False
+        if isinstance(error, SubmitError):
+            return error.transient
+        return self.retries_by != "scheduler" or not isinstance(error, (AppFailed, AppLost, TransloadTimeout))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON values."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         # JSON has no infinity
         values = {name: None if value == float("inf") else value for name, value in values.items()}
-        values["retries_by"] = self.rule.value
         values["next_after"] = sorted(state.name for state in self.next_after)
         return values
 

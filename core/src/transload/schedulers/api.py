@@ -446,6 +446,13 @@ def request_json(request: Any) -> str:
     return json.dumps(plain(request), indent=2, default=str)
 
 
+def replicas_of(description: AppDescription) -> list[tuple[str, int]]:
+    """Return ``(role, number)`` of every replica of an app."""
+    if description.app is not None:
+        return [(role.name, k) for role in description.app.roles for k in range(role.num_replicas)]
+    return [(role.role, replica.id) for role in description.status.roles for replica in role.replicas]
+
+
 def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:
     """Do what is due for an app, as the process that waits for it; what cannot be done now is left for later."""
     if description is not None and description.due:

@@ -70,4 +70,4 @@ def ending_of(error: TransloadError, options: ExecutionOptions) -> Exception:
 
     if ENDINGS[Ending.of(error)] == "Stopped":
         return tinyflow.Stopped(str(error))
-    return tinyflow.Broken(str(error), again=options.rule.host_may_retry(error))
+    return tinyflow.Broken(str(error), again=options.host_may_retry(error))

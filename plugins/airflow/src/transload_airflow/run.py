@@ -234,7 +234,7 @@ def ending_of(
             kind = "AirflowSkipException"
     elif isinstance(error, AppFailed) and exit_code(error) in skip_on:
         kind = "AirflowSkipException"
-    elif ending is not Ending.DETACHED and not options.rule.host_may_retry(error):
+    elif ending is not Ending.DETACHED and not options.host_may_retry(error):
         # (a person who ended a detached task has set its state already; a lost worker's retry attaches again)
         kind = "AirflowFailException"
     made: BaseException = getattr(sdk, kind)(f"{error}{note}")

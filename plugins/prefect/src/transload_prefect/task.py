@@ -276,10 +276,10 @@ def _task_run_name(name: str, parameters: dict[str, Any]) -> str:
 def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the setting that has Prefect retry only what a retry may help."""
     theirs = settings.get("retry_condition_fn")
-    rule = spec.options.rule
+    options = spec.options
 
     def may(state: State[Any]) -> bool:
-        return not isinstance(state.data, BaseException) or rule.host_may_retry(state.data)
+        return not isinstance(state.data, BaseException) or options.host_may_retry(state.data)
 
     if inspect.iscoroutinefunction(theirs):
 

@@ -52,7 +52,8 @@ def command(handle: str, **options: Any) -> None:
 
     Ctrl-C leaves; the app goes on. With --json, each line of output is an object of its own.
     """
-    from transload.cli._session import description_of, find_target, open_runner, replicas_of
+    from transload.cli._session import description_of, find_target, open_runner
+    from transload.schedulers.api import replicas_of
 
     with open_runner() as runner:
         handle, in_path = _split(handle)
