@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppFailed, AppNotFound
@@ -243,30 +244,24 @@ def run(
         >>> app = run(command=["python", "train.py"], gpu=1, mem="8G")  # doctest: +SKIP
         >>> print(app.wait().state, app.results())  # doctest: +SKIP
     """
-    from transload.components import command_app
     from transload.errors import SpecError
+    from transload.runner import Launch
 
     if (app is None) == (command is None):
         raise SpecError("run: exactly one of app and command must be given")
-    runner, given = runner or default_runner(), overrides_of(overrides)
-    options = {**(cfg or {}), "pass_env": list(pass_env)} if pass_env else dict(cfg or {})
-    same: dict[str, Any] = {
-        "scheduler": scheduler,
-        "cfg": options,
-        "workspace": workspace,
-        "parent_run_id": parent_run_id,
-        "app_id": app_id,
-        "tracker_base": tracker_base,
-    }
-    if command is not None:
-        app = command_app(command)
-    if isinstance(app, AppDef):
-        if args:
-            raise SpecError(f"run: args={args!r}: only a component takes arguments")
-        info = runner.dryrun(given.apply(app), **same)
-    else:
-        assert app is not None
-        info = runner.dryrun_component(app, args, **same, overrides=given)
+    runner = runner or default_runner()
+    launch = Launch(command=command) if app is None else Launch.of(app)
+    launch = replace(
+        launch,
+        args=args or launch.args,
+        scheduler=scheduler,
+        cfg=cfg or {},
+        workspace=workspace,
+        pass_env=pass_env,
+        parent_run_id=parent_run_id,
+        tracker_base=tracker_base,
+    )
+    info = runner.dryrun(launch, app_id=app_id, overrides=overrides_of(overrides))
     return App(runner.schedule(info), runner)
 
 

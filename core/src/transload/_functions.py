@@ -102,6 +102,8 @@ def submit(
         ConfigError: for an unknown scheduler or option, or if cloudpickle is not installed.
         SubmitError: if it was not taken; nothing runs.
     """
+    from transload.runner import Launch
+
     runner = runner or default_runner()
     name = scheduler or runner.settings.scheduler
     shares = runner.scheduler(name).capabilities.shares_disk
@@ -122,8 +124,8 @@ def submit(
         if resource is not None:
             role.resource = named_resources[resource] if isinstance(resource, str) else resource
         app = overrides_of(overrides).apply(AppDef(_name_of(fn), [role]))
-        options = {**(cfg or {}), "pass_env": list(pass_env)} if pass_env else dict(cfg or {})
-        handle = runner.run(app, name, options, tracker_base=tracker_base)
+        where: dict[str, Any] = {"cfg": cfg or {}, "pass_env": list(pass_env), "tracker_base": tracker_base}
+        handle = runner.run(Launch(app=app, scheduler=name, **where))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return FunctionApp(handle, runner)

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from transload.components import build
 from transload.errors import AppExists, AppNotFound, ConfigError, PluginError, SpecError, TransloadTimeout
 from transload.plugins import AppEvent, get_plugins, hookimpl
-from transload.runner import Runner, get_runner, load_settings
+from transload.runner import Launch, Runner, get_runner, load_settings
 from transload.runner._inject import with_identity
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.schedulers.local.scheduler import create_local
@@ -182,6 +183,16 @@ def test_components_run_by_name_with_typed_or_named_arguments(runner: Runner) ->
         assert list(runner.log_lines(handle, "echo", 1)) == [f"{word}\n"]
 
 
+def test_whatever_is_run_takes_the_same_path(runner: Runner) -> None:
+    """An app, its JSON, a component and a launch of each make the same request."""
+    app = build("utils.echo", {"msg": "x"})
+    launch = Launch(component="utils.echo", args=["--msg", "x"])
+    sources = [app, app.to_json(), launch, Launch(app=app)]
+    requests = [runner.dryrun(source, "scripted", app_id="a").request for source in sources]
+    assert all(each.app.roles == requests[0].app.roles for each in requests)
+    assert runner.dryrun("utils.echo")._app == build("utils.echo")
+
+
 def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path: Path) -> None:
     """The base is the app's own folder, or the caller's; an explicit argument wins."""
     path = tmp_path / "component.py"
@@ -299,8 +310,8 @@ def test_unknown_schedulers_and_options_suggest_the_nearest(runner: Runner) -> N
 
 def test_what_is_no_app_and_no_options_is_refused(runner: Runner) -> None:
     """Things of the wrong kind are named, with what was probably meant."""
-    with pytest.raises(SpecError, match=r"app='utils\.echo': must be an AppDef .*run_component"):
-        runner.run("utils.echo")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=r"7: must be an AppDef, its JSON, or a component"):
+        runner.run(7)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="cfg='log_dir=/x': must be a dict"):
         runner.run(sh("true"), "local", "log_dir=/x")  # type: ignore[arg-type]
     assert runner.list() == []

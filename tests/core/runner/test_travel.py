@@ -39,8 +39,7 @@ def far(plain_folder: str) -> Callable[..., Role]:
 
     def convert(source: Any, **more: Any) -> Role:
         with Runner("test", {"far": make}) as runner:
-            build = runner.dryrun if isinstance(source, AppDef) else runner.dryrun_component
-            role: Role = build(source, scheduler="far", **more).request.app.roles[0]  # type: ignore[operator]
+            role: Role = runner.dryrun(Launch.of(source, **more), "far").request.app.roles[0]
         return role
 
     return convert
@@ -53,7 +52,7 @@ def test_the_folder_of_a_component_file_travels(far: Callable[..., Role], tmp_pa
     (folder / "job.py").write_text(JOB)
     file = f"{folder}/job.py:job"
     assert far(file).workspace == Workspace({str(folder): ""})
-    assert far(file, component_args={"image": str(tmp_path)}).workspace is None
+    assert far(file, args={"image": str(tmp_path)}).workspace is None
     assert far(file, workspace=".").workspace == Workspace({".": ""})
     assert far("utils.echo").workspace is None
     with Runner("test") as runner:
@@ -88,19 +87,16 @@ def test_paths_are_relative_to_the_file_that_defines_a_unit(plain_folder: str, t
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "key").write_text("s3cr3t\n")
     launch = Launch(component="job.py:job", folder=str(tmp_path))
-    assert launch.build().name == "job" and launch.code_folder() == str(tmp_path)
+    assert launch.build().name == "job" and launch.found().folder == str(tmp_path)
     with Runner("test") as runner:
-        info = runner.dryrun(
-            _app("src", workspace=Workspace({"src": "x", "~/y": ""}), secrets={"S": "file:key"}),
-            "scripted",
-            folder=str(tmp_path),
-        )
+        source = _app("src", workspace=Workspace({"src": "x", "~/y": ""}), secrets={"S": "file:key"})
+        info = runner.dryrun(Launch(app=source, folder=str(tmp_path)), "scripted")
         (role,) = info.request.app.roles
         assert role.workspace == Workspace({f"{tmp_path}/src": "x", "~/y": ""})
         assert (role.image, role.secrets) == (f"{tmp_path}/src", {"S": f"file:{tmp_path}/key"})
         assert info._submission.app.roles[0].workspace == Workspace({"src": "x", "~/y": ""})
         app = AppDef("a", [Role("main", "", entrypoint="sh", args=["-c", "pwd; echo $S"], secrets={"S": "file:key"})])
-        handle = runner.schedule(runner.dryrun(app, "local", folder=str(tmp_path)))
+        handle = runner.run(Launch(app=app, folder=str(tmp_path)), "local")
         runner.wait(handle, timeout=60)
         assert list(runner.log_lines(handle, "main")) == [f"{tmp_path}\n", "s3cr3t\n"]
         app.roles[0].secrets = {}

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from transload.pipelines._execution import *
     from transload.pipelines._host_runner import *
     from transload.pipelines._identity import *
-    from transload.pipelines._launch import *
     from transload.pipelines._logs import *
     from transload.pipelines._options import *
     from transload.pipelines._states import *
+    from transload.runner._launch import *
 
 # lazy: a host reads its adapter's state table without paying for runner, threads and asyncio
 __getattr__, __dir__, __all__ = lazy_names(
@@ -31,9 +31,9 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_execution": "Execution dry_run",
         "_host_runner": "host_runner",
         "_identity": "Identity",
-        "_launch": "Launch",
         "_logs": "LogSink",
         "_options": "ExecutionOptions",
         "_states": "StateMap",
+        ".runner._launch": "Launch",
     },
 )

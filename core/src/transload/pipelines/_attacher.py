@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -14,16 +14,15 @@ from transload.following.patience import Patience, longer
 from transload.pipelines._attach import Action, AttachRecord, decide
 from transload.pipelines._errors import AppLost, Detached
 from transload.runner._ids import unique_app_id
-from transload.runner._inject import tracker_base_of
+from transload.runner._submit import build
 from transload.runner._travel import not_passed
 from transload.specs import AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
     from transload.pipelines._attach import AttachStore
     from transload.pipelines._identity import Identity
-    from transload.pipelines._launch import Launch
     from transload.pipelines._options import ExecutionOptions
-    from transload.runner import Runner
+    from transload.runner import Launch, Runner
     from transload.specs import AppDef, AppDryRunInfo
 
 FIRST_PAUSE: Final = 0.05
@@ -297,40 +296,15 @@ class Attacher:
 
     def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
         """Build the app and return its request."""
-        launch, base = self._launch, self._launch.tracker_base
-        known, defaults = dict(self._known), None
-        if isinstance(launch.component, str):
-            defaults = self.runner.settings.component_defaults(launch.component)
-        if launch.declares("tracker_base"):
-            own = self._tracker_base(app_id)
-            if own is not None:
-                known.setdefault("tracker_base", own)
-            # an argument of the user's own says where the app reports, so that is where its results are looked for
-            base = launch.argument("tracker_base", {"tracker_base": "", **(defaults or {}), **known}) or base
-        app = self._app(known, defaults)
-        return self._given.dryrun(
-            app,
-            self._scheduler_name,
-            {**launch.cfg, "pass_env": list(launch.pass_env)} if launch.pass_env else launch.cfg,
-            launch.workspace,
-            launch.parent_run_id,
-            app_id=app_id,
-            tracker_base=None if base is None else str(base),
-            folder=launch.folder,
-            code=launch.code_folder(),
-        )
+        launch = replace(self._launch, scheduler=self._scheduler_name)
+        return build(self._given, launch, app_id, known=self._known, change=self._retried)
 
-    def _app(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
-        app = self._launch.build(known, defaults)
+    def _retried(self, app: AppDef) -> AppDef:
+        """Return the app with the retries that the options leave to it."""
         note = retries_note(app, self._options, self._host_retries)
         if note:
             self._log(note)
         return without_retries(app) if self._options.retries_by == "host" else app
-
-    def _tracker_base(self, app_id: str) -> str | None:
-        backend = self._given.scheduler(self._scheduler_name)
-        options, configured, _ = self._given._options(self._scheduler_name, backend, self._launch.cfg)
-        return tracker_base_of(backend, app_id, options, self._launch.tracker_base or configured)
 
     def dry_run(self) -> AppDryRunInfo[Any]:
         """Return the request of the first attempt; nothing is submitted or stored."""

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from transload.pipelines._attach import AttachStore
-    from transload.pipelines._launch import Launch
-    from transload.runner import AppResults, Runner
+    from transload.runner import AppResults, Launch, Runner
     from transload.schedulers.api import SchedulerBase
 
 _OUTCOMES: Final[dict[type[Exception], str]] = {

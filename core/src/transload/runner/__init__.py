@@ -8,13 +8,18 @@ from transload._lazy import lazy_names
 from transload.runner._runner import Runner, get_runner
 
 if TYPE_CHECKING:
+    from transload.runner._launch import Launch
     from transload.runner._results import AppResults, NoSuchResult
     from transload.runner.clusters import Cluster
     from transload.runner.config import Setting, Settings, load_settings
 
-__all__ = ["AppResults", "Cluster", "NoSuchResult", "Runner", "Setting", "Settings", "get_runner", "load_settings"]
-
-__getattr__, __dir__, _ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
-    {"_results": "AppResults NoSuchResult", "clusters": "Cluster", "config": "Setting Settings load_settings"},
+    {
+        "_launch": "Launch",
+        "_results": "AppResults NoSuchResult",
+        "_runner": "Runner get_runner",
+        "clusters": "Cluster",
+        "config": "Setting Settings load_settings",
+    },
 )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from transload.components import Overrides
+    from transload.runner._launch import Launch
     from transload.runner._results import AppResults
     from transload.runner.clusters import Cluster
     from transload.runner.config import Defaults, Settings
@@ -188,7 +189,7 @@ class Runner:
 
     def dryrun(
         self,
-        app: AppDef,
+        app: AppDef | Launch | str | Callable[..., AppDef],
         scheduler: str | None = None,
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | Workspace | None = None,
@@ -196,30 +197,39 @@ class Runner:
         *,
         app_id: str | None = None,
         tracker_base: str | None = None,
-        folder: str | None = None,
-        code: str | None = None,
+        overrides: Overrides | None = None,
     ) -> AppDryRunInfo[Any]:
         """Return the request that `run` would submit; nothing outside of this process is touched.
 
         Args:
-            app: the job.
+            app: the job: an app, its JSON, a component (its name or function), or a `Launch`.
             scheduler: where to run it; default: the configured one, else ``local``.
             cfg: run options of the scheduler.
             workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
             parent_run_id: run that this one derives from; default: the job that this process is part of, else
                 ``TRANSLOAD_PARENT_RUN_ID``.
             app_id: the caller's own id; default: a fresh one.
-            tracker_base: where the app reports results; default: from ``cfg``, else a folder of the app's own.
-            folder: what local paths in the app are relative to, and where it works; default: the working directory.
-            code: folder that travels with the app where jobs do not see this machine's files; default: none.
+            tracker_base: where the app reports results; default: from ``cfg``, else a folder of the app's own. It is
+                also given to a component that declares an argument of that name.
+            overrides: what is set in the app over what it says.
 
         Raises:
-            SpecError: if the app or id is not valid, or the scheduler cannot express it.
+            SpecError: if the app or id is not valid, there is no such component or its arguments are wrong, or the
+                scheduler cannot express it.
             ConfigError: for an unknown scheduler or option, or a tracker that is wrongly configured.
         """
+        from transload.runner._launch import Launch
         from transload.runner._submit import build
 
-        return build(self, app, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base, folder, code)
+        where: dict[str, Any] = {
+            "scheduler": scheduler,
+            "cfg": cfg,
+            "workspace": workspace,
+            "parent_run_id": parent_run_id,
+            "tracker_base": tracker_base,
+        }
+        launch = Launch.of(app, **{name: value for name, value in where.items() if value is not None})
+        return build(self, launch, app_id, change=None if overrides is None else overrides.apply)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         """Submit what `dryrun` returned, its request changed by the caller or not.
@@ -239,7 +249,7 @@ class Runner:
 
     def run(
         self,
-        app: AppDef,
+        app: AppDef | Launch | str | Callable[..., AppDef],
         scheduler: str | None = None,
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | Workspace | None = None,
@@ -265,27 +275,24 @@ class Runner:
         tracker_base: str | None = None,
         overrides: Overrides | None = None,
     ) -> AppDryRunInfo[Any]:
-        """Return the request that `run_component` would submit.
+        """Return the request that `run_component` would submit: `dryrun` of a component and its arguments.
 
         Args:
             component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or function.
             component_args: as on the command line, or name → value.
-            scheduler: see `dryrun`.
-            cfg: see `dryrun`.
-            workspace: see `dryrun`.
-            parent_run_id: see `dryrun`.
-            app_id: see `dryrun`.
-            tracker_base: see `dryrun`; also given to the component if it declares an argument of that name.
+            scheduler: see `dryrun`, as all that follows.
+            cfg: run options of the scheduler.
+            workspace: a local folder that travels with it.
+            parent_run_id: run that this one derives from.
+            app_id: the caller's own id.
+            tracker_base: where the app reports results.
             overrides: what is set in the app over what the component says.
-
-        Raises:
-            SpecError: if there is no such component, or its arguments are wrong.
         """
-        from transload.runner._submit import build_from_component
+        from transload.runner._launch import Launch
 
-        return build_from_component(
-            self, component, component_args, scheduler, cfg, workspace, parent_run_id, app_id, tracker_base, overrides
-        )
+        launch = Launch(component=component, args=component_args)
+        where = (scheduler, cfg, workspace, parent_run_id)
+        return self.dryrun(launch, *where, app_id=app_id, tracker_base=tracker_base, overrides=overrides)
 
     def run_component(
         self,
@@ -300,16 +307,8 @@ class Runner:
         tracker_base: str | None = None,
     ) -> AppHandle:
         """Build an app from a component and submit it. Arguments and errors as in `dryrun_component` and `schedule`."""
-        info = self.dryrun_component(
-            component,
-            component_args,
-            scheduler,
-            cfg,
-            workspace,
-            parent_run_id,
-            app_id=app_id,
-            tracker_base=tracker_base,
-        )
+        where = (scheduler, cfg, workspace, parent_run_id)
+        info = self.dryrun_component(component, component_args, *where, app_id=app_id, tracker_base=tracker_base)
         return self.schedule(info)
 
     # -- what became of it
@@ -560,9 +559,9 @@ class Runner:
 
     def _defaults_of(self, component: str) -> Defaults:
         """Return the argument defaults that settings and session set for a component."""
-        found = self.settings.component_defaults(component)
-        for name, value in self._component_defaults.get(component, {}).items():
-            found[name], found.sources[name] = value, "component_defaults"
+        found, own = self.settings.component_defaults(component), self._component_defaults.get(component, {})
+        found.update(own)
+        found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
         return found
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError, SpecError
@@ -34,48 +35,62 @@ from transload.specs import (
     looks_secret,
     make_app_handle,
 )
-from transload.specs._check import shorten
 
 if TYPE_CHECKING:
-    from transload.components import Overrides
+    from transload.runner._launch import Launch
     from transload.runner._runner import Runner
 
 
 def build(
     runner: Runner,
-    app: AppDef,
-    scheduler: str | None,
-    cfg: Mapping[str, CfgVal] | None,
-    workspace: str | Workspace | None,
-    parent_run_id: str | None,
-    app_id: str | None,
-    tracker_base: str | None,
-    folder: str | None = None,
-    code: str | None = None,
+    launch: Launch,
+    app_id: str | None = None,
+    *,
+    known: Mapping[str, Any] = MappingProxyType({}),
+    change: Callable[[AppDef], AppDef] | None = None,
 ) -> AppDryRunInfo[Any]:
-    """Return the request for an app; arguments and errors as in `Runner.dryrun`."""
-    from transload.plugins import get_plugins
+    """Return the request for what is launched; nothing outside of this process is touched.
 
-    if not isinstance(app, AppDef):
-        raise SpecError(f"app={shorten(app)}: must be an AppDef of transload.specs (run_component takes components)")
-    given = app_id is not None
-    name = scheduler or runner.settings.scheduler
+    Args:
+        runner: submits it.
+        launch: the job, and where it goes.
+        app_id: the caller's own id; None: a fresh one.
+        known: what a host knows of the component's arguments.
+        change: what is done to the app before anything else sees it.
+
+    Raises:
+        SpecError: see `Runner.dryrun`.
+        ConfigError: see `Runner.dryrun`.
+    """
+    name = launch.scheduler or runner.settings.scheduler
     backend = runner.scheduler(name)
+    cfg = {**launch.cfg, "pass_env": list(launch.pass_env)} if launch.pass_env else launch.cfg
     options, configured_base, patterns = runner._options(name, backend, cfg)
+    folder, base = launch.folder, launch.tracker_base or configured_base
     if folder is not None and backend.capabilities.shares_disk and "working_dir" in options:
         options["working_dir"] = options["working_dir"] or folder
-    app.check_runnable()
-    app = get_plugins().before_submit(app, name, options)
-    app = with_workspace(app, workspace if workspace is not None else runner.settings.get("workspace"))
-    app.check_runnable()
-    _refuse_masks(app)
-    app_id = unique_app_id(app.name) if app_id is None else check_app_id(app_id)
-    app_id = backend.qualified_id(app_id, options)
-    base = tracker_base_of(backend, app_id, options, tracker_base or configured_base)
-    base = own_folder(backend, app_id, options, base)
-    handle = make_app_handle(name, runner._name, app_id)
+    given, code, defaults = app_id, None, None
+
+    def whole(app_id: str) -> str:
+        return backend.qualified_id(check_app_id(app_id), options)
+
+    if launch.component is not None:
+        component = launch.found()
+        launch = replace(launch, component=component)
+        code, defaults = component.folder, runner._defaults_of(component.name)
+        if launch.declares("tracker_base"):
+            # the component wants to know where it reports, which may depend on the id: make both first
+            app_id = whole(app_id or unique_app_id(component.fn_name))
+            own = tracker_base_of(backend, app_id, options, base)
+            arguments = launch.arguments(known if own is None else {"tracker_base": own, **known}, defaults)
+            # whoever gave that argument, it says where the app reports
+            launch, base = replace(launch, args=arguments), arguments.get("tracker_base") or base
+    app = _app(runner, launch.build(known, defaults), launch.workspace, change, name, options)
+    app_id = whole(app_id or unique_app_id(app.name))
+    base = own_folder(backend, app_id, options, tracker_base_of(backend, app_id, options, base and str(base)))
     # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer
-    parent = parent_run_id or os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID)
+    parent = launch.parent_run_id or os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID)
+    handle = make_app_handle(name, runner._name, app_id)
     converted = with_identity(app, app_id, run_environment(handle, app.roles, base, parent, runner.settings))
     if folder is not None:
         find_from(converted, folder)
@@ -88,18 +103,37 @@ def build(
         info._unchanged = copy.deepcopy(info.request)
     for role in app.roles:
         info = role.pre_proc(name, info)
-    info._app, info._cfg, info._scheduler = app, options, name
-    info._app_id, info._converted = app_id, converted
+    info._app, info._cfg, info._scheduler, info._app_id, info._converted = app, options, name, app_id, converted
     info._submission = Submission(
         app=app,
         digest=app.digest(),
         session=runner._name,
         cfg=options,
         tracker_base=base,
-        id_given=given,
+        id_given=given is not None,
         inherit_env=runner._inherit_env,
     )
     return info
+
+
+def _app(
+    runner: Runner,
+    app: AppDef,
+    workspace: str | Workspace | None,
+    change: Callable[[AppDef], AppDef] | None,
+    scheduler: str,
+    options: dict[str, CfgVal],
+) -> AppDef:
+    """Return the app as it is submitted: changed by the caller and by plugins, with a workspace, checked."""
+    from transload.plugins import get_plugins
+
+    app = app if change is None else change(app)
+    app.check_runnable()
+    app = get_plugins().before_submit(app, scheduler, options)
+    app = with_workspace(app, workspace if workspace is not None else runner.settings.get("workspace"))
+    app.check_runnable()
+    _refuse_masks(app)
+    return app
 
 
 def _refuse_masks(app: AppDef) -> None:
@@ -140,44 +174,3 @@ def submit(runner: Runner, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
     if started:
         emit(handle, AppStatus(AppState.SUBMITTED))
     return handle
-
-
-def build_from_component(
-    runner: Runner,
-    component: str | Callable[..., AppDef],
-    component_args: Sequence[str] | Mapping[str, Any],
-    scheduler: str | None,
-    cfg: Mapping[str, CfgVal] | None,
-    workspace: str | Workspace | None,
-    parent_run_id: str | None,
-    app_id: str | None,
-    tracker_base: str | None,
-    overrides: Overrides | None = None,
-) -> AppDryRunInfo[Any]:
-    """Return the request for the app of a component; arguments and errors as in `Runner.dryrun_component`."""
-    from transload.components import as_component
-    from transload.runner._component import app_of_component, component_arguments
-
-    found = as_component(component)
-    name = scheduler or runner.settings.scheduler
-    defaults = runner._defaults_of(found.name)
-    given = app_id is not None
-    if any(parameter.name == "tracker_base" for parameter in found.parameters):
-        # the component wants to know where it reports, which may depend on the id: make both first
-        app_id = app_id if app_id is not None else unique_app_id(found.fn.__name__)
-        backend = runner.scheduler(name)
-        options, configured, _ = runner._options(name, backend, cfg)
-        base = tracker_base_of(
-            backend, backend.qualified_id(check_app_id(app_id), options), options, tracker_base or configured
-        )
-        if base is not None:
-            defaults["tracker_base"] = base
-        values = component_arguments(found, component_args, defaults)
-        tracker_base = str(values["tracker_base"]) if values["tracker_base"] else tracker_base
-        component_args = values
-    app = app_of_component(found, component_args, defaults)
-    app = app if overrides is None else overrides.apply(app)
-    where = {"app_id": app_id, "tracker_base": tracker_base, "code": found.folder}
-    info = runner.dryrun(app, name, cfg, workspace, parent_run_id, **where)
-    info._submission = replace(info._submission, id_given=given)
-    return info

@@ -73,9 +73,7 @@ class Setting:
 class Defaults(dict[str, Any]):
     """Argument → default; ``sources`` says for each which file set it."""
 
-    def __init__(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
-        super().__init__(values)
-        self.sources: dict[str, str] = dict(getattr(values, "sources", {}))
+    sources: Mapping[str, str] = MappingProxyType({})
 
 
 class Settings:
@@ -211,12 +209,14 @@ class Settings:
             component: as it is named to run it. A file is the same however its path is spelled, from the working
                 directory or from that of the settings file, and with or without the function.
         """
-        found = Defaults()
+        found = {}
         for key, item in self._values.items():
             name, _, argument = key.removeprefix("component.").rpartition(".")
             if key.startswith("component.") and _is_same_component(name, component, item.source):
-                found[argument], found.sources[argument] = item.value, item.source
-        return found
+                found[argument] = item
+        defaults = Defaults({name: item.value for name, item in found.items()})
+        defaults.sources = {name: item.source for name, item in found.items()}
+        return defaults
 
     def plugin(self, name: str, known: Mapping[str, type]) -> dict[str, Any]:
         """Return what ``[plugins.NAME]`` sets, checked.

@@ -205,30 +205,23 @@ def show_component(name: str) -> None:
 
 
 def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
+    from transload.runner import Launch
+
     scheduler = options["scheduler"]
     cfg: dict[str, CfgVal] = {}
     if options["cfg"]:
         opts = runner.scheduler_run_opts(scheduler)
         for text in options["cfg"]:
             cfg.update(opts.cfg_from_str(text))
-    if options["pass_env"]:
-        cfg["pass_env"] = list(options["pass_env"])
-    shared = {
-        "scheduler": scheduler,
-        "cfg": cfg,
-        "workspace": options["workspace"],
-        "parent_run_id": options["parent_run_id"],
-        "app_id": options["app_id"],
-        "tracker_base": options["tracker_base"],
-    }
-    overrides = _overrides(options)
+    where = ("workspace", "parent_run_id", "tracker_base", "pass_env")
+    more: dict[str, Any] = {"scheduler": scheduler, "cfg": cfg, **{name: options[name] for name in where}}
     if options["component"]:
-        args = list(options["component_args"])
-        return runner.dryrun_component(options["component"], args, **shared, overrides=overrides)
-    from transload.components import command_app
-
-    app = command_app(options["command"]) if options["command"] else _read_app()
-    return runner.dryrun(overrides.apply(app), **shared)
+        launch = Launch(component=options["component"], args=list(options["component_args"]), **more)
+    elif options["command"]:
+        launch = Launch(command=options["command"], **more)
+    else:
+        launch = Launch(app=_read_app(), **more)
+    return runner.dryrun(launch, app_id=options["app_id"], overrides=_overrides(options))
 
 
 def _overrides(options: dict[str, Any]) -> Overrides:

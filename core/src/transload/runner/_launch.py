@@ -1,26 +1,32 @@
-"""What to launch, known in part only when the host runs it."""
+"""What to launch: an app, a component or a command, and where it goes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from transload.components import command_app
+from transload.components import (
+    Component,
+    arguments_of,
+    as_component,
+    build,
+    command_app,
+    is_file_reference,
+    materialize,
+)
 from transload.errors import SpecError
-from transload.specs import AppDef, CfgVal
+from transload.runner.config import Defaults
+from transload.specs import AppDef, CfgVal, Workspace
 from transload.specs._json import SCHEMA, reading
-
-if TYPE_CHECKING:
-    from transload.components import Component
 
 
 @dataclass(kw_only=True)
 class Launch:
-    """An app to be built at execution time, and where it goes.
+    """An app to be built when it is submitted, and where it goes.
 
-    Exactly one of ``app``, ``component`` and ``command`` is given. Since the app is built when the host runs it, an
+    Exactly one of ``app``, ``component`` and ``command`` is given. Since the app is built when a host runs it, an
     upstream's output can set anything in it: image, replicas, resources.
 
     Args:
@@ -31,7 +37,7 @@ class Launch:
         command: a program and its arguments, to be run as they are.
         scheduler: where to run it; None: the configured one, else ``local``.
         cfg: run options of the scheduler.
-        workspace: local folder that travels with the app.
+        workspace: local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that has none.
         parent_run_id: run that this one derives from.
         tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's own.
         folder: what relative paths (component file, workspace, ``file:`` secrets) are relative to, and where the app
@@ -43,12 +49,12 @@ class Launch:
     """
 
     app: AppDef | str | Mapping[str, Any] | Callable[[], AppDef] | None = None
-    component: str | Callable[..., AppDef] | None = None
+    component: str | Component | Callable[..., AppDef] | None = None
     args: Mapping[str, Any] | Sequence[str] = field(default_factory=dict)
     command: Sequence[str] | None = None
     scheduler: str | None = None
     cfg: Mapping[str, CfgVal] = field(default_factory=dict)
-    workspace: str | None = None
+    workspace: str | Workspace | None = None
     parent_run_id: str | None = None
     tracker_base: str | None = None
     folder: str | None = None
@@ -71,8 +77,6 @@ class Launch:
         Raises:
             SpecError: if it is none of these.
         """
-        from dataclasses import replace
-
         if isinstance(source, Launch):
             return replace(source, **more) if more else source
         if isinstance(source, (AppDef, Mapping)):
@@ -98,22 +102,12 @@ class Launch:
             return str(thing.get("name", "app"))
         return str(getattr(thing, "__name__", "app"))
 
-    def code_folder(self) -> str | None:
-        """Return the folder of the component's file, if it was given by one.
-
-        Raises:
-            SpecError: if there is no such component.
-        """
-        return None if self.component is None else self.found().folder
-
     def found(self) -> Component:
         """Return the component.
 
         Raises:
             SpecError: if there is no such component.
         """
-        from transload.components import as_component, is_file_reference
-
         assert self.component is not None
         if self.folder is None or not isinstance(self.component, str):
             return as_component(self.component)
@@ -126,30 +120,17 @@ class Launch:
         Raises:
             SpecError: if there is no such component.
         """
-        if self.component is None:
-            return False
-        return any(parameter.name == argument for parameter in self.found().parameters)
+        return self.component is not None and any(item.name == argument for item in self.found().parameters)
 
-    def argument(
-        self, name: str, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Return what the component will get for an argument, as it was given; None if it has none of that name.
-
-        Args:
-            name: name of the argument.
-            known: see `build`.
-            defaults: see `build`.
-
-        Raises:
-            SpecError: if there is no such component, or its arguments are wrong.
-        """
-        if self.component is None or not self.declares(name):
-            return None
-        from transload.runner._component import component_arguments
-
-        found = self.found()
-        self._check_args()
-        return component_arguments(found, self.args, _open_values(found, known or {}, defaults or {})).get(name)
+    def arguments(
+        self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return what the component will be called with, by name. Arguments and errors as in `build`."""
+        found, still_open = self.found(), self._open(known, defaults)
+        if isinstance(self.args, Mapping):
+            own = {item.name: item.default for item in found.parameters if not item.required}
+            return {**own, **still_open, **self.args}
+        return arguments_of(found, self.args, still_open)
 
     def build(self, known: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> AppDef:
         """Return the app, validated.
@@ -162,7 +143,12 @@ class Launch:
         Raises:
             SpecError: if the app is not valid, there is no such component, or its arguments are wrong.
         """
-        app = self._component(known or {}, defaults) if self.component is not None else self._app()
+        if self.component is None:
+            app = self._app()
+        elif isinstance(self.args, Mapping):
+            app = build(self.found(), self.args, defaults=self._open(known, defaults))
+        else:
+            app = materialize(self.found(), self.args, self._open(known, defaults))
         if not isinstance(app, AppDef):
             raise SpecError(f"{self.name}: must return an AppDef, not {type(app).__name__}")
         app.check_runnable()
@@ -188,15 +174,14 @@ class Launch:
                 f"launch: args={self.args!r}: must be name → value, or a list of texts as on the command line"
             )
 
-    def _component(self, known: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> AppDef:
-        from transload.components import build, materialize
-
-        found = self.found()
+    def _open(self, known: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Return the values of arguments that the user leaves open: what the host knows goes before the settings."""
         self._check_args()
-        open_values = _open_values(found, known, defaults or {})
-        if isinstance(self.args, Mapping):
-            return build(found, self.args, defaults=open_values)
-        return materialize(found, list(self.args), open_values)
+        declared = {item.name for item in self.found().parameters}
+        found = Defaults(defaults or {})
+        found.update({name: value for name, value in (known or {}).items() if name in declared})
+        found.sources = getattr(defaults, "sources", {})
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the launch as JSON values, functions by their import path.
@@ -210,9 +195,12 @@ class Launch:
             app = self._app()
         if isinstance(app, AppDef):
             app = app.to_json()
-        component = (
-            self.component if self.component is None or isinstance(self.component, str) else _path(self.component)
-        )
+        component = self.component.fn if isinstance(self.component, Component) else self.component
+        if callable(component):
+            component = _path(component)
+        workspace = self.workspace
+        if isinstance(workspace, Workspace):
+            workspace = ",".join(f"{path}={target}" for path, target in workspace.projects.items())
         return {
             "schema": SCHEMA,
             "app": dict(app) if isinstance(app, Mapping) else app,
@@ -221,7 +209,7 @@ class Launch:
             "args": dict(self.args) if isinstance(self.args, Mapping) else list(self.args),
             "scheduler": self.scheduler,
             "cfg": dict(self.cfg),
-            "workspace": self.workspace,
+            "workspace": workspace,
             "parent_run_id": self.parent_run_id,
             "tracker_base": self.tracker_base,
             "folder": self.folder,
@@ -237,12 +225,6 @@ class Launch:
         """
         with reading("launch", data) as values:
             return Launch(**values)
-
-
-def _open_values(component: Component, known: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of arguments that the user leaves open: what the host knows goes before the settings."""
-    declared = {parameter.name for parameter in component.parameters}
-    return {**defaults, **{name: value for name, value in known.items() if name in declared}}
 
 
 def _path(function: Callable[..., Any]) -> str:
