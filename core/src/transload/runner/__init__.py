@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from transload._lazy import lazy_names
-from transload.runner._runner import Runner, get_runner
 
 if TYPE_CHECKING:
-    from transload.runner._launch import Launch
-    from transload.runner._results import AppResults, NoSuchResult
-    from transload.runner.clusters import Cluster
-    from transload.runner.config import Setting, Settings, load_settings
+    from transload.runner._launch import *
+    from transload.runner._results import *
+    from transload.runner._runner import *
+    from transload.runner.clusters import *
+    from transload.runner.config import *
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
