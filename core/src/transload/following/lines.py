@@ -13,6 +13,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError, UnsupportedFeature
+from transload.following.follower import read_logs
 from transload.following.patience import longer
 from transload.schedulers.api import LogPage, Stream
 
@@ -242,8 +243,6 @@ def follow_logs(
     Raises:
         SchedulerUnavailable: if the scheduler cannot be asked.
     """
-    from transload.following.follower import read_logs
-
     look, moved, failed_at, growing = threading.Event(), False, None, None
 
     def tell() -> bool:
