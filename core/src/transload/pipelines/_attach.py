@@ -56,6 +56,13 @@ def decide(
     return Action.ATTACH
 
 
+def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action:
+    """Return what to do about what an earlier generation left: nothing, once it has ended."""
+    if status is None or is_terminal(status.state):
+        return Action.NEXT
+    return Action.WAIT_KNOWN if status.state is AppState.UNKNOWN else Action.WAIT_END
+
+
 class AttachStore(Protocol):
     """A place of the host's own for one small JSON object, for one unit of work. A host that has none gives None."""
 
@@ -92,17 +99,10 @@ class AttachRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values; options whose name looks secret are left out."""
-        return {
-            "schema": SCHEMA,
-            "generation": self.generation,
-            "attempt": self.attempt,
-            "app_id": self.app_id,
-            "scheduler": self.scheduler,
-            "cluster": None if self.cluster is None else self.cluster.to_dict(),
-            "handle": self.handle,
-            "cfg": {key: value for key, value in self.cfg.items() if not looks_secret(key)},
-            "lost": self.lost,
-        }
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values["cluster"] = None if self.cluster is None else self.cluster.to_dict()
+        values["cfg"] = {key: value for key, value in self.cfg.items() if not looks_secret(key)}
+        return {"schema": SCHEMA, **values}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> AttachRecord:
@@ -112,13 +112,8 @@ class AttachRecord:
             SpecError: if it is not such a record, or of a newer schema.
         """
         with reading("stored record", data) as values:
-            return AttachRecord(
-                generation=str(values["generation"]),
-                attempt=int(values["attempt"]),
-                app_id=str(values["app_id"]),
-                scheduler=str(values["scheduler"]),
-                handle=values.get("handle"),
-                cfg=dict(values.get("cfg") or {}),
-                lost=bool(values.get("lost", False)),
-                cluster=Cluster.from_dict(values["cluster"]) if values.get("cluster") else None,
-            )
+            known = {name: values[name] for name in AttachRecord.__dataclass_fields__ if name in values}
+            cluster = known.pop("cluster", None)
+            record = AttachRecord(**known, cluster=Cluster.from_dict(cluster) if cluster else None)
+            record.attempt = int(record.attempt)
+            return record

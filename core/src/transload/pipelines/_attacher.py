@@ -6,17 +6,18 @@ import copy
 import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
 from transload.following.patience import Patience, longer
-from transload.pipelines._attach import Action, AttachRecord, decide
+from transload.pipelines._attach import Action, AttachRecord, decide, decide_earlier
 from transload.pipelines._errors import AppLost, Detached
 from transload.runner._ids import unique_app_id
 from transload.runner._submit import build
 from transload.runner._travel import not_passed
-from transload.specs import AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
+from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
     from transload.pipelines._attach import AttachStore
@@ -89,14 +90,8 @@ class Attacher:
         killed: Callable[[], bool],
     ) -> None:
         self.runner = self._given = runner
-        self._launch = launch
-        self._identity = identity
-        self._options = options
-        self._store = store
-        self._log = log
-        self._known = dict(known)
-        self._host_retries = host_retries
-        self._killed = killed
+        self._launch, self._identity, self._options, self._store = launch, identity, options, store
+        self._log, self._known, self._host_retries, self._killed = log, known, host_retries, killed
         self._scheduler_name = launch.scheduler or runner.settings.scheduler
         self._stored: AttachRecord | None = None
         self._ids: dict[int, str] = {}
@@ -120,16 +115,21 @@ class Attacher:
         """
         if not self._options.durable:
             return self._submit(None)
-        record = self._record()
+        data = self._store.get() if self._store is not None else None
+        record = None if data is None else AttachRecord.from_dict(data)
         if record is not None and record.generation != self._identity.generation:
-            yield from self._end_of_earlier(record)
+            self._go_where(record)
+            handle = record.handle or make_app_handle(record.scheduler, self.runner.name(), record.app_id)
+            yield from self._settled(handle, decide_earlier)
             record = None
         start = 0 if record is None else record.attempt + (1 if record.lost else 0)
-        has_handle = record is not None and record.handle is not None and not record.lost
         self._stored = record
         gone: int | None = None
         for attempt in count(start):
-            action, status = yield from self._decide(attempt, has_handle and attempt == start)
+            stored = self._go_where(self._stored_of(attempt))
+            known = stored is not None and stored.handle is not None and not stored.lost
+            judge = partial(decide, next_after=self._options.next_after, handle_stored=known)
+            action, status = yield from self._settled(self._handle(attempt), judge)
             if action is Action.LOST:
                 self._lost(attempt)
             elif action is Action.GONE:
@@ -144,53 +144,31 @@ class Attacher:
                 return self._found(attempt, action, status)
         raise AssertionError("attempts do not end")
 
-    def _decide(self, attempt: int, has_handle: bool) -> Generator[Wait, None, tuple[Action, AppStatus | None]]:
-        """Return what to do about an attempt, once that can be said."""
-        self.runner = self._runner_of(self._stored_of(attempt))
-        scheduler, app_id = self._place(attempt)
-        handle = self._handle(attempt)
-        patience = Patience(self._options.patience)
-        pause = FIRST_PAUSE
+    def _settled(
+        self, handle: str, judge: Callable[..., Action]
+    ) -> Generator[Wait, None, tuple[Action, AppStatus | None]]:
+        """Return what to do about an app, once that can be said."""
+        parsed = parse_app_handle(handle)
+        patience, pause = Patience(self._options.patience), FIRST_PAUSE
         while True:
-            status, existed = self._probe(app_id, scheduler)
-            action = decide(status, self._options.next_after, existed=existed, handle_stored=has_handle)
+            status, existed = self._probe(parsed.app_id, parsed.scheduler_backend)
+            action = judge(status, existed=existed)
             if self._killed() and action not in (Action.NEXT, Action.GONE):  # those have a later attempt, perhaps
-                self.intended = handle
-                self._undo()
+                if judge is not decide_earlier:
+                    self.intended = handle
+                    self._undo()
                 raise Detached(None)
             if patience.observe(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING):
-                message = status.msg if status is not None else ""
-                raise StateUnknown(handle, patience.elapsed or 0.0, message)
+                raise StateUnknown(handle, patience.elapsed or 0.0, status.msg if status is not None else "")
             if action is Action.WAIT_END:
-                self._log(f"{handle} is being cancelled: waiting for its end")
+                why = "of an earlier run" if judge is decide_earlier else "which is being cancelled"
+                self._log(f"{handle}, {why}: waiting for its end")
                 yield Wait(0.0, handle)
             elif action is Action.WAIT_KNOWN:
                 yield Wait(min(pause, patience.left or LONGEST_PAUSE))
                 pause = longer(pause, LONGEST_PAUSE)
             else:
                 return action, status
-
-    def _end_of_earlier(self, record: AttachRecord) -> Generator[Wait, None, None]:
-        """Wait for the end of what an earlier generation left running."""
-        self.runner = self._runner_of(record)
-        handle = record.handle or make_app_handle(record.scheduler, self.runner.name(), record.app_id)
-        parsed = parse_app_handle(handle)
-        patience = Patience(self._options.patience)
-        pause = FIRST_PAUSE
-        while True:
-            status, _ = self._probe(parsed.app_id, parsed.scheduler_backend)
-            if status is None or is_terminal(status.state):
-                return
-            if patience.observe(status.state):
-                raise StateUnknown(handle, patience.elapsed or 0.0, status.msg)
-            if status.state is AppState.UNKNOWN:
-                yield Wait(min(pause, patience.left or LONGEST_PAUSE))
-                pause = longer(pause, LONGEST_PAUSE)
-            else:
-                self._log(f"{handle}, of an earlier run, is {status.state}: waiting for its end")
-                yield Wait(0.0, handle)
-            if self._killed():
-                raise Detached(None)
 
     def _probe(self, app_id: str, scheduler: str) -> tuple[AppStatus | None, bool]:
         """Return the status of an app, and whether an absent one existed; UNKNOWN if that cannot be said."""
@@ -207,11 +185,10 @@ class Attacher:
 
     def _found(self, attempt: int, action: Action, status: AppStatus | None) -> Attached:
         handle = self.intended = self._handle(attempt)
-        scheduler, app_id = self._place(attempt)
+        app_id = parse_app_handle(handle).app_id
         if action is Action.ATTACH:
             self._log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
-            here = self.runner is self._given and scheduler == self._scheduler_name
-            if here and app_id == self._app_id(attempt):
+            if self.runner is self._given and handle == self._intended_handle(attempt):
                 self._compare(handle, app_id)
             else:
                 self._log(f"{handle} was submitted to another place than the present settings name")
@@ -260,6 +237,7 @@ class Attacher:
                 self._log(f"{self.intended} could not be cancelled: {exc}")
 
     def _lost(self, attempt: int) -> NoReturn:
+        self._go_where(self._stored_of(attempt))
         handle = self._handle(attempt)
         self._put(attempt, handle, lost=True)
         raise AppLost(handle)
@@ -272,27 +250,27 @@ class Attacher:
             self._ids[attempt] = made
         return self._ids[attempt]
 
-    def _place(self, attempt: int) -> tuple[str, str]:
-        """Return scheduler and id of an attempt: where it was stored to be, whatever the settings say by now."""
-        stored = self._stored_of(attempt)
-        if stored is not None:
-            return stored.scheduler, stored.app_id
-        return self._scheduler_name, self._app_id(attempt)
-
     def _stored_of(self, attempt: int) -> AttachRecord | None:
         stored = self._stored
         if stored is not None and (stored.generation, stored.attempt) == (self._identity.generation, attempt):
             return stored
         return None
 
-    def _runner_of(self, record: AttachRecord | None) -> Runner:
-        """Return the runner that knows the cluster of a record."""
-        given = self._given
-        return given if record is None or record.cluster is None else given.with_clusters(record.cluster)
+    def _go_where(self, record: AttachRecord | None) -> AttachRecord | None:
+        """Take the runner that knows the cluster of a record; return the record."""
+        cluster = None if record is None else record.cluster
+        self.runner = self._given if cluster is None else self._given.with_clusters(cluster)
+        return record
+
+    def _intended_handle(self, attempt: int) -> str:
+        return make_app_handle(self._scheduler_name, self._given.name(), self._app_id(attempt))
 
     def _handle(self, attempt: int) -> str:
-        scheduler, app_id = self._place(attempt)
-        return make_app_handle(scheduler, self.runner.name(), app_id)
+        """Return the handle of an attempt: where it was stored to be, whatever the settings say by now."""
+        stored = self._stored_of(attempt)
+        if stored is None:
+            return self._intended_handle(attempt)
+        return make_app_handle(stored.scheduler, self._given.name(), stored.app_id)
 
     def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
         """Build the app and return its request."""
@@ -320,19 +298,15 @@ class Attacher:
         except TransloadError:
             return
 
-    def _record(self) -> AttachRecord | None:
-        data = self._store.get() if self._store is not None else None
-        return None if data is None else AttachRecord.from_dict(data)
-
     def _put(self, attempt: int, handle: str | None, *, lost: bool = False) -> None:
         if self._store is None:
             return
-        scheduler, app_id = self._place(attempt)
-        cfg = dict(self._launch.cfg)
-        cluster = self._runner_of(self._stored_of(attempt)).cluster(scheduler)
-        record = AttachRecord(self._identity.generation, attempt, app_id, scheduler, handle, cfg, lost, cluster)
-        if self._store.get() != record.to_dict():
-            self._store.put(record.to_dict())
+        at = parse_app_handle(handle or self._handle(attempt))
+        cluster = self.runner.cluster(at.scheduler_backend)
+        who, cfg = self._identity.generation, dict(self._launch.cfg)
+        record = AttachRecord(who, attempt, at.app_id, at.scheduler_backend, handle, cfg, lost, cluster).to_dict()
+        if self._store.get() != record:
+            self._store.put(record)
 
 
 def without_retries(app: AppDef) -> AppDef:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import SpecError, TransloadError
+from transload.errors import TransloadError
 from transload.specs import AppState, make_app_handle, parse_app_handle
+from transload.specs._json import SCHEMA, load, reading, to_value
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
     from transload.schedulers.api import AppDescription, SchedulerBase
 
-SCHEMA: Final = 1
 MAX_OUTPUTS: Final = 1000
 """So many of the files that an app makes are named among its artifacts."""
 
@@ -88,17 +88,7 @@ class AppResults:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results as JSON values, with a ``schema`` number."""
-        return {
-            "schema": SCHEMA,
-            "handle": self.handle,
-            "state": self.state.name,
-            "results": self.results,
-            "metadata": self.metadata,
-            "artifacts": self.artifacts,
-            "looked_in": self.looked_in,
-            "first": self.first,
-            "collisions": self.collisions,
-        }
+        return {"schema": SCHEMA, **to_value(self)}
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the results as JSON text (NaN and Infinity as Python's json writes them)."""
@@ -111,24 +101,9 @@ class AppResults:
         Raises:
             SpecError: if it is not such a value, or of a newer schema.
         """
-        try:
-            schema = data.get("schema", SCHEMA)
-            if schema > SCHEMA:
-                raise SpecError(
-                    f"AppResults.schema={schema!r}: is newer than this version of transload reads ({SCHEMA})"
-                )
-            return AppResults(
-                handle=data["handle"],
-                state=AppState.__members__.get(data["state"], AppState.UNKNOWN),
-                results=data.get("results", {}),
-                metadata=data.get("metadata", {}),
-                artifacts=data.get("artifacts", {}),
-                looked_in=data.get("looked_in", []),
-                first=data.get("first", "0"),
-                collisions=data.get("collisions", {}),
-            )
-        except (AttributeError, KeyError, TypeError) as exc:
-            raise SpecError(f"AppResults: not the JSON form of results: {exc!r}") from exc
+        with reading("AppResults", data) as values:
+            known = {name: values[name] for name in AppResults.__dataclass_fields__ if name in values}
+            return AppResults(**{**known, "state": AppState.__members__.get(values["state"], AppState.UNKNOWN)})
 
     @staticmethod
     def from_json(text: str | bytes) -> AppResults:
@@ -137,11 +112,7 @@ class AppResults:
         Raises:
             SpecError: if it is not JSON, or not the form of results.
         """
-        try:
-            data = json.loads(text)
-        except ValueError as exc:
-            raise SpecError(f"AppResults: not valid JSON: {exc}") from exc
-        return AppResults.from_dict(data)
+        return AppResults.from_dict(load(text, "AppResults"))
 
 
 def collect_results(
