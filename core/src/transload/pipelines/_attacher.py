@@ -49,17 +49,8 @@ class Attached:
     status: AppStatus | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """What to wait for before going on.
-
-    Args:
-        seconds: how long.
-        ending: an app whose end is waited for; then ``seconds`` does not matter.
-    """
-
-    seconds: float
-    ending: str | None = None
+Wait = float | str
+"""What to wait for before going on: so many seconds, or the end of the app of that handle."""
 
 
 class Attacher:
@@ -163,9 +154,9 @@ class Attacher:
             if action is Action.WAIT_END:
                 why = "of an earlier run" if judge is decide_earlier else "which is being cancelled"
                 self._log(f"{handle}, {why}: waiting for its end")
-                yield Wait(0.0, handle)
+                yield handle
             elif action is Action.WAIT_KNOWN:
-                yield Wait(min(pause, patience.left or LONGEST_PAUSE))
+                yield min(pause, patience.left or LONGEST_PAUSE)
                 pause = longer(pause, LONGEST_PAUSE)
             else:
                 return action, status

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from transload.errors import (
     AppFailed,
@@ -162,16 +162,14 @@ class Execution:
     def start(self) -> Attached:
         """Submit the app or attach to it; return how. Errors as in `run`."""
         steps = self._need_attacher().steps()
-        while True:
-            step = _advance(steps)
-            if isinstance(step, Attached):
-                return self._started(step)
-            if step.ending is None:
-                time.sleep(step.seconds)
+        while not isinstance(step := _advance(steps), Attached):
+            if isinstance(step, float):
+                time.sleep(step)
                 continue
-            with self._following(step.ending) as news:
+            with self._following(step) as news:
                 while not self._killed and not ((seen := news.next(None)) and seen.is_end()):
                     pass
+        return self._started(step)
 
     async def start_async(self) -> Attached:
         """Do what `start` does, without blocking the event loop."""
@@ -186,10 +184,10 @@ class Execution:
                 raise
             if isinstance(step, Attached):
                 return self._started(step)
-            if step.ending is None:
-                await asyncio.sleep(step.seconds)
+            if isinstance(step, float):
+                await asyncio.sleep(step)
                 continue
-            with self._following(step.ending) as news:
+            with self._following(step) as news:
                 while not self._killed and not ((seen := await news.next_async(None)) and seen.is_end()):
                     pass
 
@@ -607,11 +605,9 @@ def dry_run(
 def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
     """Return what to wait for, or the app once it is there (a StopIteration cannot cross a thread's future)."""
     try:
-        wait: Wait = next(steps)
+        return next(steps)
     except StopIteration as stop:
-        attached: Attached = stop.value
-        return attached
-    return wait
+        return cast("Attached", stop.value)
 
 
 def _scheduler_of(handle: str) -> str:
