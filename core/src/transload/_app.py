@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import AppFailed, AppNotFound
@@ -250,18 +249,11 @@ def run(
     if (app is None) == (command is None):
         raise SpecError("run: exactly one of app and command must be given")
     runner = runner or default_runner()
-    launch = Launch(command=command) if app is None else Launch.of(app)
-    launch = replace(
-        launch,
-        args=args or launch.args,
-        scheduler=scheduler,
-        cfg=cfg or {},
-        workspace=workspace,
-        pass_env=pass_env,
-        parent_run_id=parent_run_id,
-        tracker_base=tracker_base,
-    )
-    info = runner.dryrun(launch, app_id=app_id, overrides=overrides_of(overrides))
+    more: dict[str, Any] = {name: value for name, value in {"args": args, "pass_env": pass_env}.items() if value}
+    launch = Launch(command=command, **more) if app is None else Launch.of(app, **more)
+    where = (scheduler, cfg, workspace, parent_run_id)
+    overridden = overrides_of(overrides)
+    info = runner.dryrun(launch, *where, app_id=app_id, tracker_base=tracker_base, overrides=overridden)
     return App(runner.schedule(info), runner)
 
 

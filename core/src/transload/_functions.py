@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from transload._app import App, default_runner, overrides_of
+from transload._app import App, default_runner, run
 from transload.errors import AppFailed, AppNotFound, SpecError
 from transload.specs import AppDef, AppState, CfgVal, Resource, Role, Workspace, named_resources
 
@@ -52,15 +52,10 @@ class FunctionApp(App, Generic[T]):
         return cast("T", value)
 
     def _data(self) -> bytes | None:
-        from transload.runtime.tracking import open_store
+        from transload.runner._results import own_store
 
         backend, app_id = self._runner._locate(self.handle)
-        description = self._runner.description(self.handle)
-        if description is None:
-            raise AppNotFound(self.handle)
-        store = backend.results_store(app_id)
-        if store is None and description.tracker_base:
-            store = open_store(description.tracker_base)
+        store = own_store(backend.results_store(app_id), self._runner._describe(self.handle))
         with contextlib.suppress(FileNotFoundError, KeyError):
             return store.read(RESULT) if store is not None else None
         return None
@@ -102,33 +97,35 @@ def submit(
         ConfigError: for an unknown scheduler or option, or if cloudpickle is not installed.
         SubmitError: if it was not taken; nothing runs.
     """
-    from transload.runner import Launch
-
     runner = runner or default_runner()
     name = scheduler or runner.settings.scheduler
     shares = runner.scheduler(name).capabilities.shares_disk
     body, package = _pickled((fn, args, dict(kwargs or {})), fn)
     folder = tempfile.mkdtemp(prefix="transload-call-")
     try:
-        with open(f"{folder}/call.pkl", "wb") as file:
-            file.write(body)
-        path = [os.path.abspath(each) for each in sys.path] if shares else []
-        call = {"python": sys.version_info[:2], "cwd": os.getcwd() if shares else None, "path": path}
-        with open(f"{folder}/call.json", "w", encoding="utf-8") as file:
-            json.dump(call, file)
-        shutil.copy(os.path.join(os.path.dirname(__file__), "apps", "call_main.py"), f"{folder}/call.py")
+        _write_call(folder, body, shares)
         given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace or Workspace()
         travels = Workspace({folder: "", package: "cloudpickle", **given.projects})
         program = sys.executable if shares else "python3"
         role = Role("main", "", entrypoint=program, args=["-u", "call.py"], workspace=travels)
         if resource is not None:
             role.resource = named_resources[resource] if isinstance(resource, str) else resource
-        app = overrides_of(overrides).apply(AppDef(_name_of(fn), [role]))
-        where: dict[str, Any] = {"cfg": cfg or {}, "pass_env": list(pass_env), "tracker_base": tracker_base}
-        handle = runner.run(Launch(app=app, scheduler=name, **where))
+        where: dict[str, Any] = {"scheduler": name, "cfg": cfg, "pass_env": [*pass_env], "tracker_base": tracker_base}
+        app = run(AppDef(_name_of(fn), [role]), runner=runner, **where, **overrides)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return FunctionApp(handle, runner)
+    return FunctionApp(app.handle, runner)
+
+
+def _write_call(folder: str, body: bytes, shares: bool) -> None:
+    """Write what the job runs: the pickled call, what it needs to know of this process, and the program."""
+    with open(f"{folder}/call.pkl", "wb") as file:
+        file.write(body)
+    path = [os.path.abspath(each) for each in sys.path] if shares else []
+    call = {"python": sys.version_info[:2], "cwd": os.getcwd() if shares else None, "path": path}
+    with open(f"{folder}/call.json", "w", encoding="utf-8") as file:
+        json.dump(call, file)
+    shutil.copy(os.path.join(os.path.dirname(__file__), "apps", "call_main.py"), f"{folder}/call.py")
 
 
 def map(fn: Callable[..., T], items: Iterable[Any], *, parallelism: int = 8, **options: Any) -> Iterator[T]:  # noqa: A001

@@ -275,18 +275,10 @@ class Runner:
         tracker_base: str | None = None,
         overrides: Overrides | None = None,
     ) -> AppDryRunInfo[Any]:
-        """Return the request that `run_component` would submit: `dryrun` of a component and its arguments.
+        """Return the request that `run_component` would submit.
 
-        Args:
-            component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or function.
-            component_args: as on the command line, or name → value.
-            scheduler: see `dryrun`, as all that follows.
-            cfg: run options of the scheduler.
-            workspace: a local folder that travels with it.
-            parent_run_id: run that this one derives from.
-            app_id: the caller's own id.
-            tracker_base: where the app reports results.
-            overrides: what is set in the app over what the component says.
+        The component is a name (``utils.echo``, ``file.py:function``, ``package.module:function``) or a function, its
+        arguments are as on the command line, or name → value; all else as in `dryrun`.
         """
         from transload.runner._launch import Launch
 

@@ -39,6 +39,7 @@ from transload.specs import (
 if TYPE_CHECKING:
     from transload.runner._launch import Launch
     from transload.runner._runner import Runner
+    from transload.schedulers.api import SchedulerBase
 
 
 def build(
@@ -49,18 +50,9 @@ def build(
     known: Mapping[str, Any] = MappingProxyType({}),
     change: Callable[[AppDef], AppDef] | None = None,
 ) -> AppDryRunInfo[Any]:
-    """Return the request for what is launched; nothing outside of this process is touched.
+    """Return the request for what is launched; arguments and errors as in `Runner.dryrun`.
 
-    Args:
-        runner: submits it.
-        launch: the job, and where it goes.
-        app_id: the caller's own id; None: a fresh one.
-        known: what a host knows of the component's arguments.
-        change: what is done to the app before anything else sees it.
-
-    Raises:
-        SpecError: see `Runner.dryrun`.
-        ConfigError: see `Runner.dryrun`.
+    ``known`` is what a host knows of the component's arguments, and ``change`` is done to the app first of all.
     """
     name = launch.scheduler or runner.settings.scheduler
     backend = runner.scheduler(name)
@@ -97,13 +89,8 @@ def build(
     if not backend.capabilities.shares_disk and backend.takes_workspace(options):
         take_along(converted, code, folder or os.getcwd())
     pass_env(converted, patterns, runner._environ)
-    info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
-    if any(role.workspace for role in converted.roles):
-        # a second convert would differ if a file of the workspace did, which is no change of the request
-        info._unchanged = copy.deepcopy(info.request)
-    for role in app.roles:
-        info = role.pre_proc(name, info)
-    info._app, info._cfg, info._scheduler, info._app_id, info._converted = app, options, name, app_id, converted
+    info = _request(backend, name, app, converted, options)
+    info._app_id = app_id
     info._submission = Submission(
         app=app,
         digest=app.digest(),
@@ -113,6 +100,19 @@ def build(
         id_given=given is not None,
         inherit_env=runner._inherit_env,
     )
+    return info
+
+
+def _request(
+    backend: SchedulerBase, scheduler: str, app: AppDef, converted: AppDef, options: dict[str, CfgVal]
+) -> AppDryRunInfo[Any]:
+    info = AppDryRunInfo(backend.convert(converted, options), backend.format_request)
+    if any(role.workspace for role in converted.roles):
+        # a second convert would differ if a file of the workspace did, which is no change of the request
+        info._unchanged = copy.deepcopy(info.request)
+    for role in app.roles:
+        info = role.pre_proc(scheduler, info)
+    info._app, info._converted, info._cfg, info._scheduler = app, converted, options, scheduler
     return info
 
 
