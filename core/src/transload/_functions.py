@@ -54,8 +54,7 @@ class FunctionApp(App, Generic[T]):
     def _data(self) -> bytes | None:
         from transload.runner._results import own_store
 
-        backend, app_id = self._runner._locate(self.handle)
-        store = own_store(backend.results_store(app_id), self._runner._describe(self.handle))
+        store = own_store(self._runner._locate(self.handle)[0], self._runner._describe(self.handle))
         with contextlib.suppress(FileNotFoundError, KeyError):
             return store.read(RESULT) if store is not None else None
         return None

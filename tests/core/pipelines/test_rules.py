@@ -13,7 +13,7 @@ from transload.following import Patience
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.pipelines._attach import Action, AttachRecord, decide
 from transload.pipelines._attacher import retries_note, without_retries
-from transload.pipelines._deadlines import next_limit, note_state
+from transload.pipelines._options import next_limit, note_state
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
 
 

@@ -14,7 +14,7 @@ from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, State
 from transload.following.patience import Patience, longer
 from transload.pipelines._attach import Action, AttachRecord, decide, decide_earlier
 from transload.pipelines._errors import AppLost, Detached
-from transload.runner._ids import unique_app_id
+from transload.runner._inject import unique_app_id
 from transload.runner._submit import build
 from transload.runner._travel import not_passed
 from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
@@ -53,11 +53,12 @@ Wait = float | str
 """What to wait for before going on: so many seconds, or the end of the app of that handle."""
 
 
+@dataclass
 class Attacher:
     """One run of the attach policy for one unit of work of a host.
 
     Args:
-        runner: submits.
+        given: submits.
         launch: what to submit, built only if it is.
         identity: whose app it is.
         options: the host's settings.
@@ -66,30 +67,31 @@ class Attacher:
         known: what the host knows of the component's arguments.
         host_retries: how often the host itself retries, for the note on the product.
         killed: tells whether the host was asked to stop.
+        intended: the app that is being submitted, or was found.
+
+    Attributes:
+        runner: the runner that knows the cluster of the app.
+        submitting: a submit is under way.
+        undone: what was submitted for a host that was stopped meanwhile has been cancelled.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        launch: Launch,
-        identity: Identity,
-        options: ExecutionOptions,
-        store: AttachStore | None,
-        log: Callable[[str], None],
-        known: Mapping[str, Any],
-        host_retries: int | None,
-        killed: Callable[[], bool],
-    ) -> None:
-        self.runner = self._given = runner
-        self._launch, self._identity, self._options, self._store = launch, identity, options, store
-        self._log, self._known, self._host_retries, self._killed = log, known, host_retries, killed
-        self._scheduler_name = launch.scheduler or runner.settings.scheduler
-        self._stored: AttachRecord | None = None
+    given: Runner
+    launch: Launch
+    identity: Identity
+    options: ExecutionOptions
+    store: AttachStore | None
+    log: Callable[[str], None]
+    known: Mapping[str, Any]
+    host_retries: int | None
+    killed: Callable[[], bool]
+    submitting = undone = False
+    intended: str | None = None
+    _stored: AttachRecord | None = None
+
+    def __post_init__(self) -> None:
+        self.runner = self.given
+        self._scheduler_name = self.launch.scheduler or self.given.settings.scheduler
         self._ids: dict[int, str] = {}
-        self.submitting = False
-        self.intended: str | None = None
-        self.undone = False
-        """What was submitted for a host that was stopped meanwhile has been cancelled."""
 
     # -- the walk over the attempts
 
@@ -104,11 +106,11 @@ class Attacher:
             SpecError: if the app is wrong.
             ConfigError: for an unknown scheduler or option.
         """
-        if not self._options.durable:
+        if not self.options.durable:
             return self._submit(None)
-        data = self._store.get() if self._store is not None else None
+        data = self.store.get() if self.store is not None else None
         record = None if data is None else AttachRecord.from_dict(data)
-        if record is not None and record.generation != self._identity.generation:
+        if record is not None and record.generation != self.identity.generation:
             self._go_where(record)
             handle = record.handle or make_app_handle(record.scheduler, self.runner.name(), record.app_id)
             yield from self._settled(handle, decide_earlier)
@@ -119,7 +121,7 @@ class Attacher:
         for attempt in count(start):
             stored = self._go_where(self._stored_of(attempt))
             known = stored is not None and stored.handle is not None and not stored.lost
-            judge = partial(decide, next_after=self._options.next_after, handle_stored=known)
+            judge = partial(decide, next_after=self.options.next_after, handle_stored=known)
             action, status = yield from self._settled(self._handle(attempt), judge)
             if action is Action.LOST:
                 self._lost(attempt)
@@ -128,7 +130,7 @@ class Attacher:
             elif action is Action.NEXT:
                 gone = None
             elif action is Action.SUBMIT:
-                if gone is not None and not self._options.answer_lost:
+                if gone is not None and not self.options.answer_lost:
                     self._lost(gone)
                 return self._submit(attempt)
             else:
@@ -140,11 +142,11 @@ class Attacher:
     ) -> Generator[Wait, None, tuple[Action, AppStatus | None]]:
         """Return what to do about an app, once that can be said."""
         parsed = parse_app_handle(handle)
-        patience, pause = Patience(self._options.patience), FIRST_PAUSE
+        patience, pause = Patience(self.options.patience), FIRST_PAUSE
         while True:
             status, existed = self._probe(parsed.app_id, parsed.scheduler_backend)
             action = judge(status, existed=existed)
-            if self._killed() and action not in (Action.NEXT, Action.GONE):  # those have a later attempt, perhaps
+            if self.killed() and action not in (Action.NEXT, Action.GONE):  # those have a later attempt, perhaps
                 if judge is not decide_earlier:
                     self.intended = handle
                     self._undo()
@@ -153,7 +155,7 @@ class Attacher:
                 raise StateUnknown(handle, patience.elapsed or 0.0, status.msg if status is not None else "")
             if action is Action.WAIT_END:
                 why = "of an earlier run" if judge is decide_earlier else "which is being cancelled"
-                self._log(f"{handle}, {why}: waiting for its end")
+                self.log(f"{handle}, {why}: waiting for its end")
                 yield handle
             elif action is Action.WAIT_KNOWN:
                 yield min(pause, patience.left or LONGEST_PAUSE)
@@ -178,23 +180,23 @@ class Attacher:
         handle = self.intended = self._handle(attempt)
         app_id = parse_app_handle(handle).app_id
         if action is Action.ATTACH:
-            self._log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
-            if self.runner is self._given and handle == self._intended_handle(attempt):
+            self.log(f"attached to {handle} ({status.state if status else 'unknown'}); nothing was submitted")
+            if self.runner is self.given and handle == self._intended_handle(attempt):
                 self._compare(handle, app_id)
             else:
-                self._log(f"{handle} was submitted to another place than the present settings name")
+                self.log(f"{handle} was submitted to another place than the present settings name")
         self._put(attempt, handle)
         return Attached(handle, app_id, attempt, action, status)
 
     def _submit(self, attempt: int | None) -> Attached:
-        if self._killed():
+        if self.killed():
             raise Detached(None)
         # what was intended once, elsewhere perhaps, never came to be
-        self._stored, self.runner = None, self._given
-        app_id = unique_app_id(self._launch.name) if attempt is None else self._app_id(attempt)
+        self._stored, self.runner = None, self.given
+        app_id = unique_app_id(self.launch.name) if attempt is None else self._app_id(attempt)
         info = self._dryrun(app_id)
-        if not self._given._inherit_env and (missing := not_passed(info._converted, os.environ)):
-            self._log(f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it names)")
+        if not self.given._inherit_env and (missing := not_passed(info._converted, os.environ)):
+            self.log(f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it names)")
         if attempt is not None:
             self._put(attempt, None)
         self.intended, self.submitting = make_app_handle(self._scheduler_name, self.runner.name(), app_id), True
@@ -203,7 +205,7 @@ class Attacher:
         except AppExists:
             # somebody submitted it between the question and the submit
             handle = self.intended
-            self._log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
+            self.log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
         except BaseException as exc:
             if not isinstance(exc, Exception):
                 self._undo()
@@ -212,20 +214,20 @@ class Attacher:
             self.submitting = False
         if attempt is not None:
             self._put(attempt, handle)
-        if self._killed():
+        if self.killed():
             self._undo()
         return Attached(handle, app_id, attempt, Action.SUBMIT)
 
     def _undo(self) -> None:
         """Cancel what may have been submitted: the host was killed in the middle of it."""
-        if self._options.on_kill == "cancel" and self.intended is not None:
+        if self.options.on_kill == "cancel" and self.intended is not None:
             try:
                 self.runner.cancel(self.intended)
                 self.undone = True
             except AppNotFound:
                 return
             except SchedulerUnavailable as exc:
-                self._log(f"{self.intended} could not be cancelled: {exc}")
+                self.log(f"{self.intended} could not be cancelled: {exc}")
 
     def _lost(self, attempt: int) -> NoReturn:
         self._go_where(self._stored_of(attempt))
@@ -237,43 +239,43 @@ class Attacher:
 
     def _app_id(self, attempt: int) -> str:
         if attempt not in self._ids:
-            made = self._identity.app_id(attempt, self._given, self._scheduler_name, self._launch.cfg)
+            made = self.identity.app_id(attempt, self.given, self._scheduler_name, self.launch.cfg)
             self._ids[attempt] = made
         return self._ids[attempt]
 
     def _stored_of(self, attempt: int) -> AttachRecord | None:
         stored = self._stored
-        if stored is not None and (stored.generation, stored.attempt) == (self._identity.generation, attempt):
+        if stored is not None and (stored.generation, stored.attempt) == (self.identity.generation, attempt):
             return stored
         return None
 
     def _go_where(self, record: AttachRecord | None) -> AttachRecord | None:
         """Take the runner that knows the cluster of a record; return the record."""
         cluster = None if record is None else record.cluster
-        self.runner = self._given if cluster is None else self._given.with_clusters(cluster)
+        self.runner = self.given if cluster is None else self.given.with_clusters(cluster)
         return record
 
     def _intended_handle(self, attempt: int) -> str:
-        return make_app_handle(self._scheduler_name, self._given.name(), self._app_id(attempt))
+        return make_app_handle(self._scheduler_name, self.given.name(), self._app_id(attempt))
 
     def _handle(self, attempt: int) -> str:
         """Return the handle of an attempt: where it was stored to be, whatever the settings say by now."""
         stored = self._stored_of(attempt)
         if stored is None:
             return self._intended_handle(attempt)
-        return make_app_handle(stored.scheduler, self._given.name(), stored.app_id)
+        return make_app_handle(stored.scheduler, self.given.name(), stored.app_id)
 
     def _dryrun(self, app_id: str) -> AppDryRunInfo[Any]:
         """Build the app and return its request."""
-        launch = replace(self._launch, scheduler=self._scheduler_name)
-        return build(self._given, launch, app_id, known=self._known, change=self._retried)
+        launch = replace(self.launch, scheduler=self._scheduler_name)
+        return build(self.given, launch, app_id, known=self.known, change=self._retried)
 
     def _retried(self, app: AppDef) -> AppDef:
         """Return the app with the retries that the options leave to it."""
-        note = retries_note(app, self._options, self._host_retries)
+        note = retries_note(app, self.options, self.host_retries)
         if note:
-            self._log(note)
-        return without_retries(app) if self._options.retries_by == "host" else app
+            self.log(note)
+        return without_retries(app) if self.options.retries_by == "host" else app
 
     def dry_run(self) -> AppDryRunInfo[Any]:
         """Return the request of the first attempt; nothing is submitted or stored."""
@@ -285,19 +287,19 @@ class Attacher:
             description = self.runner.scheduler(self._scheduler_name).describe(app_id)
             known = None if description is None else description.digest
             if known and known != self._dryrun(app_id)._submission.digest:
-                self._log(f"{handle} was submitted with another definition than the present one")
+                self.log(f"{handle} was submitted with another definition than the present one")
         except TransloadError:
             return
 
     def _put(self, attempt: int, handle: str | None, *, lost: bool = False) -> None:
-        if self._store is None:
+        if self.store is None:
             return
         at = parse_app_handle(handle or self._handle(attempt))
         cluster = self.runner.cluster(at.scheduler_backend)
-        who, cfg = self._identity.generation, dict(self._launch.cfg)
+        who, cfg = self.identity.generation, dict(self.launch.cfg)
         record = AttachRecord(who, attempt, at.app_id, at.scheduler_backend, handle, cfg, lost, cluster).to_dict()
-        if self._store.get() != record:
-            self._store.put(record)
+        if self.store.get() != record:
+            self.store.put(record)
 
 
 def without_retries(app: AppDef) -> AppDef:

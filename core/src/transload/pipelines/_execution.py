@@ -23,12 +23,11 @@ from transload.following.follower import watch
 from transload.following.patience import Patience
 from transload.following.subscription import Observation, Subscription
 from transload.pipelines._attacher import Attached, Attacher, Wait
-from transload.pipelines._deadlines import next_limit, note_state
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._failure import failure_message
 from transload.pipelines._identity import Identity
 from transload.pipelines._logs import LogForwarder, LogSink
-from transload.pipelines._options import ExecutionOptions
+from transload.pipelines._options import ExecutionOptions, next_limit, note_state
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload.specs._json import SCHEMA, reading

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,31 +18,6 @@ MAX_LENGTH: Final = 40
 
 _DIGEST_LENGTH: Final = 16
 _OTHER = re.compile(r"[^a-z0-9]+")
-
-
-def _id_of(host: str, namespace: str, key: Sequence[str], generation: str, attempt: int) -> str:
-    """Return the id of an attempt: lower-case letters, digits and ``-``, at most 40 characters, starting with a letter.
-
-    A digest of all arguments is at its end: equal ones give equal ids on every machine, and any difference another id.
-    """
-    import hashlib
-    import json
-
-    parts = list(key)
-    if not host or not parts or not all(isinstance(part, str) for part in [host, namespace, *parts]):
-        raise SpecError(f"identity={(host, namespace, key)!r}: host and key must be texts, not empty")
-    if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
-        raise SpecError(f"attempt={attempt!r}: must be an int, 0 or more")
-    canonical = json.dumps([host, namespace, parts, str(generation), attempt], ensure_ascii=True)
-    digest = hashlib.sha256(canonical.encode()).digest()
-    # 5 bits a character: 16 characters are 80 bits
-    number = int.from_bytes(digest[:10], "big")
-    letters = "abcdefghijklmnopqrstuvwxyz234567"
-    text = "".join(letters[(number >> (5 * index)) & 31] for index in range(_DIGEST_LENGTH))
-    readable = _OTHER.sub("-", f"{host}-{parts[-1]}".lower()).strip("-") or "app"
-    if not readable[0].isalpha():
-        readable = f"a-{readable}"
-    return f"{readable[: MAX_LENGTH - _DIGEST_LENGTH - 1].rstrip('-')}-{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +45,9 @@ class Identity:
     ) -> str:
         """Return the app id of an attempt; given a runner, the whole id that the app is submitted under.
 
+        It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. A digest of all
+        arguments is at its end: equal ones give equal ids on every machine, and any difference another id.
+
         Args:
             attempt: 0 for the first of the generation, then counted up.
             runner: that submits it; see `Runner.qualified_id`.
@@ -80,5 +58,22 @@ class Identity:
             SpecError: for an empty host or key, or a negative attempt.
             ConfigError: for an unknown scheduler or a wrong option.
         """
-        made = _id_of(self.host, self.namespace, self.key, self.generation, attempt)
+        import hashlib
+        import json
+
+        parts = list(self.key)
+        if not self.host or not parts or not all(isinstance(part, str) for part in [self.host, self.namespace, *parts]):
+            shown = (self.host, self.namespace, self.key)
+            raise SpecError(f"identity={shown!r}: host and key must be texts, not empty")
+        if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
+            raise SpecError(f"attempt={attempt!r}: must be an int, 0 or more")
+        whole = json.dumps([self.host, self.namespace, parts, str(self.generation), attempt], ensure_ascii=True)
+        # 5 bits a character: 16 characters are 80 bits
+        number = int.from_bytes(hashlib.sha256(whole.encode()).digest()[:10], "big")
+        letters = "abcdefghijklmnopqrstuvwxyz234567"
+        text = "".join(letters[(number >> (5 * index)) & 31] for index in range(_DIGEST_LENGTH))
+        readable = _OTHER.sub("-", f"{self.host}-{parts[-1]}".lower()).strip("-") or "app"
+        if not readable[0].isalpha():
+            readable = f"a-{readable}"
+        made = f"{readable[: MAX_LENGTH - _DIGEST_LENGTH - 1].rstrip('-')}-{text}"
         return made if runner is None else runner.qualified_id(made, scheduler, cfg)

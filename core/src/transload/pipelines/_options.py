@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from transload.errors import AppExists, AppFailed, ConfigError, PluginError, SpecError, SubmitError, TransloadTimeout
 from transload.following.patience import DEFAULT_PATIENCE
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
-from transload.specs import AppState
+from transload.specs import AppState, is_started
 
 OnKill = Literal["cancel", "detach"]
 """What happens to the app when the host's unit of work is killed."""
@@ -112,6 +112,37 @@ class ExecutionOptions:
                 known[name] = float("inf")
         known["next_after"] = frozenset(AppState[name] for name in values.get("next_after", ()))
         return ExecutionOptions(**known)
+
+
+def note_state(counts: MutableMapping[str, float], state: AppState, now: float) -> None:
+    """Note when an app was first seen in a state that has a limit, or to run: what `next_limit` counts from.
+
+    The counts travel between processes as JSON, so moments are seconds since the epoch.
+    """
+    if is_started(state):
+        counts.setdefault("ran", now)
+    elif state in (AppState.UNSUBMITTED, AppState.SUBMITTED):
+        counts.setdefault("submitted", now)
+    elif state is AppState.PENDING:
+        counts.setdefault("pending", now)
+
+
+def next_limit(options: ExecutionOptions, counts: Mapping[str, float]) -> tuple[float, str]:
+    """Return when the next limit passes, and what to say then; infinity if none is running."""
+    ends = [(float("inf"), "")]
+    if options.deadline is not None:
+        ends.append((options.deadline, "the host's time limit has passed"))
+    startup, schedule = options.startup_timeout, options.schedule_timeout
+    if "ran" in counts:  # a pre-emption is no start-up
+        pass
+    elif "pending" in counts:
+        if startup is not None:
+            text = f"it did not start running within startup_timeout={startup} s of being PENDING"
+            ends.append((counts["pending"] + startup, text))
+    elif "submitted" in counts and schedule is not None:
+        text = f"it did not leave SUBMITTED within schedule_timeout={schedule} s"
+        ends.append((counts["submitted"] + schedule, text))
+    return min(ends)
 
 
 def _check_seconds(name: str, value: object, *, zero: bool = False) -> None:

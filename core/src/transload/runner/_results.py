@@ -146,7 +146,7 @@ def collect_results(
     results.first = f"{roles[0].name}/0" if len(roles) > 1 else "0"
     own = backend.results_store(parsed.app_id)
     _read_base(results, own, description.tracker_base, run_id, shared=shared)
-    results.artifacts.update(_outputs(own, description))
+    results.artifacts.update(_outputs(backend, description))
     if not trackers:
         return results
     from transload.tracker import build_trackers
@@ -187,7 +187,7 @@ def collect_steps(backend: SchedulerBase, description: AppDescription) -> dict[s
     from transload.runtime.tracking import read_curves
     from transload.runtime.tracking._format import told_as_tracking_error
 
-    store = own_store(backend.results_store(description.app_id), description)
+    store = own_store(backend, description)
     with told_as_tracking_error("steps"):
         return {} if store is None else read_curves(store)
 
@@ -200,7 +200,7 @@ def fetch_outputs(backend: SchedulerBase, description: AppDescription, pattern: 
     from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
 
-    store, copied = own_store(backend.results_store(description.app_id), description), []
+    store, copied = own_store(backend, description), []
     with told_as_tracking_error("outputs"):
         for path in [] if store is None else store.walk(OUTPUTS):
             name = path.partition("/")[2]
@@ -214,20 +214,21 @@ def fetch_outputs(backend: SchedulerBase, description: AppDescription, pattern: 
     return copied
 
 
-def own_store(own: Store | None, description: AppDescription) -> Store | None:
+def own_store(backend: SchedulerBase, description: AppDescription) -> Store | None:
     """Return the store of an app's own folder; None if it has none."""
     from transload.runtime.tracking import open_store
 
+    own = backend.results_store(description.app_id)
     return own or (open_store(description.tracker_base) if description.tracker_base else None)
 
 
-def _outputs(own: Store | None, description: AppDescription) -> dict[str, dict[str, Any]]:
+def _outputs(backend: SchedulerBase, description: AppDescription) -> dict[str, dict[str, Any]]:
     """Return the files that an app has made as artifacts, by their names below its output folder."""
     from transload.runtime.tracking import TrackingError
     from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
 
-    store = own_store(own, description)
+    store = own_store(backend, description)
     try:
         with told_as_tracking_error("outputs"):
             paths = [] if store is None else store.walk(OUTPUTS)

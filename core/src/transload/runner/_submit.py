@@ -10,14 +10,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError, SpecError
-from transload.runner._ids import check_app_id, unique_app_id
 from transload.runner._inject import (
     ENV_JOB_ID,
     ENV_PARENT_RUN_ID,
+    check_app_id,
     own_folder,
     resolve_secrets,
     run_environment,
     tracker_base_of,
+    unique_app_id,
     with_identity,
     with_workspace,
 )
