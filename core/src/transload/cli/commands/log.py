@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import re
+import json
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from transload.cli._options import handle_argument, json_option
+from transload.cli._output import SCHEMA, write
+from transload.cli._quantities import parse_when
+from transload.cli._screen import Screen
+from transload.cli._session import description_of, find_target, open_runner, replicas_of
+from transload.errors import SpecError, UnsupportedFeature
+from transload.following import LineFilter, ReplicaLogs, get_follower
+from transload.schedulers import LogPage, Stream
+from transload.specs import nearest
 
 if TYPE_CHECKING:
     from transload.cli._session import Target
-    from transload.following.lines import LineFilter
     from transload.runner import Runner
-    from transload.schedulers import LogPage, Stream
 
 Write = Callable[[str, int, list[str]], None]
 Replicas = list[tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Filter:
+class _Filter(NamedTuple):
     """Which lines are shown."""
 
     regex: str | None
@@ -36,7 +40,7 @@ class _Filter:
     stream: Stream
 
 
-@click.command(short_help="Show the logs of an app's replicas, or follow them.")
+@click.command()
 @handle_argument(metavar="HANDLE[/ROLE[/K,K…]]")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the replicas have ended.")
 @click.option("--role", "roles", multiple=True, metavar="NAME", help="Only this role; may be given several times.")
@@ -49,13 +53,11 @@ class _Filter:
 @click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines of each.")
 @click.option("--no-prefix", is_flag=True, help="Show lines without ROLE/REPLICA in front.")
 @json_option
-def command(handle: str, **options: Any) -> None:
+def log(handle: str, **options: Any) -> None:
     """Show the logs of an app's replicas, one after the other, or follow all of them at once.
 
     Ctrl-C leaves; the app goes on. With --json, each line of output is an object of its own.
     """
-    from transload.cli._session import description_of, find_target, open_runner, replicas_of
-
     with open_runner() as runner:
         handle, in_path = _split(handle)
         target = find_target(runner, handle)
@@ -72,8 +74,6 @@ def command(handle: str, **options: Any) -> None:
 
 def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
     """Split ``HANDLE/ROLE/K,K`` into the handle and (role, numbers)."""
-    from transload.errors import SpecError
-
     scheme, sep, rest = text.partition("://")
     if not sep and ":/" in text:  # a mistyped handle, not an app id and a role
         return text, (None, None)
@@ -87,15 +87,7 @@ def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
 
 
 def _filter(options: dict[str, Any], target: Target) -> _Filter:
-    from transload.cli._quantities import parse_when
-    from transload.errors import SpecError, UnsupportedFeature
-    from transload.schedulers import Stream
-
-    if options["regex"] is not None:
-        try:
-            re.compile(options["regex"])
-        except re.error as exc:
-            raise SpecError(f"--regex={options['regex']!r}: not a regular expression: {exc}") from exc
+    LineFilter(options["regex"])  # refuses what is none
     since = parse_when(options["since"], "--since") if options["since"] else None
     until = parse_when(options["until"], "--until") if options["until"] else None
     if (since or until) and not target.scheduler.capabilities.since_until:
@@ -113,9 +105,6 @@ def _choose(
     Raises:
         SpecError: for a role or number that does not exist.
     """
-    from transload.errors import SpecError
-    from transload.specs._check import nearest
-
     known = list(dict.fromkeys(role for role, _ in everything))
     wanted = [*roles, *([in_path[0]] if in_path[0] else [])]
     for role in wanted:
@@ -140,24 +129,14 @@ def _writer(replicas: Replicas, options: dict[str, Any]) -> Write:
     """Return what writes lines: as JSON objects, or as text behind prefixes."""
     if options["as_json"]:
         return _write_json
-    from transload.cli._screen import Screen
-
-    labels = {replica: f"{replica[0]}/{replica[1]}" for replica in replicas}
-    screen = Screen(sys.stdout, sys.stderr, [] if options["no_prefix"] else list(labels.values()))
-
-    def write(role: str, k: int, lines: list[str]) -> None:
-        screen.write_lines(labels[role, k], lines)
-
-    return write
+    labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
+    screen = Screen(sys.stdout, sys.stderr, labels)
+    return lambda role, k, lines: screen.write_lines(f"{role}/{k}", lines)
 
 
 def _write_json(role: str, k: int, lines: list[str]) -> None:
-    from json import dumps
-
-    from transload.cli._output import SCHEMA, write
-
     head = {"schema": SCHEMA, "role": role, "replica": k}
-    text = "".join(f"{dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines)
+    text = "".join(f"{json.dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines)
     write(sys.stdout, text, flush=True)
 
 
@@ -179,18 +158,34 @@ def _read(runner: Runner, target: Target, role: str, k: int, shown: _Filter, wri
 
 def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, write: Write) -> None:
     """Show all replicas at once until they have ended or ``--until`` has come."""
-    from transload.following.follower import get_follower
-    from transload.following.lines import ReplicaLogs
-
     left = None if shown.until is None else (shown.until - datetime.now().astimezone()).total_seconds()
     if left is not None and left <= 0:
         for role, k in replicas:
             _read(runner, target, role, k, shown, write)
         return
-    lines = _Lines(shown, write)
-    logs = ReplicaLogs(target.scheduler, target.app_id, replicas, shown.stream, lines.take)
+    since = None if shown.since is None else shown.since.timestamp()
+    chosen = {replica: LineFilter(shown.regex, since) for replica in replicas}
+    # of what is there already, the last lines are shown; from then on everything
+    held = None if shown.tail is None else {replica: deque[str](maxlen=shown.tail) for replica in replicas}
+
+    def take(role: str, k: int, page: LogPage) -> None:
+        lines = chosen[role, k].take(page)
+        if held is not None:
+            held[role, k].extend(lines)
+        elif lines:
+            write(role, k, lines)
+
+    logs = ReplicaLogs(target.scheduler, target.app_id, replicas, shown.stream, take)
     logs.read()
-    lines.begin(replicas)
+    for (role, k), lines in (held or {}).items():
+        if lines:
+            write(role, k, list(lines))
+    held = None
+    _wait_for_end(target, logs, left)
+
+
+def _wait_for_end(target: Target, logs: ReplicaLogs, left: float | None) -> None:
+    """Read logs until they are complete, or so many seconds have passed."""
     over, failed = threading.Event(), []
 
     def read() -> bool:
@@ -213,38 +208,3 @@ def _follow(runner: Runner, target: Target, replicas: Replicas, shown: _Filter, 
         reading.close(0.5)
     if failed:
         raise failed[0]
-
-
-class _Lines:
-    """Passes on the lines of a follower that are asked for.
-
-    Args:
-        shown: which lines.
-        write: gets them.
-    """
-
-    def __init__(self, shown: _Filter, write: Write) -> None:
-        self._shown = shown
-        self._write = write
-        self._chosen: dict[tuple[str, int], LineFilter] = {}
-        self._held: dict[tuple[str, int], deque[str]] | None = None if shown.tail is None else {}
-
-    def take(self, role: str, k: int, page: LogPage) -> None:
-        """Take a page as it was read."""
-        if (role, k) not in self._chosen:
-            since = None if self._shown.since is None else self._shown.since.timestamp()
-            from transload.following.lines import LineFilter
-
-            self._chosen[role, k] = LineFilter(self._shown.regex, since)
-        lines = self._chosen[role, k].take(page)
-        if self._held is not None:
-            self._held.setdefault((role, k), deque(maxlen=self._shown.tail)).extend(lines)
-        elif lines:
-            self._write(role, k, lines)
-
-    def begin(self, replicas: Replicas) -> None:
-        """What was there already has been taken: show the last lines of it, and from now on everything."""
-        held, self._held = self._held or {}, None
-        for role, k in replicas:
-            if held.get((role, k)):
-                self._write(role, k, list(held[role, k]))
