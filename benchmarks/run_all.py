@@ -26,7 +26,6 @@ STORE = DOCS / "benchmarks.json"
 PAGE = DOCS / "benchmarks.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 LIMIT_S = 3600
-LONG = 400  # what a script tells besides is left to the JSON if it is so long
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,17 @@ SCRIPTS: Final = {
     "kubernetes_cluster": Script("hosts", "Kubernetes (simulated)", "kubernetes"),
 }
 GROUPS: Final = {"core": "The core", "hosts": "Workflow hosts and engines"}
-COMMON: Final = ("machine", "peer", "rows")
-"""What every script prints; anything else is its own."""
+CHOSEN: Final = {
+    "command_line": "run utils.echo, wall",
+    "airflow": "task of `sleep 1`, deferrable",
+    "prefect_flow": "`true` as an app, against prefect-shell",
+    "kfp": "task of an app, results collected",
+    "ax": "one trial, 4 at once",
+    "docker_engine": "submit to SUCCEEDED seen, one replica",
+    "slurm": "submit → SUCCEEDED seen, `true`",
+    "kubernetes_cluster": "watching 200 jobs, requests",
+}
+"""The rows of the page, by script; benchmarks.json has all."""
 
 
 def number(value: object) -> str:
@@ -81,41 +89,18 @@ def figures(found: dict[str, Any], group: str) -> list[tuple[str, dict[str, Any]
 
 
 def tables(found: dict[str, Any]) -> str:
-    """Return all figures as Markdown: a picture and a table for each group, where they came from, and the rest."""
-    parts = [part for group, title in GROUPS.items() for part in (f"## {title}", *_group(found, group))]
-    return "\n\n".join([*parts, "## Where the figures come from", _origins(found), _notes(found)])
-
-
-def _group(found: dict[str, Any], group: str) -> tuple[str, str]:
-    words = "What transload needs of what the other way needs, for each figure of the table below, with the target"
-    head = "| | figure | unit | transload | the other way | ratio | target | met |"
-    lines = [head, "|---|---|---|---|---|---|---|---|"]
-    for title, row in figures(found, group):
-        sign = "≤" if row["better"] == "lower" else "≥"
-        values = [number(row[key]) for key in ("transload", "peer", "ratio")]
-        cells = [title, row["figure"], row["unit"], *values, f"{sign} {number(row['target'])}"]
-        lines.append(f"| {' | '.join(cells)} | {'yes' if row['met'] else 'no'} |")
-    return f"![{words}](images/benchmarks-{group}.svg)", "\n".join(lines)
-
-
-def _origins(found: dict[str, Any]) -> str:
-    lines = ["| script | the other way | cores | Python | when | load when it began |", "|---|---|---|---|---|---|"]
-    for name in SCRIPTS:
-        if name in found:
-            machine = {"date": "not noted", "load": "not noted", **found[name]["machine"]}
-            cells = [str(machine[key]) for key in ("cores", "python", "date", "load")]
-            lines.append(f"| `{name}` | {found[name]['peer']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _notes(found: dict[str, Any]) -> str:
-    lines = ["What the scripts tell besides:", ""]
-    for name in SCRIPTS:
-        more = {key: value for key, value in found.get(name, {}).items() if key not in COMMON}
-        text = json.dumps(more, ensure_ascii=False)
-        text = f"`{text}`" if len(text) < LONG else f"{', '.join(f'`{key}`' for key in more)} in `benchmarks.json`"
-        lines += [f"- `{name}`: {text}"] if more else []
-    return "\n".join(lines)
+    """Return the rows that help to choose as a table, then a picture of all figures for each group."""
+    lines = ["| where | what | transload | the other way | ratio | when; load |", "|---|---|---|---|---|---|"]
+    for name, figure in CHOSEN.items():
+        data = found[name]
+        row = next(each for each in data["rows"] if each["figure"] == figure)
+        values = [f"{number(row[key])} {row['unit']}" for key in ("transload", "peer")]
+        when = f"{data['machine'].get('date', 'not noted')}; {data['machine'].get('load', 'not noted')}"
+        cells = [SCRIPTS[name].title, figure, values[0], f"{values[1]}: {data['peer']}", number(row["ratio"]), when]
+        lines.append(f"| {' | '.join(cells)} |")
+    words = "What transload needs of what the other way needs, for each figure, with its target"
+    pictures = [f"### {title}\n\n![{words}](images/benchmarks-{group}.svg)" for group, title in GROUPS.items()]
+    return "\n\n".join(["\n".join(lines), "## All figures", *pictures])
 
 
 def page(found: dict[str, Any], text: str) -> str:

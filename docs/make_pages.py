@@ -23,7 +23,6 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from make_adapters import adapters  # noqa: E402 - a neighbour of this file
-from make_reference import MODULES, public_names  # noqa: E402 - a neighbour of this file
 
 from transload import hookspecs  # noqa: E402
 from transload.pipelines import StateMap  # noqa: E402
@@ -35,6 +34,24 @@ HOST_PACKAGES = [
     "yaml",
 ]
 """What plugins import and the site does not need: stood in for while their docstrings are read."""
+
+MODULES = {
+    "transload.specs": "What a job is: see [specs](specs.md).",
+    "transload.errors": "What may go wrong, named by what to do next.",
+    "transload.components": "Jobs as functions: see [components](components.md).",
+    "transload.runner": "Submitting and following apps: see [the runner](runner.md).",
+    "transload.schedulers": "The contract of schedulers: see [writing a scheduler](writing-a-scheduler.md).",
+    "transload.following": "Logs, line by line, and what follows apps until they end.",
+    "transload.schedulers.local": "See [the local scheduler](local-scheduler.md).",
+    "transload.workspace": "How local code reaches where a job runs.",
+    "transload.runtime": "Results, for applications, in one line: see [results and tracking](tracking.md).",
+    "transload.runtime.tracking": "Results, for applications: see [results and tracking](tracking.md).",
+    "transload.tracker": "Metadata, artifacts and lineage: see [results and tracking](tracking.md).",
+    "transload.pipelines": "What adapters share: see [writing an adapter](writing-an-adapter.md).",
+    "transload.hookspecs": "The hooks: see [plugins](plugins.md).",
+    "transload.plugins": "The plugin manager.",
+}
+"""The modules of the core that have pages of their own on the site."""
 
 PLUGINS = sorted(path.parent.name for path in HERE.parent.glob("plugins/[!_]*/pyproject.toml"))
 ABOUT = {name: f"{name}.md" if (HERE / f"{name}.md").exists() else f"../plugins/{name}/README.md" for name in PLUGINS}
@@ -48,16 +65,17 @@ SECTIONS: Mapping[str, list[str]] = {
         "components",
         "runner",
         "configuration",
+        "files",
         "tracking",
         "results-format",
         "searches",
         "report",
     ],
-    "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes"],
+    "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes", "try-a-cluster"],
     "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
     "Understand": ["states", "reliability", "once", "benchmarks", "dependencies"],
     "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
-    "Reference": ["reference", "api/*"],
+    "Reference": ["api/*"],
     "For maintainers": ["internals/*"],
 }
 
@@ -79,6 +97,15 @@ WORDS = {
     "slurm": ("Slurm", "transload_slurm.states", "STATES"),
     "kubernetes": ("a pod of Kubernetes", "transload_kubernetes.states", "PHASES"),
 }
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Return the names that a module offers, in its own order."""
+    names = getattr(module, "__all__", None)
+    if names is not None:
+        return list(names)
+    own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__]
+    return [name for name in own if not name.startswith("_")]
 
 
 # ------------------------------------------------------------------------------------------------------ the states

@@ -52,8 +52,8 @@ def _exported(init: Path) -> set[str]:
 
 
 def test_every_public_name_of_the_core_is_in_the_reference(names: set[str]) -> None:
-    """All of ``__all__``, of every module that make_reference.py lists."""
-    reference = _script("make_reference")
+    """All of ``__all__``, of every module that make_pages.py lists."""
+    reference = _script("make_pages")
     modules = {name: importlib.import_module(name) for name in reference.MODULES}
     wanted = {f"{name}.{each}" for name, module in modules.items() for each in reference.public_names(module)}
     assert wanted - names == set()
@@ -61,7 +61,7 @@ def test_every_public_name_of_the_core_is_in_the_reference(names: set[str]) -> N
 
 def test_every_module_with_public_names_is_in_the_reference() -> None:
     """A package of the core that has ``__all__`` is listed, unless one that is listed shows its names."""
-    reference = _script("make_reference")
+    reference = _script("make_pages")
     source = ROOT / "core" / "src"
     packages = {".".join(path.parent.relative_to(source).parts) for path in source.rglob("__init__.py")}
     found = {name for name in packages if "._" not in name and hasattr(importlib.import_module(name), "__all__")}

@@ -1,4 +1,7 @@
-"""A real Slurm cluster of three nodes on one machine, with its own munge, ports and state, for as long as wanted."""
+"""A real Slurm cluster of three nodes on one machine, with its own munge, ports and state, for as long as wanted.
+
+As a program it runs a command (default: a shell) in which that cluster is Slurm, and then ends the cluster.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -313,3 +317,20 @@ def _below(root: int) -> list[int]:
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found[1:]
+
+
+def main(command: list[str]) -> int:
+    """Run the command while the cluster is there; return its exit code."""
+    cluster = Cluster()
+    folder = {"TRANSLOAD_SLURM_DIR": str(cluster.base / "apps")}
+    try:
+        cluster.start()
+        return subprocess.run(
+            command or [os.environ.get("SHELL", "sh")], env={**cluster.env, **folder}, check=False
+        ).returncode
+    finally:
+        cluster.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -144,9 +144,7 @@ def test_every_state_has_an_exit_code() -> None:
 
 def test_internal_error(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A defect of ours exits with 70, with a traceback to report."""
-    from transload.runner import config
-
-    monkeypatch.setattr(config, "load_settings", lambda: 1 / 0)
+    monkeypatch.setattr("transload.cli.commands.installed.load_settings", lambda: 1 / 0)
     result = invoke("config")
     assert (result.code, result.out) == (70, "")
     assert "Traceback" in result.err

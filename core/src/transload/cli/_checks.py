@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import TransloadError
@@ -22,21 +21,9 @@ _RUN_TIMEOUT_S: Final = 30.0
 _LITTLE_SPACE: Final = 100 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One row.
-
-    Args:
-        area: ``python``, ``state``, ``scheduler``, ``plugin``, ``settings``.
-        name: what was looked at.
-        status: ``ok``, ``missing`` (not installed, not needed) or ``broken``.
-        detail: what was found, or what to do.
-    """
-
-    area: str
-    name: str
-    status: str
-    detail: str
+Check = tuple[str, str, str, str]
+"""Area (``python``, ``state``, ``scheduler``, ``plugin``, ``settings``), what was looked at, status (``ok``,
+``broken``, ``missing``: not installed, not needed), and what was found, or what to do."""
 
 
 def all_checks(run_app: bool) -> Iterator[Check]:
@@ -58,7 +45,7 @@ def _guarded(area: str, name: str, check: Callable[[], Iterator[Check]]) -> Iter
     try:
         yield from check()
     except Exception as exc:
-        yield Check(area, name, BROKEN, f"{type(exc).__name__}: {exc}")
+        yield area, name, BROKEN, f"{type(exc).__name__}: {exc}"
 
 
 def check_versions() -> Iterator[Check]:
@@ -67,11 +54,11 @@ def check_versions() -> Iterator[Check]:
 
     from transload import __version__
 
-    yield Check("python", "python", OK, f"{platform.python_version()} at {sys.executable}")
+    yield "python", "python", OK, f"{platform.python_version()} at {sys.executable}"
     system = platform.system()
     known = {"Linux": "fully supported", "Darwin": "supported; not tested by us on every release"}
-    yield Check("python", "platform", OK, f"{system} {platform.release()} ({known.get(system, 'not known to us')})")
-    yield Check("python", "transload", OK, __version__)
+    yield "python", "platform", OK, f"{system} {platform.release()} ({known.get(system, 'not known to us')})"
+    yield "python", "transload", OK, __version__
 
 
 def check_state_folder() -> Iterator[Check]:
@@ -83,20 +70,20 @@ def check_state_folder() -> Iterator[Check]:
     while not os.path.lexists(there) and there != os.path.dirname(there):
         there = os.path.dirname(there)
     if not os.path.isdir(there):
-        yield Check("state", "folder", BROKEN, f"{home}: {there} is not a folder; set TRANSLOAD_HOME to another")
+        yield "state", "folder", BROKEN, f"{home}: {there} is not a folder; set TRANSLOAD_HOME to another"
         return
     if not os.access(there, os.W_OK | os.X_OK):
-        yield Check("state", "folder", BROKEN, f"{home}: not writable; set TRANSLOAD_HOME to a folder of your own")
+        yield "state", "folder", BROKEN, f"{home}: not writable; set TRANSLOAD_HOME to a folder of your own"
         return
     mode = os.stat(home).st_mode & 0o777 if os.path.isdir(home) else 0o700
     if mode & 0o022:
-        yield Check("state", "folder", BROKEN, f"{home}: writable for others (mode {mode:o}); chmod 700 it")
+        yield "state", "folder", BROKEN, f"{home}: writable for others (mode {mode:o}); chmod 700 it"
     else:
-        yield Check("state", "folder", OK, home if os.path.isdir(home) else f"{home} (made when first needed)")
+        yield "state", "folder", OK, home if os.path.isdir(home) else f"{home} (made when first needed)"
     from transload.cli._quantities import size_text
 
     free = shutil.disk_usage(there).free
-    yield Check("state", "free space", OK if free > _LITTLE_SPACE else BROKEN, size_text(free))
+    yield "state", "free space", OK if free > _LITTLE_SPACE else BROKEN, size_text(free)
 
 
 def check_limits() -> Iterator[Check]:
@@ -104,7 +91,7 @@ def check_limits() -> Iterator[Check]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield Check("state", "open files", OK if soft >= 256 else BROKEN, f"limit {soft} (hard {hard})")
+    yield "state", "open files", OK if soft >= 256 else BROKEN, f"limit {soft} (hard {hard})"
 
 
 def check_settings() -> Iterator[Check]:
@@ -115,19 +102,19 @@ def check_settings() -> Iterator[Check]:
     try:
         settings = load_settings()
     except TransloadError as exc:
-        yield Check("settings", "files", BROKEN, str(exc))
+        yield "settings", "files", BROKEN, str(exc)
         return
     sources = sorted({item.source for item in settings.all() if os.path.isabs(item.source)})
-    yield Check("settings", "files", OK, ", ".join(sources) or "none")
+    yield "settings", "files", OK, ", ".join(sources) or "none"
     for name, config in settings.trackers().items():
         from transload.tracker import build_trackers
 
         try:
             build_trackers({name: config})
         except TransloadError as exc:
-            yield Check("settings", f"tracker {name}", BROKEN, str(exc))
+            yield "settings", f"tracker {name}", BROKEN, str(exc)
         else:
-            yield Check("settings", f"tracker {name}", OK, masked_url(config or ""))
+            yield "settings", f"tracker {name}", OK, masked_url(config or "")
 
 
 def check_schedulers(run_app: bool) -> Iterator[Check]:
@@ -148,14 +135,14 @@ def _check_scheduler(runner: Runner, name: str) -> Iterator[Check]:
         scheduler = runner.scheduler(name)
         kind, location = runner.cluster(name).kind, scheduler.location()
         if location or kind != name:
-            yield Check("scheduler", f"{name}: leads to", OK, f"{location or name} (kind: {kind})")
+            yield "scheduler", f"{name}: leads to", OK, f"{location or name} (kind: {kind})"
         checks = scheduler.diagnose()
         for what, well, found in checks:
-            yield Check("scheduler", f"{name}: {what}", OK if well else unwell, found)
+            yield "scheduler", f"{name}: {what}", OK if well else unwell, found
         if not checks:
-            yield Check("scheduler", name, OK, f"answers; knows {len(scheduler.list())} apps")
+            yield "scheduler", name, OK, f"answers; knows {len(scheduler.list())} apps"
     except TransloadError as exc:
-        yield Check("scheduler", name, unwell, str(exc))
+        yield "scheduler", name, unwell, str(exc)
 
 
 def _run_tiny_app() -> Check:
@@ -175,10 +162,10 @@ def _run_tiny_app() -> Check:
             took = time.monotonic() - began
             runner.delete(handle)
     except TransloadError as exc:
-        return Check("scheduler", "local runs an app", BROKEN, str(exc))
+        return "scheduler", "local runs an app", BROKEN, str(exc)
     if status is None or status.state is not AppState.SUCCEEDED:
-        return Check("scheduler", "local runs an app", BROKEN, "vanished" if status is None else status.summary())
-    return Check("scheduler", "local runs an app", OK, f"submitted and ended in {duration_text(took)}")
+        return "scheduler", "local runs an app", BROKEN, "vanished" if status is None else status.summary()
+    return "scheduler", "local runs an app", OK, f"submitted and ended in {duration_text(took)}"
 
 
 def check_plugins() -> Iterator[Check]:
@@ -188,13 +175,13 @@ def check_plugins() -> Iterator[Check]:
     for info in get_plugins().infos():
         if info.status == "broken":
             last = info.error.strip().splitlines()[-1:] or [""]
-            yield Check("plugin", info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)")
+            yield "plugin", info.name, BROKEN, f"{last[0]} (`transload info {info.name}` has the traceback)"
         elif info.dist:
             there, lacking = _requirements(info.dist)
             status = MISSING if info.status == "disabled" else BROKEN if lacking else OK
             needs = [f"with {', '.join(there)}"] if there else []
             needs += [f"not installed: {', '.join(lacking)}"] if lacking else []
-            yield Check("plugin", info.name, status, ", ".join([f"{info.dist} {info.version}", info.status, *needs]))
+            yield "plugin", info.name, status, ", ".join([f"{info.dist} {info.version}", info.status, *needs])
 
 
 def _requirements(dist: str) -> tuple[list[str], list[str]]:

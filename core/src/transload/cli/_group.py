@@ -34,6 +34,15 @@ _SECTIONS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
+_HELPS: Final = {name: text for section in _SECTIONS.values() for name, text in section.items()}
+
+_TOGETHER: Final = {
+    **dict.fromkeys(("list", "status", "describe", "wait", "cancel", "delete"), "apps"),
+    **dict.fromkeys(("results", "get", "put"), "results"),
+    **dict.fromkeys(("info", "config", "doctor", "completion"), "installed"),
+}
+"""The modules that hold several commands; any other one is in a module of its name."""
+
 ALIASES: Final = {"runopts": "info", "builtins": "components", "configure": "config"}
 """Names that TorchX uses, kept for those who come from there; not listed."""
 
@@ -48,7 +57,7 @@ class ReaderGone(Exception):
 
 
 class LazyGroup(click.Group):
-    """Commands by name; built-in ones live in ``transload.cli.commands.<name>`` as ``command``."""
+    """Commands by name; built-in ones live in ``transload.cli.commands``."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -59,18 +68,19 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the built-in names in the order of the help, then those of plugins."""
-        builtin = [name for section in _SECTIONS.values() for name in section]
-        return builtin + [name for name in _plugin_names() if name not in builtin]
+        return [*_HELPS, *(name for name in _plugin_names() if name not in _HELPS)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         name = ALIASES.get(cmd_name, cmd_name)
-        if any(name in section for section in _SECTIONS.values()):
-            from importlib import import_module
+        if name not in _HELPS:
+            return _plugin_command(cmd_name)
+        from importlib import import_module
 
-            command: click.Command = import_module(f"transload.cli.commands.{name}").command
-            return command
-        return _plugin_command(cmd_name)
+        module = vars(import_module(f"transload.cli.commands.{_TOGETHER.get(name, name)}")).values()
+        command = next(each for each in module if isinstance(each, click.Command) and each.name == name)
+        command.short_help = _HELPS[name]
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -97,8 +107,7 @@ class LazyGroup(click.Group):
         """Complete names of commands, and options."""
         from click.shell_completion import CompletionItem
 
-        helps = {name: text for section in _SECTIONS.values() for name, text in section.items()}
-        found = [CompletionItem(n, help=helps.get(n)) for n in self.list_commands(ctx) if n.startswith(incomplete)]
+        found = [CompletionItem(n, help=_HELPS.get(n)) for n in self.list_commands(ctx) if n.startswith(incomplete)]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 

@@ -2,55 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from transload.errors import TransloadError
+from transload.errors import SpecError, TransloadError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    _FloatType = click.ParamType[float]  # generic since click 8.2, and only there
+else:
+    _FloatType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def complete_handles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete app ids of the default scheduler, or handles once ``://`` is typed."""
-    from transload.cli._session import open_runner
-    from transload.specs import parse_app_handle
+def _completing(words: Callable[[str], Iterable[tuple[str, str]]]) -> Callable[..., list[CompletionItem]]:
+    """Return a completion of (word, help); what cannot be asked completes nothing."""
 
-    try:
-        with open_runner() as runner:
-            if "://" in incomplete:
-                rows = runner.list(incomplete.partition("://")[0])
-                found = [(row.app_handle, row.state.name) for row in rows]
-            else:
-                found = [(parse_app_handle(row.app_handle).app_id, row.state.name) for row in runner.list()]
-    except TransloadError:
-        return []
-    return [CompletionItem(text, help=state) for text, state in found if text.startswith(incomplete)]
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        try:
+            found = list(words(incomplete))
+        except TransloadError:
+            return []
+        return [CompletionItem(text, help=about) for text, about in found if text.startswith(incomplete)]
+
+    return complete
 
 
-def complete_schedulers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete names of schedulers."""
+def _handles(incomplete: str) -> list[tuple[str, str]]:
+    """Return app ids of the default scheduler, or handles once ``://`` is typed."""
     from transload.cli._session import open_runner
 
-    try:
-        with open_runner() as runner:
-            return [CompletionItem(name) for name in runner.scheduler_backends() if name.startswith(incomplete)]
-    except TransloadError:
-        return []
+    scheduler, typed, _ = incomplete.partition("://")
+    with open_runner() as runner:
+        rows = runner.list(scheduler if typed else None)
+        return [(row.app_handle if typed else row.app_id, row.state.name) for row in rows]
+
+
+def _schedulers(incomplete: str) -> list[tuple[str, str]]:
+    from transload.cli._session import open_runner
+
+    with open_runner() as runner:
+        return [(name, "") for name in runner.scheduler_backends()]
+
+
+def _components(incomplete: str) -> list[tuple[str, str]]:
+    from transload.components import get_components
+
+    return [(name, found.description) for name, found in sorted(get_components().items())]
+
+
+complete_handles = _completing(_handles)
+_complete_names = _completing(_components)
 
 
 def complete_components(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of components, else files."""
-    from transload.components import get_components
+    from click.shell_completion import CompletionItem
 
-    try:
-        found = get_components()
-    except TransloadError:
-        found = {}
-    items = [CompletionItem(n, help=found[n].description) for n in sorted(found) if n.startswith(incomplete)]
-    return items or [CompletionItem(incomplete, type="file")]
+    return _complete_names(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def handle_argument(**settings: Any) -> Callable[[F], F]:
@@ -70,20 +85,13 @@ def _only_one(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 
 def scheduler_option(text: str) -> Callable[[F], F]:
     """Add ``-s/--scheduler``."""
-    return click.option("-s", "--scheduler", metavar="NAME", shell_complete=complete_schedulers, help=text)
+    return click.option("-s", "--scheduler", metavar="NAME", shell_complete=_completing(_schedulers), help=text)
 
 
 def json_option(function: F) -> F:
     """Add ``--json``."""
     text = "Write JSON to stdout, and nothing else (shapes: docs/command-line.md)."
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
-
-
-# generic since click 8.2, and only there
-if TYPE_CHECKING:
-    _FloatType = click.ParamType[float]
-else:
-    _FloatType = click.ParamType
 
 
 class Duration(_FloatType):
@@ -94,7 +102,6 @@ class Duration(_FloatType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds."""
         from transload.cli._quantities import parse_duration
-        from transload.errors import SpecError
 
         if isinstance(value, (int, float)):
             return float(value)

@@ -114,6 +114,16 @@ def visible(text: str) -> str:
     return re.sub(_UNSEEN, lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
+def value_text(value: Any) -> str:
+    """Return a result for a person: floats to six digits, a text on one line."""
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
+
+
+def pairs_text(values: Mapping[str, Any] | None, between: str = ", ") -> str:
+    """Return ``name=value, name=value``; what is None is left out."""
+    return between.join(f"{name}={value}" for name, value in (values or {}).items() if value is not None)
+
+
 def note(text: str) -> None:
     """Write one line ``transload: …`` to stderr, if there is room for it."""
     try:

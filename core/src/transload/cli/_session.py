@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transload.errors import AppNotFound, SpecError, TransloadError
 from transload.specs import (
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 SESSION = "transload"
 """Name of the session that the command line submits under."""
-
-_BARE_ID = re.compile(r"[^/\s]+\Z")
 
 
 class Target(NamedTuple):
@@ -55,7 +52,7 @@ def full_handle(text: str) -> AppHandle:
     if "://" in text:
         parse_app_handle(text)
         return text
-    if not _BARE_ID.match(text):
+    if not text or "/" in text or any(map(str.isspace, text)):
         raise MalformedAppHandleException(text)
     from transload.runner import load_settings
 
@@ -110,3 +107,17 @@ def description_of(runner: Runner, handle: AppHandle) -> AppDescription:
     if description is None:
         raise not_found(runner, handle)
     return description
+
+
+def app_json(handle: str, status: AppStatus | None) -> dict[str, Any]:
+    """Return what every JSON form of one app begins with: handle, its parts, state, status."""
+    import json
+
+    parsed = parse_app_handle(handle)
+    return {
+        "handle": handle,
+        "scheduler": parsed.scheduler_backend,
+        "app_id": parsed.app_id,
+        "state": None if status is None else status.state.name,
+        "status": None if status is None else json.loads(status.to_json()),
+    }

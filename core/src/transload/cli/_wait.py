@@ -8,28 +8,27 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.cli._exit import ExitCode, exit_code_of
 from transload.cli._output import state_text
-from transload.cli._quantities import clock_text, duration_text
+from transload.cli._quantities import clock_text
 from transload.errors import AppNotFound, TransloadError
 from transload.following.follower import read_logs, watch
 from transload.following.lines import LogReader, drain, read_now
+from transload.schedulers.api import LogPage, Stream
 from transload.specs import AppState, AppStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import FrameType
 
     from transload.cli._screen import Screen
     from transload.cli._session import Target
     from transload.following.subscription import Observation, Subscription
     from transload.runner import Runner
-    from transload.schedulers import LogPage
 
 _TICK_S: Final = 1.0
 _LEAVE_S: Final = 2.0
@@ -70,8 +69,7 @@ def interrupts(events: Events) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How waiting ended.
 
     Args:
@@ -97,6 +95,7 @@ class AppWait:
         events: where signals arrive (see `interrupts`); the first one cancels the app.
         timeout: seconds to wait at most; None: no limit.
         patience: seconds of unbroken UNKNOWN after which to give up.
+        replicas: those whose logs are followed meanwhile.
     """
 
     def __init__(
@@ -107,30 +106,20 @@ class AppWait:
         events: Events,
         timeout: float | None = None,
         patience: float = 300.0,
+        replicas: Sequence[tuple[str, int]] = (),
     ) -> None:
-        self._runner = runner
-        self._target = target
-        self._screen = screen
-        self._events = events
+        self._runner, self._target, self._screen, self._events = runner, target, screen, events
         self._started = time.monotonic()
         self._deadline = None if timeout is None else self._started + timeout
         self._patience = patience
         self._cancelling: threading.Thread | None = None
         self._asked = False
         self._status: AppStatus | None = None
-        self._tails: Tails = {}
-        self._logs: list[LogReader] = []
+        self._tails: Tails = {replica: deque(maxlen=KEPT_LINES) for replica in replicas}
         self._dropped = 0
         self._stopped = False
         self._reading: Subscription | None = None
-
-    def show_logs(self, replicas: list[tuple[str, int]]) -> None:
-        """Follow the logs of these replicas meanwhile."""
-        from transload.schedulers import Stream
-
-        self._tails = {replica: deque(maxlen=KEPT_LINES) for replica in replicas}
-        scheduler, app_id = self._target.scheduler, self._target.app_id
-        self._logs = [LogReader(scheduler, app_id, role, k, Stream.COMBINED) for role, k in replicas]
+        self._logs = [LogReader(target.scheduler, target.app_id, role, k, Stream.COMBINED) for role, k in replicas]
 
     def _take(self, log: LogReader, page: LogPage) -> None:
         if self._stopped:
@@ -153,6 +142,8 @@ class AppWait:
             with watch(target.scheduler, target.handle, tell, patience=self._patience):
                 code = self._loop()
             self._finish_logs(code)
+            if code is ExitCode.TIMEOUT and self._status is None:  # so soon that nothing was seen
+                self._status = self._runner.status(target.handle)
         except LeaveNow:
             self._leave()
             raise
@@ -200,32 +191,33 @@ class AppWait:
         try:
             return self._events.get(timeout=min(max(min(ends), 0.0), _LONGEST_S) if ends else None)
         except Empty:
-            self._tick()
+            if self._screen.shows_status:
+                self._tick()
             return "tick", None
 
     def _on_state(self, status: AppStatus) -> None:
         previous, self._status = self._status, status
         if self._screen.shows_status:
             self._draw()
-        if not status.is_terminal() and (previous is None or _differs(previous, status)):
-            self._note_state(previous, status)
-
-    def _note_state(self, previous: AppStatus | None, status: AppStatus) -> None:
-        if status.num_restarts and (previous is None or status.num_restarts != previous.num_restarts):
-            because = f": {status.msg}" if status.msg else ""
+        before = None if previous is None else (previous.state, previous.num_restarts)
+        if status.is_terminal() or before == (status.state, status.num_restarts):
+            return
+        because = f": {status.msg}" if status.msg else ""
+        if status.num_restarts != (before or ("", 0))[1]:
             self._screen.note(f"{status.state}, restart {status.num_restarts}{because}")
         elif not self._screen.shows_status or status.state is AppState.UNKNOWN:
-            self._screen.note(f"{status.state}{': ' + status.msg if status.msg else ''}")
+            self._screen.note(f"{status.state}{because}")
 
     def _on_signal(self, number: int) -> None:
         self._screen.note(f"{signal.Signals(number).name}: cancelling {self._target.handle}; once more leaves at once")
         self._begin_cancel()
 
-    def _begin_cancel(self) -> None:
+    def _begin_cancel(self) -> threading.Thread:
         # in a thread: the second signal may come while the first one's request is still on its way
         cancelling = threading.Thread(target=self._cancel, daemon=True, name="transload-cancel")
         cancelling.start()
         self._cancelling = cancelling  # only now: a signal between these lines has it begun again, which does no harm
+        return cancelling
 
     def _cancel(self) -> None:
         try:
@@ -242,19 +234,13 @@ class AppWait:
 
     def _leave(self) -> None:
         """Leave after the second signal, but not before the app was asked to end, if that takes a moment only."""
-        if self._cancelling is None:  # both signals at once
-            self._begin_cancel()
-        if self._cancelling is not None:
-            self._cancelling.join(_LEAVE_S)
+        (self._cancelling or self._begin_cancel()).join(_LEAVE_S)
         handle = self._target.handle
-        if self._asked:
-            self._screen.note(f"left; {handle} was asked to end, see `transload status {handle}`")
-        else:
-            self._screen.note(f"left; {handle} may not have been asked to end: `transload cancel {handle}` does it")
+        told = f"was asked to end, see `transload status {handle}`"
+        untold = f"may not have been asked to end: `transload cancel {handle}` does it"
+        self._screen.note(f"left; {handle} {told if self._asked else untold}")
 
     def _tick(self) -> None:
-        if not self._screen.shows_status:
-            return
         if self._target.scheduler.capabilities.reachable_from != "network":
             status = self._runner.status(self._target.handle)
             if status is not None and self._status is not None and status.state is self._status.state:
@@ -298,17 +284,3 @@ class AppWait:
         self._stopped = True
         if not self._reading.close(0.5) and isinstance(sys.exc_info()[1], KeyboardInterrupt):
             os._exit(ExitCode.LEFT)
-
-
-def _differs(one: AppStatus, other: AppStatus) -> bool:
-    return one.state is not other.state or one.num_restarts != other.num_restarts
-
-
-def timed_out_text(outcome: Outcome, handle: str) -> str:
-    """Return what to say when waiting ended before the app."""
-    if outcome.status is None:
-        return f"{handle} has vanished: somebody deleted it"
-    after = duration_text(outcome.elapsed)
-    if outcome.code is ExitCode.UNKNOWN:
-        return f"the state of {handle} has been UNKNOWN for too long ({outcome.status.msg}); the app may go on"
-    return f"waiting timed out after {after}; {handle} goes on ({outcome.status.state})"

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import re
+import json
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from transload.cli._options import handle_argument, json_option
+from transload.cli._output import SCHEMA, write
+from transload.cli._quantities import parse_when
+from transload.cli._screen import Screen
+from transload.cli._session import description_of, find_target, open_runner
+from transload.errors import SpecError, UnsupportedFeature
+from transload.following.lines import LineFilter, LogReader, follow_logs
+from transload.schedulers.api import Stream, replicas_of
+from transload.specs import nearest
 
 if TYPE_CHECKING:
     from transload.cli._session import Target
-    from transload.following.lines import LineFilter, LogReader
-    from transload.schedulers import Stream
 
 Write = Callable[[str, int, list[str]], None]
 Replicas = list[tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Filter:
+class _Filter(NamedTuple):
     """Which lines are shown."""
 
     regex: str | None
@@ -34,7 +38,7 @@ class _Filter:
     stream: Stream
 
 
-@click.command(short_help="Show the logs of an app's replicas, or follow them.")
+@click.command()
 @handle_argument(metavar="HANDLE[/ROLE[/K,K…]]")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the replicas have ended.")
 @click.option("--role", "roles", multiple=True, metavar="NAME", help="Only this role; may be given several times.")
@@ -47,14 +51,11 @@ class _Filter:
 @click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines of each.")
 @click.option("--no-prefix", is_flag=True, help="Show lines without ROLE/REPLICA in front.")
 @json_option
-def command(handle: str, **options: Any) -> None:
+def log(handle: str, **options: Any) -> None:
     """Show the logs of an app's replicas, one after the other, or follow all of them at once.
 
     Ctrl-C leaves; the app goes on. With --json, each line of output is an object of its own.
     """
-    from transload.cli._session import description_of, find_target, open_runner
-    from transload.schedulers.api import replicas_of
-
     with open_runner() as runner:
         handle, in_path = _split(handle)
         target = find_target(runner, handle)
@@ -67,8 +68,6 @@ def command(handle: str, **options: Any) -> None:
 
 def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
     """Split ``HANDLE/ROLE/K,K`` into the handle and (role, numbers)."""
-    from transload.errors import SpecError
-
     scheme, sep, rest = text.partition("://")
     if not sep and ":/" in text:  # a mistyped handle, not an app id and a role
         return text, (None, None)
@@ -82,15 +81,7 @@ def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
 
 
 def _filter(options: dict[str, Any], target: Target) -> _Filter:
-    from transload.cli._quantities import parse_when
-    from transload.errors import SpecError, UnsupportedFeature
-    from transload.schedulers import Stream
-
-    if options["regex"] is not None:
-        try:
-            re.compile(options["regex"])
-        except re.error as exc:
-            raise SpecError(f"--regex={options['regex']!r}: not a regular expression: {exc}") from exc
+    LineFilter(options["regex"])  # refuses what is none
     since = parse_when(options["since"], "--since") if options["since"] else None
     until = parse_when(options["until"], "--until") if options["until"] else None
     if (since or until) and not target.scheduler.capabilities.since_until:
@@ -108,9 +99,6 @@ def _choose(
     Raises:
         SpecError: for a role or number that does not exist.
     """
-    from transload.errors import SpecError
-    from transload.specs._check import nearest
-
     known = list(dict.fromkeys(role for role, _ in everything))
     wanted = [*roles, *([in_path[0]] if in_path[0] else [])]
     for role in wanted:
@@ -135,31 +123,19 @@ def _writer(replicas: Replicas, options: dict[str, Any]) -> Write:
     """Return what writes lines: as JSON objects, or as text behind prefixes."""
     if options["as_json"]:
         return _write_json
-    from transload.cli._screen import Screen
-
-    labels = {replica: f"{replica[0]}/{replica[1]}" for replica in replicas}
-    screen = Screen(sys.stdout, sys.stderr, [] if options["no_prefix"] else list(labels.values()))
-
-    def write(role: str, k: int, lines: list[str]) -> None:
-        screen.write_lines(labels[role, k], lines)
-
-    return write
+    labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
+    screen = Screen(sys.stdout, sys.stderr, labels)
+    return lambda role, k, lines: screen.write_lines(f"{role}/{k}", lines)
 
 
 def _write_json(role: str, k: int, lines: list[str]) -> None:
-    from json import dumps
-
-    from transload.cli._output import SCHEMA, write
-
     head = {"schema": SCHEMA, "role": role, "replica": k}
-    text = "".join(f"{dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines)
+    text = "".join(f"{json.dumps({**head, 'line': line.removesuffix(chr(10))})}\n" for line in lines)
     write(sys.stdout, text, flush=True)
 
 
 def _show(target: Target, replicas: Replicas, shown: _Filter, write: Write, follow: bool) -> None:
     """Show what each replica has written so far, in constant memory; then, if asked, all of them until they end."""
-    from transload.following.lines import LineFilter, LogReader, follow_logs
-
     since, until = (None if at is None else at.timestamp() for at in (shown.since, shown.until))
     chosen: dict[LogReader, LineFilter] = {}
     for role, k in replicas:

@@ -1,23 +1,25 @@
-"""``transload results``."""
+"""``transload results``, ``get`` and ``put``; the last one runs within jobs, and imports no spec."""
 
 from __future__ import annotations
+
+import math
 
 import click
 
 from transload.cli._options import handle_argument, json_option
+from transload.cli._output import emit, emit_json, emit_table, note, value_text, visible
+from transload.errors import SpecError
 
 
-@click.command(short_help="Show the results that an app reported.")
+@click.command()
 @handle_argument()
 @click.option("--value", "name", metavar="NAME", help="Write only the value of this result.")
 @click.option("--key", metavar="KEY", help="With --value: the key that it was reported under.")
 @click.option("--shared", is_flag=True, help="Also what in its --tracker-base is of no run.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, handle: str, name: str | None, key: str | None, shared: bool, as_json: bool) -> None:
+def results(ctx: click.Context, handle: str, name: str | None, key: str | None, shared: bool, as_json: bool) -> None:
     """Show what an app reported so far: results by key, metadata and artifacts of configured trackers."""
-    from transload.cli._output import emit, emit_json, emit_table, note, visible
-    from transload.cli._report import value_text
     from transload.cli._session import description_of, find_target, open_runner
 
     if key is not None and name is None:
@@ -25,22 +27,78 @@ def command(ctx: click.Context, handle: str, name: str | None, key: str | None, 
     with open_runner() as runner:
         target = find_target(runner, handle)
         description_of(runner, target.handle)
-        results = runner.results(target.handle, shared=shared)
+        found = runner.results(target.handle, shared=shared)
     if name is not None:
-        value = results.value(name, key)
+        value = found.value(name, key)
         if as_json:
             emit_json({"handle": target.handle, "name": name, "value": value})
         else:
             emit(str(value))
     elif as_json:
-        emit_json(results.to_dict())
+        emit_json(found.to_dict())
     else:
-        rows = [(k, n, value_text(value)) for k, values in results.results.items() for n, value in values.items()]
-        rows += [("(metadata)", n, value_text(value)) for n, value in results.metadata.items()]
-        rows += [("(artifact)", n, value_text(artifact.get("path", ""))) for n, artifact in results.artifacts.items()]
+        rows = [(k, n, value_text(value)) for k, values in found.results.items() for n, value in values.items()]
+        rows += [("(metadata)", n, value_text(value)) for n, value in found.metadata.items()]
+        rows += [("(artifact)", n, value_text(artifact.get("path", ""))) for n, artifact in found.artifacts.items()]
         if rows:
             emit_table(("KEY", "RESULT", "VALUE"), [(visible(k), visible(n), value) for k, n, value in rows])
-        for collided, writers in results.collisions.items():
+        for collided, writers in found.collisions.items():
             note(f"key {collided}: written by {', '.join(writers)}; what the last one wrote is shown")
-        if not results.results:
-            note(results.explain())
+        if not found.results:
+            note(found.explain())
+
+
+@click.command()
+@handle_argument(nargs=1, metavar="HANDLE")
+@click.argument("pattern", default="*")
+@click.option("-o", "--output", "folder", default=".", metavar="FOLDER", help="Where to; default: here.")
+@json_option
+def get(handle: str, pattern: str, folder: str, as_json: bool) -> None:
+    """Copy files that an app has made in TRANSLOAD_OUTPUT_DIR; PATTERN says which, as in "*.pt"."""
+    from transload.cli._session import description_of, find_target, open_runner
+
+    with open_runner() as runner:
+        target = find_target(runner, handle)
+        description_of(runner, target.handle)
+        copied = runner.fetch(target.handle, pattern, folder)
+    if as_json:
+        emit_json({"handle": target.handle, "files": copied})
+    elif not copied:
+        raise SpecError(f"{target.handle} has made no file {pattern!r}: `transload results` lists those that it has")
+    for path in [] if as_json else copied:
+        emit(path)
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option("--key", metavar="KEY", help="Default: the replica's number, with several roles role/number.")
+@click.option("--step", type=float, metavar="NUMBER", help="How far the job is: the results are points of curves too.")
+@click.pass_context
+def put(ctx: click.Context, results: tuple[str, ...], key: str | None, step: float | None) -> None:
+    """Report results of the job that this shell belongs to; outside of a job nothing happens.
+
+    A VALUE that reads as a number is one. Results that are not named keep what was reported before.
+    """
+    from transload.runtime._report import Reports
+
+    values: dict[str, int | float | str] = {}
+    for text in results:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"{text!r}: must be NAME=VALUE", ctx)
+        values[name] = _value(value)
+    if step is not None and not math.isfinite(step):
+        raise click.UsageError(f"--step {step}: must be a finite number", ctx)
+    reports = Reports()
+    if reports.nowhere:
+        note("this is no job of transload: nothing was reported")
+    reports.add(values, step, key)
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

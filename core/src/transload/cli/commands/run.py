@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from transload.cli._exit import ExitCode
 from transload.cli._options import Duration, complete_components, json_option, scheduler_option
+from transload.cli._output import OutputFailed, emit, emit_json, note
+from transload.cli._session import app_json, find_target, open_runner
+from transload.components import ComponentArgumentError, ComponentHelpRequested, NoComponent, Overrides
+from transload.errors import SpecError, TransloadError
+from transload.runner import Launch
+from transload.specs import AppDef
 
 if TYPE_CHECKING:
-    from transload.components import Overrides
+    from click.shell_completion import CompletionItem
+
+    from transload.cli._session import Target
+    from transload.cli._wait import Events, Outcome
     from transload.runner import Runner
-    from transload.specs import AppDef, AppDryRunInfo, CfgVal
+    from transload.specs import AppDryRunInfo, CfgVal
 
 _EPILOG = """
 The arguments of a component come after its name; `transload run COMPONENT --help` tells them. What stands after --
@@ -59,8 +68,9 @@ class _Run(click.Command):
 
 
 def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     from transload.components import get_component, spelling
-    from transload.errors import TransloadError
 
     try:
         parameters = get_component(ctx.params["component"]).parameters
@@ -72,19 +82,10 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 
 
 @click.command(
-    cls=_Run,
-    epilog=_EPILOG,
-    context_settings={"allow_interspersed_args": False},
-    options_metavar="[OPTIONS]",
-    short_help="Run a command or a component as an app, and stay with it.",
+    cls=_Run, epilog=_EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]"
 )
 @scheduler_option("Where to run it; default: the configured one, else local.")
-@click.option(
-    *("-c", "--cfg", "-cfg", "--scheduler_args", "cfg"),
-    multiple=True,
-    metavar="K=V,…",
-    help="Run options of the scheduler.",
-)
+@click.option("-c", "--cfg", "-cfg", "--scheduler_args", "cfg", multiple=True, metavar="K=V,…", help="Run options.")
 @click.option("--name", metavar="NAME", help="Name of the app.")
 @click.option("--env", multiple=True, metavar="K=V", help="A variable for the roles.")
 @click.option("--env-file", multiple=True, metavar="FILE", help="Variables for the roles, from a .env file.")
@@ -101,9 +102,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--dry-run", "--dryrun", is_flag=True, help="Show the request that would be submitted; start nothing.")
 @click.option("--wait", "wait_only", is_flag=True, help="Wait for the end without showing logs.")
 @click.option("--log", "-l", "with_logs", is_flag=True, hidden=True, help="Show logs: the default.")
-@click.option(
-    "--stdin", "from_stdin", is_flag=True, help="Read the app from stdin: JSON of an AppDef, or of --dry-run --json."
-)
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the app from stdin: JSON, as --dry-run --json has it.")
 @click.option("--workspace", metavar="PATH", help="Local folder that travels with the app.")
 @click.option("--app-id", metavar="ID", help="An id of your own: an equal app of that id is attached to, not started.")
 @click.option("--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from.")
@@ -114,26 +113,18 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @json_option
 @click.argument("component", required=False, shell_complete=complete_components)
 @click.argument(
-    *("component_args",),
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="[ARGUMENTS]...",
-    shell_complete=_complete_arguments,
+    "component_args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...", shell_complete=_complete_arguments
 )
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> int:
+def run(ctx: click.Context, /, **options: Any) -> int:
     """Run COMPONENT as an app and stay with it until it ends: its logs on stdout, states and the end on stderr.
 
     COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function; after -- stands
     any command in its place.
     """
     _check(ctx, options)
-    from transload.cli._session import open_runner
-
     if options["component"] and _showed_help(options["component"], options["component_args"]):
         return ExitCode.OK
-    from transload.components import ComponentArgumentError, NoComponent
-
     with open_runner() as runner:
         try:
             info = _dry_run(runner, options)
@@ -145,8 +136,16 @@ def command(ctx: click.Context, /, **options: Any) -> int:
             advice = f"put it before {options['component']}"
             raise click.UsageError(f"{exc.unknown} is an option of `run`: {advice}", ctx) from exc
         if options["dry_run"]:
-            return _show(info, options["as_json"])
-        return _submit(runner, info, options)
+            _show(info, options["as_json"])
+            return ExitCode.OK
+        if not options["detach"]:
+            return _stay(runner, info, options)
+        handle = runner.schedule(info)
+        if options["as_json"]:
+            emit_json(app_json(handle, runner.status(handle)))
+        else:
+            emit(handle)
+        return ExitCode.OK
 
 
 def _spelled_out(ctx: click.Context, options: dict[str, Any]) -> str:
@@ -181,8 +180,7 @@ def _showed_help(name: str, args: tuple[str, ...]) -> bool:
     """Show the help of a component if it is asked for; no scheduler is needed for that."""
     if not {"-h", "--help"}.intersection(args):
         return False
-    from transload.components import ComponentHelpRequested, arguments_of
-    from transload.errors import SpecError
+    from transload.components import arguments_of
 
     try:
         arguments_of(name, list(args))
@@ -196,7 +194,6 @@ def _showed_help(name: str, args: tuple[str, ...]) -> bool:
 
 def show_component(name: str) -> None:
     """Write the help of a component, with the defaults that the settings give it."""
-    from transload.cli._output import emit
     from transload.components import component_help, get_component
     from transload.runner import load_settings
 
@@ -205,16 +202,11 @@ def show_component(name: str) -> None:
 
 
 def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
-    from transload.runner import Launch
-
-    scheduler = options["scheduler"]
     cfg: dict[str, CfgVal] = {}
-    if options["cfg"]:
-        opts = runner.scheduler_run_opts(scheduler)
-        for text in options["cfg"]:
-            cfg.update(opts.cfg_from_str(text))
-    where = ("workspace", "parent_run_id", "tracker_base", "pass_env")
-    more: dict[str, Any] = {"scheduler": scheduler, "cfg": cfg, **{name: options[name] for name in where}}
+    for text in options["cfg"]:
+        cfg.update(runner.scheduler_run_opts(options["scheduler"]).cfg_from_str(text))
+    names = ("scheduler", "workspace", "parent_run_id", "tracker_base", "pass_env")
+    more: dict[str, Any] = {"cfg": cfg, **{name: options[name] for name in names}}
     if options["component"]:
         launch = Launch(component=options["component"], args=list(options["component_args"]), **more)
     elif options["command"]:
@@ -225,21 +217,21 @@ def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
 
 
 def _overrides(options: dict[str, Any]) -> Overrides:
-    from transload.cli._env_file import read_env
-    from transload.components import Overrides
-    from transload.specs._text import parse_size
+    values = {
+        name: options[name] for name in ("role", "name", "time_limit", "image", "replicas", "retries", "cpu", "gpu")
+    }
+    if options["mem"] is not None:
+        from transload.specs._text import parse_size
 
-    mem = None if options["mem"] is None else parse_size(options["mem"], "--mem")
-    names = ("role", "name", "time_limit", "image", "replicas", "retries", "cpu", "gpu")
-    same = {name: options[name] for name in names}
-    return Overrides(**same, mem=mem, env=read_env(options["env"], options["env_file"]))
+        values["mem"] = parse_size(options["mem"], "--mem")
+    if options["env"] or options["env_file"]:
+        from transload.cli._env_file import read_env
+
+        values["env"] = read_env(options["env"], options["env_file"])
+    return Overrides(**values)
 
 
 def _read_app() -> AppDef:
-    import json
-
-    from transload.specs import AppDef
-
     text = sys.stdin.buffer.read()
     try:
         data = json.loads(text)
@@ -249,71 +241,42 @@ def _read_app() -> AppDef:
     return AppDef.from_json(json.dumps(data["app"]) if shown else text)
 
 
-def _show(info: AppDryRunInfo[Any], as_json: bool) -> int:
-    from transload.cli._output import emit, emit_json
-
+def _show(info: AppDryRunInfo[Any], as_json: bool) -> None:
     if not as_json:
         emit(str(info).rstrip("\n"))
-        return ExitCode.OK
-    import json
-
-    app = info._app
-    emit_json(
-        {
-            "app_id": info._app_id,
-            "scheduler": info._scheduler,
-            "cfg": dict(info._cfg),
-            "app": None if app is None else json.loads(app.masked().to_json()),
-            "request": str(info),
-        }
-    )
-    return ExitCode.OK
+        return
+    app = None if info._app is None else json.loads(info._app.masked().to_json())
+    known = {"app_id": info._app_id, "scheduler": info._scheduler, "cfg": dict(info._cfg)}
+    emit_json({**known, "app": app, "request": str(info)})
 
 
-def _submit(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> int:
-    from transload.cli._output import emit, emit_json
-    from transload.cli._session import find_target
+def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> int:
+    from transload.cli._report import report_end
     from transload.cli._wait import interrupts
 
-    if options["detach"]:
-        handle = runner.schedule(info)
-        if options["as_json"]:
-            from transload.cli._report import app_json
-
-            emit_json(app_json(handle, runner.status(handle)))
-        else:
-            emit(handle)
-        return ExitCode.OK
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
         target = find_target(runner, runner.schedule(info))
-        return _stay(runner, target, info, events, options)
+        note(f"submitted {target.handle}")
+        note(f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}")
+        try:
+            outcome = _wait(runner, target, info, events, options)
+        except BrokenPipeError:
+            note(f"the reader of the logs has gone; {target.handle} goes on")
+            raise
+        except OutputFailed:
+            note(f"the logs cannot be written here; {target.handle} goes on")
+            raise
+        report_end(runner, target, outcome, options["as_json"])
+    return outcome.code
 
 
-def _stay(runner: Runner, target: Any, info: Any, events: Any, options: dict[str, Any]) -> int:
-    from transload.cli._output import OutputFailed, emit_json, note
-    from transload.cli._report import outcome_json, report_end
+def _wait(runner: Runner, target: Target, info: Any, events: Events, options: dict[str, Any]) -> Outcome:
     from transload.cli._screen import Screen
     from transload.cli._wait import AppWait
 
     replicas = [(role.name, k) for role in info._app.roles for k in range(role.num_replicas)]
     labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
-    logs = sys.stderr if options["as_json"] else sys.stdout
-    screen = Screen(logs, sys.stderr, labels)
-    note(f"submitted {target.handle}")
-    note(f"Ctrl-C cancels it; without this command it goes on: transload log -f {target.handle}")
-    stay = AppWait(runner, target, screen, events, options["timeout"], options["patience"])
-    if not options["wait_only"]:
-        stay.show_logs(replicas)
-    try:
-        outcome = stay.wait()
-    except OSError as exc:
-        if isinstance(exc, BrokenPipeError):
-            note(f"the reader of the logs has gone; {target.handle} goes on")
-        elif isinstance(exc, OutputFailed):
-            note(f"the logs cannot be written here; {target.handle} goes on")
-        raise
-    results = report_end(runner, target, outcome)
-    if options["as_json"]:
-        emit_json(outcome_json(target, outcome, results))
-    return outcome.code
+    screen = Screen(sys.stderr if options["as_json"] else sys.stdout, sys.stderr, labels)
+    shown = () if options["wait_only"] else replicas
+    return AppWait(runner, target, screen, events, options["timeout"], options["patience"], shown).wait()

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import click
 
 from transload.cli._options import json_option
-
-if TYPE_CHECKING:
-    from transload.tracker import Lineage, TrackerArtifact, TrackerBase
+from transload.cli._output import emit, emit_json, emit_table, pairs_text, value_text, visible
+from transload.errors import ConfigError, SpecError
+from transload.runner import load_settings
+from transload.runtime.tracking._format import told_as_tracking_error
+from transload.specs import nearest
+from transload.tracker import FsspecTracker, TrackerBase, build_trackers
 
 T = TypeVar("T")
 
 
-@click.group(short_help="Look into trackers: runs, metadata, artifacts, lineage.")
+@click.group()
 @click.option("--tracker", "name", metavar="NAME", help="Which of the configured trackers; default: the first.")
 @click.option("--base", metavar="URL", help="A folder or URL of an fsspec tracker, instead of a configured one.")
 @click.pass_context
-def command(ctx: click.Context, name: str | None, base: str | None) -> None:
+def tracker(ctx: click.Context, name: str | None, base: str | None) -> None:
     """Look into the configured trackers. A run is named by its id, mostly an app handle."""
     if name and base:
         raise click.UsageError("--tracker and --base exclude each other", ctx)
@@ -32,12 +35,6 @@ def _open(ctx: click.Context) -> TrackerBase:
     Raises:
         ConfigError: if there is none of that name, or none at all.
     """
-    from transload.errors import ConfigError
-    from transload.runner import load_settings
-    from transload.runtime.tracking._format import told_as_tracking_error
-    from transload.specs._check import nearest
-    from transload.tracker import FsspecTracker, build_trackers
-
     name, base = ctx.obj
     if base:
         with told_as_tracking_error(f"--base={base!r}:"):
@@ -59,22 +56,18 @@ def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
         TrackingError: if its storage cannot be read.
         ConfigError: as in `_open`.
     """
-    from transload.runtime.tracking._format import told_as_tracking_error
-
     name, base = ctx.obj
     tracker = _open(ctx)
     with told_as_tracking_error(f"--base={base!r}:" if base else f"tracker {name!r}:" if name else "the tracker"):
         return question(tracker)
 
 
-@command.command("runs", short_help="List runs.")
+@tracker.command("runs")
 @click.option("--parent", metavar="RUN", help="Only runs that came from this one.")
 @json_option
 @click.pass_context
 def runs(ctx: click.Context, parent: str | None, as_json: bool) -> None:
     """List the ids of runs."""
-    from transload.cli._output import emit, emit_json, visible
-
     found = _ask(ctx, lambda it: list(it.run_ids(parent_run_id=parent) if parent else it.run_ids()))
     if as_json:
         emit_json({"runs": found})
@@ -83,15 +76,12 @@ def runs(ctx: click.Context, parent: str | None, as_json: bool) -> None:
             emit(visible(run_id))
 
 
-@command.command("metadata", short_help="Show the metadata of a run.")
+@tracker.command("metadata")
 @click.argument("run_id")
 @json_option
 @click.pass_context
 def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the metadata of a run."""
-    from transload.cli._output import emit_json
-    from transload.cli._report import value_text
-
     found = _ask(ctx, lambda tracker: dict(_known(tracker, run_id).metadata(run_id)))
     if as_json:
         emit_json({"run_id": run_id, "metadata": found})
@@ -99,51 +89,39 @@ def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
         _emit_visible(("NAME", "VALUE"), [(name, value_text(value)) for name, value in found.items()])
 
 
-@command.command("artifacts", short_help="Show the artifacts of a run.")
+@tracker.command("artifacts")
 @click.argument("run_id")
 @json_option
 @click.pass_context
 def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the artifacts of a run: name, path, metadata."""
-    from transload.cli._output import emit_json
-
     found = _ask(ctx, lambda tracker: dict(_known(tracker, run_id).artifacts(run_id)))
     if as_json:
-        emit_json({"run_id": run_id, "artifacts": {name: _artifact(item) for name, item in found.items()}})
+        shown = {name: {"path": item.path, "metadata": dict(item.metadata or {})} for name, item in found.items()}
+        emit_json({"run_id": run_id, "artifacts": shown})
     else:
-        rows = [(name, item.path, _pairs(item.metadata)) for name, item in found.items()]
+        rows = [(name, item.path, pairs_text(item.metadata)) for name, item in found.items()]
         _emit_visible(("NAME", "PATH", "METADATA"), rows)
 
 
-@command.command("lineage", short_help="Show where a run came from and what came of it.")
+@tracker.command("lineage")
 @click.argument("run_id")
 @json_option
 @click.pass_context
 def lineage(ctx: click.Context, run_id: str, as_json: bool) -> None:
     """Show the lineage of a run: its sources, transitively, and everything that came of it."""
-    from transload.cli._output import emit_json
-
     found = _ask(ctx, lambda tracker: _known(tracker, run_id).lineage(run_id))
     if as_json:
         emit_json(found.to_dict())
-    else:
-        _show_lineage(found)
-
-
-def _show_lineage(found: Lineage) -> None:
-    rows = [("source", run_id) for run_id in found.parents]
-    rows += [("run", found.run_id)]
-    rows += [("descendant", run_id) for run_id in found.descendants]
+        return
+    rows = [("source", each) for each in found.parents]
+    rows += [("run", found.run_id), *(("descendant", each) for each in found.descendants)]
     _emit_visible(("RELATION", "RUN"), rows)
-    _emit_visible(
-        ("RUN", "CAME FROM", "BY"),
-        [(edge.run_id, edge.source_run_id, edge.artifact_name or "") for edge in found.edges],
-    )
+    edges = [(edge.run_id, edge.source_run_id, edge.artifact_name or "") for edge in found.edges]
+    _emit_visible(("RUN", "CAME FROM", "BY"), edges)
 
 
 def _emit_visible(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from transload.cli._output import emit_table, visible
-
     emit_table(headers, [[visible(cell) for cell in row] for row in rows])
 
 
@@ -155,8 +133,6 @@ def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
     """
     from difflib import get_close_matches
 
-    from transload.errors import SpecError
-
     if tracker.metadata(run_id) or tracker.artifacts(run_id) or list(tracker.sources(run_id)):
         return tracker
     known = list(tracker.run_ids())
@@ -165,11 +141,3 @@ def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
     close = get_close_matches(run_id, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`transload tracker runs` lists them"
     raise SpecError(f"run {run_id!r} is not known to the tracker: {hint}")
-
-
-def _artifact(item: TrackerArtifact) -> dict[str, Any]:
-    return {"path": item.path, "metadata": dict(item.metadata or {})}
-
-
-def _pairs(values: Mapping[str, object] | None) -> str:
-    return ", ".join(f"{name}={value}" for name, value in (values or {}).items())

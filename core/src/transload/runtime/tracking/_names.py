@@ -35,7 +35,6 @@ _DIGEST = 32
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _ALPHABET = bytes([*_UNRESERVED, ord("%")])
 _UNESCAPED = {b"%02X" % byte: bytes([byte]) for byte in range(256) if byte not in _UNRESERVED}
-_COMMON = (b"3A", b"2F", b"20")
 _TABLE = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range(256)]
 
 
@@ -101,54 +100,31 @@ def decode_name(name: str, suffix: str = "") -> str | None:
         return None
     if b"%" not in raw:
         return encoded
-    head, *escapes = raw.split(b"%")
-    if not head and escapes[0][:2] == b"2E":
-        head = b"." + escapes.pop(0)[2:]
+    dot = b"." if raw[:3] == b"%2E" else b""
     try:
-        return b"".join([head, *[_UNESCAPED[escape[:2]] + escape[2:] for escape in escapes]]).decode()
+        return (dot + _unescape(raw[3 if dot else 0 :])).decode()
     except (KeyError, UnicodeDecodeError):
         return None
 
 
 def decode_names(names: list[str]) -> list[str]:
-    """Return the texts of those names, without suffix, that ``decode_name`` can read, in the same order.
+    """Return the texts of those names, without suffix, that `decode_name` can read, in the same order.
 
-    Thousands of names are decoded as one text, several times faster than one by one; a name that is out of the
-    ordinary sends all of them the slow way.
+    Thousands of names are decoded as one text, faster than one by one; a name that is out of the ordinary sends all of
+    them the slow way.
     """
-    texts = _decode_ordinary([name for name in names if not is_digest_name(name)])
-    return [text for name in names if (text := decode_name(name)) is not None] if texts is None else texts
+    ordinary = [name for name in names if not is_digest_name(name)]
+    data = ("/" + "/".join(ordinary)).encode("utf-8", "surrogateescape")
+    strange = data.translate(None, _ALPHABET + b"/") or b"/." in data or b"//" in data + b"/"
+    if ordinary and not strange and max(map(len, ordinary)) <= MAX_FILE_NAME:
+        try:  # the byte FF occurs in no text, so it can stand between two whatever they hold
+            return [text.decode() for text in _unescape(data[1:].replace(b"/", b"\xff")).split(b"\xff")]
+        except (KeyError, UnicodeDecodeError):
+            pass
+    return [text for name in ordinary if (text := decode_name(name)) is not None]
 
 
-def _decode_ordinary(names: list[str]) -> list[str] | None:
-    """Decode names all at once, or return None if one of them needs a closer look."""
-    if not names:
-        return []
-    if "" in names or max(map(len, names)) > MAX_FILE_NAME:
-        return None
-    data = "/".join(names).encode("utf-8", "surrogateescape")
-    if data.translate(None, _ALPHABET + b"/") or b"/." in data or data[:1] == b"." or b"//" in data:
-        return None
-    # the byte FF occurs in no text, so it can stand between two whatever they hold
-    data = data.replace(b"/", b"\xff")
-    for code in (*_COMMON, *_rare_escapes(data)):
-        character = _UNESCAPED.get(code)
-        if character is None:
-            return None
-        if character != b"%":
-            data = data.replace(b"%" + code, character)
-    # last, since from here on a percent sign may be just that
-    data = data.replace(b"%25", b"%")
-    try:
-        data.replace(b"\xff", b"").decode()
-    except UnicodeDecodeError:
-        return None
-    texts = data.decode("utf-8", "surrogateescape").split("\udcff")
-    return texts if len(texts) == len(names) else None
-
-
-def _rare_escapes(data: bytes) -> set[bytes]:
-    """Return the codes after a percent sign, but for the common ones."""
-    for code in _COMMON:
-        data = data.replace(b"%" + code, b"")
-    return {part[:2] for part in data.split(b"%")[1:]}
+def _unescape(data: bytes) -> bytes:
+    """Return the bytes that an encoded name stands for; KeyError for an escape that `encode_name` does not write."""
+    head, *escapes = data.split(b"%")
+    return b"".join([head, *[_UNESCAPED[escape[:2]] + escape[2:] for escape in escapes]])

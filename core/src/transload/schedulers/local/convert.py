@@ -26,44 +26,18 @@ RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 
 
 @dataclass(frozen=True)
-class ReplicaRequest:
-    """What one replica runs: macros replaced."""
-
-    args: list[str]
-    env: dict[str, str]
-
-
-@dataclass(frozen=True)
 class RoleRequest:
     """One role.
 
     Args:
-        name: its name.
-        index: its place in the app, for messages.
-        entrypoint: the program as the user wrote it.
+        role: as in the app.
         cwd: working directory of the replicas.
-        prepend_cwd: the working directory comes first on PATH.
-        min_replicas: how many must end well; None: all.
-        max_retries: see `transload.specs.Role`.
-        retry_policy: likewise.
-        retry_delay: likewise.
-        gpu: GPUs of each replica; 0 where none are assigned.
-        secrets: environment variable → source; the values come with the submission.
-        replicas: its replicas.
+        replicas: arguments and environment of each, macros replaced.
     """
 
-    name: str
-    index: int
-    entrypoint: str
+    role: Role
     cwd: str
-    prepend_cwd: bool
-    min_replicas: int | None
-    max_retries: int
-    retry_policy: RetryPolicy
-    retry_delay: float
-    gpu: int
-    secrets: dict[str, str]
-    replicas: list[ReplicaRequest]
+    replicas: list[tuple[list[str], dict[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -78,6 +52,7 @@ class LocalRequest:
         max_log_bytes: of each stream of a replica; 0: no limit.
         log_dir: folder for the logs; None: the app's own.
         assign_gpus: GPUs are assigned to the replicas.
+        prepend_cwd: the working directory comes first on PATH.
         workspaces: copies of workspaces that this app alone uses.
     """
 
@@ -88,6 +63,7 @@ class LocalRequest:
     max_log_bytes: int
     log_dir: str | None
     assign_gpus: bool
+    prepend_cwd: bool
     workspaces: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -108,30 +84,25 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies:
         SpecError: for a run option out of range.
     """
     app.check_runnable()
-    assign = bool(cfg.get("auto_set_cuda_visible_devices"))
     refuse_unsupported(app, CAPABILITIES, "local_cwd" if always_cwd else "local")
     for index, role in enumerate(app.roles):
-        _refuse_hot_spare(role, index)
-    grace, limit = _not_negative(cfg, "grace_period"), _not_negative(cfg, "max_log_size")
+        if role.retry_policy is RetryPolicy.HOT_SPARE:
+            path = f"roles[{index}].retry_policy"
+            reason = "not possible on scheduler 'local': it has no spare machines"
+            raise UnsupportedFeature(f"{path}=HOT_SPARE: {reason}", path)
     log_dir = cfg.get("log_dir")
-    roles = [_role(role, index, cfg, always_cwd, copies, assign) for index, role in enumerate(app.roles)]
     return LocalRequest(
         name=app.name,
-        roles=roles,
+        roles=[_role(role, image_root(role, always_cwd, copies, cfg.get("working_dir"))) for role in app.roles],
         timeout=app.timeout,
-        grace_period=grace,
-        max_log_bytes=int(limit * 1_000_000),
+        grace_period=_not_negative(cfg, "grace_period"),
+        max_log_bytes=int(_not_negative(cfg, "max_log_size") * 1_000_000),
         log_dir=os.path.abspath(os.path.expanduser(str(log_dir))) if log_dir else None,
-        assign_gpus=assign and any(role.gpu for role in roles),
+        assign_gpus=bool(cfg.get("auto_set_cuda_visible_devices")) and any(role.resource.gpu > 0 for role in app.roles),
+        prepend_cwd=bool(cfg.get("prepend_cwd")),
         # an image may lie in the copy of another app: only what was copied for a workspace of this one is its own
         workspaces=sorted({role.image for role in app.roles if role.workspace and role.image.startswith(f"{copies}/")}),
     )
-
-
-def _refuse_hot_spare(role: Role, index: int) -> None:
-    if role.retry_policy is RetryPolicy.HOT_SPARE:
-        path = f"roles[{index}].retry_policy"
-        raise UnsupportedFeature(f"{path}=HOT_SPARE: not possible on scheduler 'local': it has no spare machines", path)
 
 
 def _not_negative(cfg: Mapping[str, CfgVal], name: str) -> float:
@@ -141,29 +112,13 @@ def _not_negative(cfg: Mapping[str, CfgVal], name: str) -> float:
     return float(value)
 
 
-def _role(
-    role: Role, index: int, cfg: Mapping[str, CfgVal], always_cwd: bool, copies: str, assign: bool
-) -> RoleRequest:
-    root = image_root(role, always_cwd, copies, cfg.get("working_dir"))
+def _role(role: Role, cwd: str) -> RoleRequest:
     replicas = []
     for k in range(role.num_replicas):
-        values = macros.Values(img_root=root, app_id=macros.app_id, replica_id=str(k), rank0_env=RANK0_ENV)
+        values = macros.Values(img_root=cwd, app_id=macros.app_id, replica_id=str(k), rank0_env=RANK0_ENV)
         env = {name: values.substitute(value) for name, value in role.env.items()}
-        replicas.append(ReplicaRequest([values.substitute(arg) for arg in role.args], env))
-    return RoleRequest(
-        name=role.name,
-        index=index,
-        entrypoint=role.entrypoint,
-        cwd=root,
-        prepend_cwd=bool(cfg.get("prepend_cwd")),
-        min_replicas=role.min_replicas,
-        max_retries=role.max_retries,
-        retry_policy=role.retry_policy,
-        retry_delay=role.retry_delay,
-        gpu=max(0, role.resource.gpu) if assign else 0,
-        secrets=dict(role.secrets),
-        replicas=replicas,
-    )
+        replicas.append(([values.substitute(arg) for arg in role.args], env))
+    return RoleRequest(role, cwd, replicas)
 
 
 def image_root(role: Role, always_cwd: bool, copies: str, working_dir: CfgVal = None) -> str:
@@ -186,19 +141,18 @@ def image_root(role: Role, always_cwd: bool, copies: str, working_dir: CfgVal = 
 def format_request(request: LocalRequest) -> str:
     """Return a request as text for a person: commands, environment (secrets masked), options."""
     lines = [f"app: {request.name}"]
-    for role in request.roles:
-        lines.append(f"role {role.name}: {len(role.replicas)} replica(s) in {role.cwd}")
+    for each in request.roles:
+        role = each.role
+        lines.append(f"role {role.name}: {len(each.replicas)} replica(s) in {each.cwd}")
         if role.max_retries:
             lines.append(f"  retries: {role.max_retries} by {role.retry_policy.value}")
         if role.min_replicas is not None:
             lines.append(f"  min_replicas: {role.min_replicas}")
-        for name, source in role.secrets.items():
-            lines.append(f"  secret {name} from {source}")
-        for k, replica in enumerate(role.replicas):
-            if k and replica == role.replicas[0]:
-                continue
-            lines.append(f"  [{k}] {shlex.join([role.entrypoint, *replica.args])}")
-            lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(replica.env).items()]
+        lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
+        for k, (args, env) in enumerate(each.replicas):
+            if not k or (args, env) != each.replicas[0]:
+                lines.append(f"  [{k}] {shlex.join([role.entrypoint, *args])}")
+                lines += [f"      {name}={shlex.quote(value)}" for name, value in masked_env(env).items()]
     if request.timeout is not None:
         lines.append(f"timeout: {request.timeout:g} s")
     if request.log_dir is not None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import AppDescription, ListAppResponse
 from transload.schedulers.local.supervisor import finalise, layout
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, make_app_handle
+from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_handle
 
 _SAFE_ID = re.compile(r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z")
-_PROBE_S: Final = 0.5
 _CACHED: Final = 1024
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 
@@ -24,40 +24,6 @@ _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 def safe_id(app_id: str) -> bool:
     """Tell whether an app id can name a folder: no ``/``, no control characters, no leading dot, at most 200 bytes."""
     return _SAFE_ID.match(app_id) is not None and len(os.fsencode(app_id)) <= 200
-
-
-class Description(AppDescription):
-    """An `AppDescription` that builds its ``app`` only when it is asked for: waiting needs the status alone."""
-
-    __slots__ = ("_app_json", "_built")
-
-    _built: AppDef | None
-
-    def __init__(self, app_id: str, state: dict[str, Any], record: dict[str, Any]) -> None:
-        cfg: dict[str, CfgVal] = record.get("cfg") or {}
-        AppDescription.__init__(
-            self,
-            app_id,
-            AppStatus.from_dict(state),
-            session=record.get("session"),
-            cfg=dict(cfg),
-            digest=record.get("digest"),
-            tracker_base=record.get("tracker_base"),
-            created=record.get("created"),
-            log_url=record.get("logs"),
-        )
-        self._app_json: dict[str, Any] | None = record.get("app")
-
-    @property
-    def app(self) -> AppDef | None:
-        """The app as submitted, secret-looking values masked."""
-        if self._built is None and self._app_json is not None:
-            self._built = AppDef.from_dict(self._app_json)
-        return self._built
-
-    @app.setter
-    def app(self, value: AppDef | None) -> None:
-        self._built = value
 
 
 class AppFolders:
@@ -70,8 +36,7 @@ class AppFolders:
     def __init__(self, local: str) -> None:
         self.local = local
         self._records: dict[str, tuple[int, dict[str, Any]]] = {}
-        self._ended: dict[str, tuple[int, int]] = {}
-        self._probed: dict[str, float] = {}
+        self._going: dict[str, tuple[int, int]] = {}
         self._lock = fork_lock()
 
     def folder(self, app_id: str) -> str:
@@ -150,26 +115,40 @@ class AppFolders:
         """Return what is known of an app; None if there is no such app."""
         state = self.state(app_id)
         record = self.record(app_id) if state is not None else None
-        return None if state is None or record is None else Description(app_id, state, record)
+        if state is None or record is None:
+            return None
+        app = None
+        with contextlib.suppress(SpecError):  # a newer version of transload wrote it: its status can be read
+            app = AppDef.from_dict(record["app"]) if record.get("app") else None
+        return AppDescription(
+            app_id,
+            AppStatus.from_dict(state),
+            app,
+            session=record.get("session"),
+            cfg=dict(record.get("cfg") or {}),
+            digest=record.get("digest"),
+            tracker_base=record.get("tracker_base"),
+            created=record.get("created"),
+            log_url=record.get("logs"),
+        )
 
     def has_ended(self, app_id: str) -> bool:
         """Tell whether an app has ended (or is gone). Cheap enough for every page of a log."""
+        folder = self.folder(app_id)
         try:
-            stat = os.stat(f"{self.folder(app_id)}/state.json")
+            stat = os.stat(f"{folder}/state.json")
         except (FileNotFoundError, NotADirectoryError):
             return self.state(app_id) is None
         key = (stat.st_ino, stat.st_mtime_ns)
-        now = time.monotonic()
-        if self._ended.get(app_id) == key and now < self._probed.get(app_id, 0.0):
-            return False  # the same file as when it was last seen going on, and that was just now
+        if self._going.get(app_id) == key and layout.keeper_lives(folder):
+            return False  # the same file as when it was last seen going on
         state = self.state(app_id)
         if state is None or state.get("state") in layout.TERMINAL:
             return True
         with self._lock:
-            if len(self._ended) >= _CACHED:
-                self._ended.clear()
-                self._probed.clear()
-            self._ended[app_id], self._probed[app_id] = key, now + _PROBE_S
+            if len(self._going) >= _CACHED:
+                self._going.clear()
+            self._going[app_id] = key
         return False
 
     def ids(self) -> Iterator[str]:
@@ -192,18 +171,11 @@ class AppFolders:
                 rows.append(ListAppResponse(app_id, AppState.UNKNOWN))
                 continue
             if state is not None and record is not None:
-                name, session = str((record.get("app") or {}).get("name", "")), record.get("session")
+                session = record.get("session")
                 handle = make_app_handle(scheduler, session, app_id) if session else ""
                 shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
-                rows.append(
-                    ListAppResponse(
-                        app_id,
-                        shown,
-                        handle,
-                        name,
-                        record.get("created"),
-                    )
-                )
+                name = str((record.get("app") or {}).get("name", ""))
+                rows.append(ListAppResponse(app_id, shown, handle, name, record.get("created")))
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def is_gone(self, app_id: str) -> bool:
@@ -244,24 +216,20 @@ class AppFolders:
         for entry in _entries(f"{self.local}/apps"):
             if entry.name.startswith(".") and _age(entry) > older_than and not layout.keeper_lives(entry.path):
                 layout.remove_tree(entry.path)
-        copies = [
-            entry for entry in _entries(f"{self.local}/workspaces") if _age(entry) > max(older_than, _STALE_COPY_S)
-        ]
+        stale = max(older_than, _STALE_COPY_S)
+        copies = [entry for entry in _entries(f"{self.local}/workspaces") if _age(entry) > stale]
         if not copies:
             return
         try:
-            used = {os.path.basename(str(copy)) for app_id in self.ids() for copy in self._workspaces_of(app_id)}
+            records = [self.record(app_id) for app_id in self.ids()]
         except SchedulerUnavailable:
+            return
+        if {} in records:
             return  # what cannot be read may use any of them
+        used = {os.path.basename(str(copy)) for record in records for copy in (record or {}).get("workspaces") or ()}
         for entry in copies:
             if entry.name not in used:
                 layout.remove_tree(entry.path)
-
-    def _workspaces_of(self, app_id: str) -> Iterable[object]:
-        record = self.record(app_id)
-        if record == {}:
-            raise SchedulerUnavailable(f"the record of app {app_id} is damaged")
-        return (record or {}).get("workspaces") or ()
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

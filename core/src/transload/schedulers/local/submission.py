@@ -9,13 +9,25 @@ from typing import Any, Final
 
 from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Submission
-from transload.schedulers.local import entrypoint, environment
-from transload.schedulers.local.convert import LocalRequest, RoleRequest
+from transload.schedulers.local.convert import LocalRequest
 from transload.schedulers.local.supervisor import kernel, layout
-from transload.specs import SpecError
+from transload.specs import Role, SpecError
 
 ENV_GPUS: Final = "TRANSLOAD_LOCAL_GPUS"
 """How many GPUs this machine has (``4``), or which (``0,2``); default: the device files of NVIDIA's driver."""
+
+
+_ALLOWED: Final = frozenset(
+    [
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
+        *("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "OMP_NUM_THREADS"),
+        *("TRANSLOAD_HOME", "PYTHONHASHSEED", "PYTHONUNBUFFERED"),
+    ]
+)
+"""Variables that every job gets; of others only those whose name begins as `_ALLOWED_PREFIXES` say."""
+
+_ALLOWED_PREFIXES: Final = ("LC_", "CUDA", "NVIDIA_", "ROCR_", "HIP_", "NCCL_", "GLOO_")
 
 
 def submission_body(request: LocalRequest, app_id: str, submission: Submission, folder: str) -> dict[str, Any]:
@@ -33,9 +45,10 @@ def submission_body(request: LocalRequest, app_id: str, submission: Submission, 
         SpecError: if a role's program cannot be run.
         UnsupportedFeature: if the machine has too few GPUs.
     """
-    base = environment.inherited(os.environb, submission.inherit_env)
+    base = inherited(os.environb, submission.inherit_env)
     machine = _gpus(request)
-    roles = [_role(role, base, submission.secrets.get(role.name, {})) for role in request.roles]
+    secrets = submission.secrets
+    roles = [_role(request, index, base, secrets.get(each.role.name, {})) for index, each in enumerate(request.roles)]
     return {
         "record": _record(request, app_id, submission, folder),
         "env": base,
@@ -45,38 +58,90 @@ def submission_body(request: LocalRequest, app_id: str, submission: Submission, 
         "max_log": request.max_log_bytes,
         "log_dir": request.log_dir,
         "gpus": machine,
-        **environment.limits(),
+        **_limits(),
     }
 
 
-def _role(role: RoleRequest, base: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
+def _role(request: LocalRequest, index: int, base: Mapping[str, str], values: Mapping[str, str]) -> dict[str, Any]:
+    each = request.roles[index]
+    role = each.role
     missing = [name for name in role.secrets if name not in values]
     if missing:
         raise SpecError(f"role {role.name!r}: the secrets {missing} were not resolved")
-    replicas: list[dict[str, Any]] = [{"args": r.args, "env": dict(r.env)} for r in role.replicas]
+    replicas: list[dict[str, Any]] = [{"args": args, "env": dict(env)} for args, env in each.replicas]
     paths: dict[str, str] = {}
-    exe = ""
     for replica in replicas:
         path = replica["env"].get("PATH", base.get("PATH", os.defpath))
-        if role.prepend_cwd:
-            path = replica["env"]["PATH"] = f"{role.cwd}{os.pathsep}{path}"
+        if request.prepend_cwd:
+            path = replica["env"]["PATH"] = f"{each.cwd}{os.pathsep}{path}"
         if path not in paths:
-            paths[path] = entrypoint.resolve(role, {"PATH": path})
-        exe = exe or paths[path]
+            paths[path] = _find_program(role, index, each.cwd, path)
     return {
         "name": role.name,
-        "exe": exe,
+        "exe": next(iter(paths.values()), ""),
         "argv0": role.entrypoint,
-        "cwd": role.cwd,
+        "cwd": each.cwd,
         "min_replicas": role.min_replicas,
         "max_retries": role.max_retries,
         "retry_policy": role.retry_policy.value,
         "retry_delay": role.retry_delay,
-        "gpu": role.gpu,
+        "gpu": max(0, role.resource.gpu) if request.assign_gpus else 0,
         "secrets": dict(values),
         "num_replicas": len(replicas),
         "replicas": replicas,
     }
+
+
+def _find_program(role: Role, index: int, cwd: str, search: str) -> str:
+    """Return the absolute path of a role's program, found as ``execvpe`` finds it from its working directory.
+
+    Raises:
+        SpecError: if the working directory or the program is not there or cannot be used; it names role and file.
+    """
+    where = f"role {role.name!r}: roles[{index}].entrypoint={role.entrypoint!r}"
+    if not os.path.isdir(cwd):
+        raise SpecError(f"role {role.name!r}: the working directory {cwd!r} does not exist")
+    if "/" in role.entrypoint:
+        path = os.path.join(cwd, role.entrypoint)
+        _check_program(path, where)
+        return path
+    names = [role.entrypoint, "python3"] if role.entrypoint == "python" else [role.entrypoint]
+    tried = search.split(os.pathsep)
+    paths = [os.path.join(cwd, folder, name) for name in names for folder in tried]
+    files = [path for path in paths if os.path.isfile(path)]
+    for path in files:
+        if os.access(path, os.X_OK):
+            _check_program(path, where)
+            return path
+    if files:
+        raise SpecError(f"{where}: {files[0]} is not executable")
+    raise SpecError(f"{where}: no such program on PATH ({os.pathsep.join(tried)})")
+
+
+def _check_program(path: str, where: str) -> None:
+    if os.path.isdir(path):
+        raise SpecError(f"{where}: {path} is a folder, not a program")
+    if not os.path.exists(path):
+        raise SpecError(f"{where}: no such file: {path}")
+    if not os.access(path, os.X_OK):
+        raise SpecError(f"{where}: {path} is not executable")
+    interpreter = _interpreter(path)
+    if interpreter is not None and not os.path.exists(interpreter):
+        raise SpecError(f"{where}: {path} wants the interpreter {interpreter}, which does not exist")
+
+
+def _interpreter(path: str) -> str | None:
+    """Return the absolute program that a script's first line names."""
+    try:
+        with open(path, "rb") as file:
+            first = file.read(256).split(b"\n", 1)[0]
+    except OSError:
+        return None  # executable but not readable is fine
+    if not first.startswith(b"#!"):
+        return None
+    words = first[2:].split()
+    name = os.fsdecode(words[0]) if words else ""
+    return name if name.startswith("/") else None
 
 
 def _record(request: LocalRequest, app_id: str, submission: Submission, folder: str) -> dict[str, Any]:
@@ -104,12 +169,13 @@ def _gpus(request: LocalRequest) -> list[str] | None:
     if not request.assign_gpus:
         return None
     machine = machine_gpus()
-    wanted = sum(role.gpu * len(role.replicas) for role in request.roles)
+    counts = [max(0, each.role.resource.gpu) for each in request.roles]
+    wanted = sum(count * len(each.replicas) for count, each in zip(counts, request.roles, strict=True))
     if wanted > len(machine):
-        role = next(role for role in request.roles if role.gpu)
-        path = f"roles[{role.index}].resource.gpu"
+        index, count = next((index, count) for index, count in enumerate(counts) if count)
+        path = f"roles[{index}].resource.gpu"
         raise UnsupportedFeature(
-            f"{path}={role.gpu}: the app wants {wanted} GPUs in all, this machine has {len(machine)}"
+            f"{path}={count}: the app wants {wanted} GPUs in all, this machine has {len(machine)}"
             f" ({ENV_GPUS} sets another number)",
             path,
         )
@@ -132,3 +198,45 @@ def machine_gpus() -> list[str]:
             raise SpecError(f"{ENV_GPUS}={text!r}: must be a number of GPUs or a list of their ids")
         ids = [str(i) for i in range(int(text))]
     return ids
+
+
+def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str]:
+    """Return what a job gets of the submitter's environment.
+
+    Args:
+        environ: ``os.environb`` of the submitter.
+        everything: ``inherit_env``; else an allow-list.
+    """
+    env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in environ.items()}
+    if everything:
+        return env
+    return {name: value for name, value in env.items() if name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)}
+
+
+def _limits() -> dict[str, Any]:
+    """Return the submitter's umask, resource limits, niceness and CPUs, as the keeper gives them to replicas."""
+    import resource
+
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    rlimits = [[number, list(resource.getrlimit(number))] for number in {getattr(resource, name) for name in names}]
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return {
+        "umask": _umask(),
+        "rlimits": rlimits,
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "cpus": cpus,
+    }
+
+
+def _umask() -> int:
+    """Return the umask without setting it, which would be seen by other threads."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("Umask:"):
+                    return int(line.split()[1], 8)
+    except OSError:
+        pass
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,4 +1,8 @@
-"""What is done for an app whose keeper is gone without having written an end, by whoever notices first."""
+"""What is done for an app whose keeper is gone without having written an end, by whoever notices first.
+
+Mostly that is the spawner. Once that is gone, the keeper starts a watcher, which waits for the keeper's end, and then
+does what the spawner would have done.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ def _end_survivors(record: dict[str, object], state: dict[str, object]) -> set[i
     deadline = time.monotonic() + _PATIENCE_S
     pause = 0.001
     while True:
-        processes, left = tree.survivors(str(record.get("cookie") or ""), layout.COOKIE, roots)
+        processes, left = tree.survivors(str(record.get("cookie") or ""), roots)
         if not left or time.monotonic() >= deadline:
             return left
         tree.signal_all(processes, left, signal.SIGKILL)
@@ -78,3 +82,32 @@ def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:
         processes=[],
     )
     layout.write_file(f"{folder}/state.json", json.dumps(state).encode())
+
+
+def start_watcher(home: str, app_id: str) -> tuple[int, int]:
+    """Fork a watcher; return its pid, and the descriptor whose closing tells it that this process is dead."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _watch(home, app_id, reader)
+        finally:
+            os._exit(0)
+    os.close(reader)
+    return pid, writer
+
+
+def _watch(home: str, app_id: str, reader: int) -> None:
+    signal.set_wakeup_fd(-1)
+    os.setsid()
+    os.dup2(reader, 3)
+    kernel.close_from(4)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGIO):
+        signal.signal(number, signal.SIG_DFL)
+    tree.enter(home, b"tl-watcher")
+    os.read(3, 1)
+    folder = layout.app_folder(home, app_id)
+    state = layout.read_json(f"{folder}/state.json")
+    if state is not None and state.get("state") not in layout.TERMINAL:
+        finalise(home, app_id, wait=True)
+    tree.leave(home)

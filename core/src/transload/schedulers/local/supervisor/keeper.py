@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error
 
-from . import folder, gpus, helpers, kernel, launch, layout, logindex, protocol, tree, watcher
+from . import finalise, gpus, kernel, launch, layout, logindex, protocol, tree
 from .termination import Termination
 
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
@@ -70,9 +70,9 @@ class Keeper:
     def begin(self) -> bool:
         """Make the app's folder and tell the client; False if there is nothing to keep."""
         try:
-            self.lock = folder.create(self.home, self.app_id, self.request, self._state())
+            self.lock = layout.create_app(self.home, self.app_id, self.request, self._state())
             self.ctl = os.open(f"{self.folder}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        except folder.Refused as refused:
+        except layout.Refused as refused:
             self._tell(protocol.REPLY, refused.answer)
             return False
         layout.announce(self.home, self.app_id)
@@ -149,7 +149,7 @@ class Keeper:
         if outputs.startswith("/"):  # it may be a URL
             with suppress(OSError):
                 os.makedirs(outputs, exist_ok=True)
-        env[layout.COOKIE] = f"{self.cookie}:{replica.role}:{replica.k}"
+        env[tree.COOKIE] = f"{self.cookie}:{replica.role}:{replica.k}"
         if self.request["gpus"] is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[replica])
         return {
@@ -290,7 +290,7 @@ class Keeper:
     def _again(self, restart: Restart, now: float) -> None:
         """Start what has ended for it again."""
         for replica in self.app.renew(restart):
-            self.logs.end_lines(self._log_folder(replica))
+            logindex.end_lines(self._log_folder(replica))
         self.app.refresh()
         self._write(now)
         if self.app.final is None:  # its folder is there
@@ -353,7 +353,7 @@ class Keeper:
         if self.lifeline >= 0:
             os.close(self.lifeline)
         try:
-            self.watcher, self.lifeline = watcher.start(self.home, self.app_id)
+            self.watcher, self.lifeline = finalise.start_watcher(self.home, self.app_id)
         except OSError:
             self.watcher, self.lifeline = 0, -1  # without one, the next client finds out
 
@@ -452,7 +452,7 @@ def _drain(fd: int) -> bytes:
 
 def main(home: str, app_id: str, body: memoryview, link: int) -> None:
     """Keep one app; returns at its end. Runs in a process forked for it."""
-    helpers.enter(home, b"tl-keeper")
+    tree.enter(home, b"tl-keeper")
     os.setsid()
     kernel.become_subreaper()
     keeper = Keeper(home, app_id, json.loads(bytes(body)), link)
@@ -461,4 +461,4 @@ def main(home: str, app_id: str, body: memoryview, link: int) -> None:
             keeper.run()
     except Exception:  # nothing may be left behind, whatever happened
         keeper.abandon(kernel.exception_text())
-    helpers.leave(home)
+    tree.leave(home)

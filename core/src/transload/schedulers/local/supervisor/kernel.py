@@ -117,8 +117,3 @@ def exception_text() -> str:
     import traceback
 
     return traceback.format_exc()
-
-
-def print_exception() -> None:
-    """Write that traceback to the log."""
-    sys.stderr.write(exception_text())

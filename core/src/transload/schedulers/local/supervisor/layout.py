@@ -29,10 +29,12 @@ from contextlib import contextmanager
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
-COOKIE = "TRANSLOAD_APP_COOKIE"
+PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What a submit may fail with for a while only."""
 FOLDERS = ("apps", "gone", "events", "helpers")
 
 
@@ -134,22 +136,26 @@ def announce(home: str, app_id: str, grown: bool = False) -> None:
     line = os.fsencode(f"{GROWN if grown else ''}{app_id}\n")
     for name in listeners:
         if not name.startswith(".") and (not grown or name.endswith(WITH_LOGS)):
-            _tell(f"{home}/events/{name}", line)
+            path = f"{home}/events/{name}"
+            if _send(path, line) == errno.ENXIO:  # its client was killed
+                unlink(path)
 
 
-def _tell(path: str, line: bytes) -> None:
+def _send(path: str, data: bytes) -> int:
+    """Write to a FIFO that somebody reads; return 0, or the number of the error if nobody does."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
-        if exc.errno == errno.ENXIO:  # its client was killed
-            unlink(path)
-        return
+        return exc.errno or -1
     try:
-        os.write(fd, line)
-    except OSError:
-        pass  # full: the client sees that it is, and asks for everything
+        os.write(fd, data)
+    except BlockingIOError:
+        pass  # so much lies there already that whoever reads it looks at everything
+    except OSError as exc:
+        return exc.errno or -1
     finally:
         os.close(fd)
+    return 0
 
 
 LOOK, CANCEL = b"!", b"c"
@@ -157,19 +163,7 @@ LOOK, CANCEL = b"!", b"c"
 
 def poke(folder: str, what: bytes = LOOK) -> bool:
     """Make the keeper of an app look around (LOOK) or end it (CANCEL); False if it has no keeper."""
-    try:
-        fd = os.open(f"{folder}/ctl", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        os.write(fd, what)
-    except BlockingIOError:
-        pass  # so many bytes lie there already that it will look
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
+    return _send(f"{folder}/ctl", what) == 0
 
 
 def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None:
@@ -210,23 +204,81 @@ def locked(path: str) -> Iterator[None]:
 
 def remove_tree(path: str) -> None:
     """Remove a folder and what is in it; symbolic links are not followed; what is gone already is no error."""
-    try:
-        entries = list(os.scandir(path))
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        entries = []
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(entry.path)
-        else:
-            unlink(entry.path)
-    try:
-        os.rmdir(path)
-    except OSError:
-        pass
+    import shutil  # the spawner seldom needs it
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def now() -> float:
     """Return seconds since the epoch, to the microsecond."""
     return round(time.time(), 6)
+
+
+class Refused(Exception):
+    """The app is not started; ``answer`` is what its client is told."""
+
+    def __init__(self, answer: dict[str, object]) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]) -> int:
+    """Make the app's folder; return the descriptor that holds its lock.
+
+    Raises:
+        Refused: if there is such an app, there was one, or the folder cannot be written.
+    """
+    target = app_folder(home, app_id)
+    if os.path.exists(f"{home}/gone/{app_id}"):
+        raise Refused({"error": "gone"})
+    aside = f"{home}/apps/.{os.getpid()}.{request['record']['token']}"
+    try:
+        lock = _fill(aside, request, first_state)
+        os.rename(aside, target)
+    except OSError as exc:
+        remove_tree(aside)
+        if exc.errno in (errno.ENOTEMPTY, errno.EEXIST) and exc.filename2 == target:
+            raise Refused(_compare(target, request["record"])) from None
+        message = f"cannot write {exc.filename or aside}: {exc.strerror}"
+        raise Refused({"error": "submit", "transient": exc.errno in PASSING, "message": message}) from None
+    if os.path.exists(f"{home}/gone/{app_id}"):  # deleted between the look and the rename
+        os.rename(target, aside)
+        remove_tree(aside)
+        raise Refused({"error": "gone"})
+    return lock
+
+
+def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -> int:
+    record = request["record"]
+    os.mkdir(aside, 0o700)
+    lock = os.open(f"{aside}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.mkfifo(f"{aside}/ctl", 0o600)
+    os.mkdir(f"{aside}/results", 0o700)
+    own_logs = not request["log_dir"]
+    logs = f"{aside}/logs" if own_logs else record["logs"]
+    for role in request["roles"]:
+        for k in range(len(role["replicas"])):
+            os.makedirs(f"{logs}/{role['name']}/{k}", 0o700, exist_ok=True)
+    write_new(f"{aside}/record.json", json.dumps(record).encode())
+    write_new(f"{aside}/state.json", json.dumps(first_state).encode())
+    return lock
+
+
+def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
+    """Say whether the app that is there already is this one."""
+    there = read_json(f"{target}/record.json")
+    if there is None or there.get("digest") != record["digest"]:
+        return {"error": "exists"}
+    return {"started": there.get("token") == record["token"]}  # our own, sent again after a broken connection
+
+
+def remove_unfinished(home: str, pid: int) -> None:
+    """Remove the folder that a keeper died over before it had its name."""
+    try:
+        names = os.listdir(f"{home}/apps")
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(f".{pid}."):
+            remove_tree(f"{home}/apps/{name}")

@@ -13,6 +13,7 @@ import fcntl
 import os
 import signal
 import struct
+from types import SimpleNamespace
 
 from . import kernel
 
@@ -24,19 +25,6 @@ _LOOK_S = (0.05, 0.5)  # between looks where the kernel does not tell: soon afte
 _BLOCK = 4096
 
 
-class _Log:
-    """What is known of one replica's streams."""
-
-    __slots__ = ("dropped", "entries", "fd", "folder", "sizes")
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.fd = -1
-        self.sizes = (0, 0)
-        self.dropped = [0, 0]
-        self.entries = 0
-
-
 class LogIndex:
     """Writes the indexes of an app's replicas, and keeps their streams below a size.
 
@@ -46,7 +34,9 @@ class LogIndex:
     """
 
     def __init__(self, folders: list[str], max_bytes: int) -> None:
-        self._logs = [_Log(folder) for folder in folders]
+        self._logs = [
+            SimpleNamespace(folder=folder, fd=-1, sizes=(0, 0), dropped=[0, 0], entries=0) for folder in folders
+        ]
         self._max = max_bytes
         self._tick = _TICK_S * max(1.0, len(folders) / 32)
         self._notified = kernel.LINUX
@@ -67,7 +57,7 @@ class LogIndex:
         if not self._notified:
             self._due = now + self._pause
 
-    def _arm(self, log: _Log) -> None:
+    def _arm(self, log: SimpleNamespace) -> None:
         # one shot, armed again at the next tick: a replica that writes without pause costs one signal per tick
         fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY)
 
@@ -96,11 +86,11 @@ class LogIndex:
             self._due = now + self._pause
         return grown
 
-    def _note(self, log: _Log, wall: float) -> bool:
+    def _note(self, log: SimpleNamespace, wall: float) -> bool:
         sizes = tuple(_size(f"{log.folder}/{name}") for name in STREAMS)
         if sizes == log.sizes:
             return False
-        log.sizes = sizes  # type: ignore[assignment]
+        log.sizes = sizes
         log.entries += 1
         _append(f"{log.folder}/index", ENTRY.pack(wall, *sizes))
         if self._max:
@@ -109,18 +99,19 @@ class LogIndex:
                     _drop(f"{log.folder}/{STREAMS[number]}", log, number, size - self._max)
         return True
 
-    def end_lines(self, folder: str) -> None:
-        """End an unfinished last line: the next attempt of the replica starts a line of its own."""
-        for name in STREAMS:
-            path = f"{folder}/{name}"
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-            except OSError:
-                continue
-            size = os.fstat(fd).st_size
-            if size and os.pread(fd, 1, size - 1) != b"\n":
-                os.write(fd, b"\n")
-            os.close(fd)
+
+def end_lines(folder: str) -> None:
+    """End an unfinished last line: the next attempt of the replica starts a line of its own."""
+    for name in STREAMS:
+        path = f"{folder}/{name}"
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            continue
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            os.write(fd, b"\n")
+        os.close(fd)
 
 
 def _size(path: str) -> int:
@@ -143,7 +134,7 @@ def _append(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _drop(path: str, log: _Log, number: int, upto: int) -> None:
+def _drop(path: str, log: SimpleNamespace, number: int, upto: int) -> None:
     """Free the oldest part of a stream. Offsets stay as they are: a hole is left, which readers jump over."""
     upto -= upto % _BLOCK
     try:

@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 
-from . import finalise, folder, helpers, keeper, kernel, protocol, tree
+from . import finalise, keeper, kernel, layout, protocol, tree
 
 _FIRST_CLIENT_S = 10.0
 _DEAF_S = 0.1  # out of descriptors: connections wait in the kernel so long
@@ -30,7 +30,6 @@ class _Peer:
     def __init__(self, sock: socket.socket, app_id: str = "", client: _Peer | None = None) -> None:
         self.sock = sock
         self.received = bytearray()
-        self.unsent = bytearray()
         self.app_id = app_id
         self.client = client
         self.ending = False
@@ -47,7 +46,6 @@ class Spawner:
         self.links: dict[int, _Peer] = {}
         self.poll = select.poll()
         self.leaving: list[socket.socket] = []
-        self.deaf = False
         self.strays = False
         self.pause = _STRAYS_S[0]
         self.dead: list[tuple[int, str]] = []
@@ -83,25 +81,22 @@ class Spawner:
             self.leaving = []
 
     def _serve(self, give_up: float) -> None:
-        waits = [_DEAF_S] if self.deaf else []
+        seconds = None
         if self.strays or self.dead:
-            waits.append(self.pause)
+            seconds = self.pause
         elif not self.seen_client:
-            waits.append(max(0.0, give_up - time.monotonic()))
-        ready = self.poll.poll(min(waits) * 1000 + 1 if waits else None)
-        if self.deaf:
-            self.deaf = False
-            self.poll.register(self.listener.fileno(), select.POLLIN)
+            seconds = max(0.0, give_up - time.monotonic())
+        ready = self.poll.poll(None if seconds is None else seconds * 1000 + 1)
         for fd, _ in ready:  # keepers first: a client that says goodbye may have seen its app end
             if fd in self.links:
                 self._answer(self.links[fd])
-        for fd, events in ready:
+        for fd, _ in ready:
             if fd == self.wake:
                 _drain(self.wake)
             elif fd == self.listener.fileno():
                 self._accept()
             elif fd in self.clients:
-                self._talk(self.clients[fd], events)
+                self._talk(self.clients[fd])
         self._reap()
         if self.strays or self.dead:
             self._clear_strays()
@@ -117,11 +112,10 @@ class Spawner:
             except BlockingIOError:
                 return taken
             except OSError as exc:
-                if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                if exc.errno in (errno.EMFILE, errno.ENFILE):
+                    time.sleep(_DEAF_S)
+                elif exc.errno != errno.ECONNABORTED:
                     raise
-                if exc.errno != errno.ECONNABORTED and not self.deaf:
-                    self.deaf = True
-                    self.poll.unregister(self.listener.fileno())
                 return taken
             sock.setblocking(False)
             if protocol.peer_uid(sock) not in (os.getuid(), 0):
@@ -131,17 +125,14 @@ class Spawner:
             self.poll.register(sock.fileno(), select.POLLIN)
             self.seen_client = taken = True
 
-    def _talk(self, client: _Peer, events: int) -> None:
+    def _talk(self, client: _Peer) -> None:
         try:
-            if events & select.POLLOUT:
-                self._flush(client)
-            if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
-                data = client.sock.recv(1 << 16)
-                if not data:
-                    raise EOFError
-                client.received += data
-                for kind, payload in protocol.split(client.received):
-                    self._handle(client, kind, payload)
+            data = client.sock.recv(1 << 16)
+            if not data:
+                raise EOFError
+            client.received += data
+            for kind, payload in protocol.split(client.received):
+                self._handle(client, kind, payload)
         except BlockingIOError:
             pass
         except (OSError, EOFError, ValueError):
@@ -157,21 +148,15 @@ class Spawner:
                 child.client = None
         client.sock.close()
 
-    def _flush(self, client: _Peer) -> None:
-        try:
-            while client.unsent:
-                del client.unsent[: client.sock.send(client.unsent)]
-        except BlockingIOError:
-            pass
-        self.poll.modify(client.sock.fileno(), select.POLLIN | (select.POLLOUT if client.unsent else 0))
-
     def _reply(self, client: _Peer | None, data: bytes) -> None:
+        """Send a client its answer, which is short; one that does not read so little is let go."""
         if client is None or client.sock.fileno() not in self.clients:
             return
-        client.unsent += data
         try:
-            self._flush(client)
+            sent = client.sock.send(data)
         except OSError:
+            sent = 0
+        if sent < len(data):
             self._forget(client)
 
     def _handle(self, client: _Peer, kind: int, payload: bytes) -> None:
@@ -196,8 +181,8 @@ class Spawner:
             ours, theirs = socket.socketpair()
             pid = os.fork()
         except OSError as exc:
-            error = {"error": "submit", "transient": True, "message": f"cannot start a keeper: {exc.strerror}"}
-            self._reply(client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
+            message = f"cannot start a keeper: {exc.strerror}"
+            self._refuse(client, {"error": "submit", "transient": True, "message": message})
             return
         if pid == 0:
             self._become_keeper(app_id, body, theirs)
@@ -206,6 +191,9 @@ class Spawner:
         child = _Peer(ours, app_id, client)
         self.keepers[pid] = self.links[ours.fileno()] = child
         self.poll.register(ours.fileno(), select.POLLIN)
+
+    def _refuse(self, client: _Peer | None, error: dict[str, object]) -> None:
+        self._reply(client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
 
     def _become_keeper(self, app_id: str, body: memoryview, link: socket.socket) -> None:
         """Run a keeper in the forked child; never returns."""
@@ -217,7 +205,7 @@ class Spawner:
             keeper.main(self.home, app_id, body, fd)
             code = 0
         except BaseException:  # whatever it was, the spawner's loop must not run here
-            kernel.print_exception()
+            sys.stderr.write(kernel.exception_text())
         finally:
             os._exit(code)
 
@@ -260,9 +248,7 @@ class Spawner:
                 continue
             if child.sock.fileno() >= 0:
                 self._answer(child)
-            if child.client is not None:
-                error = {"error": "again"}
-                self._reply(child.client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
+            self._refuse(child.client, {"error": "again"})
             self._unlink(child)
             if status != 0:
                 self.strays = True
@@ -280,7 +266,7 @@ class Spawner:
             self.strays = False
             dead, self.dead = self.dead, []
             for pid, app_id in dead:
-                folder.remove_unfinished(self.home, pid)
+                layout.remove_unfinished(self.home, pid)
                 finalise.finalise(self.home, app_id)
 
 
@@ -336,8 +322,8 @@ def main(home: str, name: str) -> None:
         os.read(reader, 1)  # until the other one listens, or is dead
         os._exit(0)
     os.setsid()
-    helpers.enter(home, b"tl-spawner")
-    helpers.forget_dead(home)
+    tree.enter(home, b"tl-spawner")
+    tree.forget_dead(home)
     listener = _listen(home, name)  # here: clients see the pid of the process that listened
     os.close(reader)
     os.close(writer)
@@ -352,10 +338,10 @@ def main(home: str, name: str) -> None:
     try:
         Spawner(home, listener).run()
     except BaseException:
-        kernel.print_exception()
+        sys.stderr.write(kernel.exception_text())
         raise
     finally:
-        helpers.leave(home)
+        tree.leave(home)
         sys.stderr.flush()
     # sockets close with the process: whoever sees them closed sees the process gone
     os._exit(0)

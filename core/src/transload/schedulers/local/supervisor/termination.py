@@ -7,7 +7,7 @@ import signal
 
 from transload.attempts import Replica
 
-from . import layout, tree
+from . import tree
 
 _KILL_AGAIN_S = (0.02, 1.0)  # at first, and at last where nothing changes: what cannot be killed costs little
 _STUCK_S = 2.0
@@ -74,7 +74,7 @@ class Termination:
         mine &= processes.keys()
         for pid, (parent, _) in processes.items():
             orphan = parent == own and pid not in roots
-            if orphan and tree.cookie_of(pid, layout.COOKIE) in self._marks:
+            if orphan and tree.cookie_of(pid) in self._marks:
                 mine.add(pid)
         return processes, mine | tree.below(processes, mine)
 

@@ -2,6 +2,10 @@
 
 A pid means nothing without the start time of its process: the kernel gives it to somebody else later. A zombie is not
 taken for living.
+
+Our own processes (spawner, keeper, watcher) belong to no app. A job may start a spawner, which then descends from that
+job's keeper, and with it the apps of others. So each enters its pid and start time in the state folder that it serves,
+and stands in that folder: whoever ends an app looks there before taking a descendant for one of the app's.
 """
 
 from __future__ import annotations
@@ -9,7 +13,10 @@ from __future__ import annotations
 import os
 import signal
 
+from . import kernel, layout
 from .kernel import LINUX
+
+COOKIE = "TRANSLOAD_APP_COOKIE"
 
 # pid -> (parent's pid, start time, in the kernel's own unit)
 Snapshot = dict[int, tuple[int, int]]
@@ -73,7 +80,7 @@ _HELPERS = (b"tl-spawner\n", b"tl-keeper\n", b"tl-watcher\n")
 
 
 def is_helper(pid: int, started: int) -> bool:
-    """Tell whether the process of that pid and start time is one of ours (see `helpers`), of whatever state folder."""
+    """Tell whether the process of that pid and start time is one of ours, of whatever state folder."""
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:
             if file.read() not in _HELPERS:
@@ -84,6 +91,35 @@ def is_helper(pid: int, started: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def enter(home: str, name: bytes) -> None:
+    """Make this process one of ours for the state folder ``home``, under a short name that process lists show."""
+    kernel.set_name(name)
+    os.chdir(home)
+    if not kernel.LINUX:
+        return  # orphans are nobody's descendants there
+    try:
+        os.close(os.open(_entry(home, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as exc:  # no room: outside of a job nobody looks for it
+        os.write(2, f"cannot enter {exc.filename}: {exc.strerror}\n".encode())
+
+
+def leave(home: str) -> None:
+    """Take this process out again, just before its end."""
+    layout.unlink(_entry(home, os.getpid()))
+
+
+def _entry(home: str, pid: int) -> str:
+    return f"{home}/helpers/{pid}-{start_time(pid)}"
+
+
+def forget_dead(home: str) -> None:
+    """Remove the entries of those that were killed."""
+    for name in os.listdir(f"{home}/helpers"):
+        pid = name.partition("-")[0]
+        if not pid.isdigit() or f"{home}/helpers/{name}" != _entry(home, int(pid)):
+            layout.unlink(f"{home}/helpers/{name}")
 
 
 def below(processes: Snapshot, roots: set[int]) -> set[int]:
@@ -104,14 +140,14 @@ def below(processes: Snapshot, roots: set[int]) -> set[int]:
     return found
 
 
-def cookie_of(pid: int, name: str) -> str | None:
-    """Return the value of an environment variable that a process was started with; None if it has none or hides it."""
+def cookie_of(pid: int) -> str | None:
+    """Return the cookie that a process was started with (``app:role:replica``); None if it has none or hides it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = b"\0" + file.read()
     except OSError:
         return None
-    mark = b"\0" + name.encode() + b"="
+    mark = b"\0" + COOKIE.encode() + b"="
     at = data.find(mark)
     if at < 0:
         return None
@@ -168,7 +204,7 @@ def cannot_end(pids: set[int]) -> str:
     return f"cannot end the process {', '.join(named)}{more}" if named else ""
 
 
-def survivors(cookie: str, name: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
+def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
     """Return what still runs of an app whose keeper is gone.
 
     That is: every process that carries its cookie, and what descends from a recorded (pid, start time) that lives.
@@ -177,7 +213,7 @@ def survivors(cookie: str, name: str, roots: list[tuple[int, int]]) -> tuple[Sna
     living = {pid for pid, started in roots if pid in processes and processes[pid][1] == started}
     found = living | below(processes, living)
     for pid in processes:
-        if pid not in found and cookie and (cookie_of(pid, name) or "").split(":", 1)[0] == cookie:
+        if pid not in found and cookie and (cookie_of(pid) or "").split(":", 1)[0] == cookie:
             found.add(pid)
     found.discard(os.getpid())
     return processes, found
