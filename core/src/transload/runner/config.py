@@ -112,11 +112,22 @@ class Settings:
     def clusters(self) -> dict[str, str]:
         """Return the kind of each cluster that has a name of its own (``[schedulers.NAME] kind = …``)."""
         found = {}
-        for key, setting in self._values.items():
-            table, _, option = key.removeprefix("schedulers.").rpartition(".")
-            if key.startswith("schedulers.") and option == "kind" and setting.value != table:
-                found[table] = str(setting.value)
+        for key, setting in self._table("schedulers.").items():
+            name, _, option = key.rpartition(".")
+            if option == "kind" and setting.value != name:
+                found[name] = str(setting.value)
         return found
+
+    def _table(self, prefix: str) -> dict[str, Setting]:
+        """Return what is set below a prefix, by the rest of its keys."""
+        return {key.removeprefix(prefix): item for key, item in self._values.items() if key.startswith(prefix)}
+
+    def _from_variable(self, variable: str, option: str, opts: runopts) -> CfgVal:
+        """Return the value of a variable for an option."""
+        try:
+            return opts.parse(option, self._environ[variable])
+        except ConfigError as exc:
+            raise ConfigError(f"environment variable {variable}: {exc}") from exc
 
     def cluster(self, name: str, kind: str, opts: runopts) -> Cluster | None:
         """Return what the table of a scheduler, or its variables, say of which cluster it is; None if they say nothing.
@@ -130,14 +141,11 @@ class Settings:
             ConfigError: for a value that is not allowed, saying where it was set.
         """
         connection: dict[str, CfgVal] = {}
-        source = self._source_of(name)
+        table = self._table(f"schedulers.{name}.")
         for option, opt in opts:
-            variable, setting = _prefix(name) + _variable(option), self._values.get(f"schedulers.{name}.{option}")
+            variable, setting = _prefix(name) + _variable(option), table.get(option)
             if variable in self._environ:
-                try:
-                    connection[option] = opts.parse(option, self._environ[variable])
-                except ConfigError as exc:
-                    raise ConfigError(f"environment variable {variable}: {exc}") from exc
+                connection[option] = self._from_variable(variable, option, opts)
             elif setting is not None:
                 if not runopts.is_type(setting.value, opt.opt_type):
                     must = f"must be of type {get_type_name(opt.opt_type)}"
@@ -149,11 +157,8 @@ class Settings:
         try:
             return Cluster(name, kind, connection, secrets)
         except ConfigError as exc:
+            source = next((item.source for item in table.values()), "environment")
             raise ConfigError(f"{source}: {exc}") from exc
-
-    def _source_of(self, scheduler: str) -> str:
-        prefix = f"schedulers.{scheduler}."
-        return next((item.source for key, item in self._values.items() if key.startswith(prefix)), "environment")
 
     def cfg(
         self, scheduler: str, opts: runopts, others: Collection[str] = (), connection: Collection[str] = ()
@@ -169,17 +174,13 @@ class Settings:
         Raises:
             ConfigError: for an option that the scheduler does not have, saying where it was set.
         """
-        prefix = f"schedulers.{scheduler}."
         cfg: dict[str, CfgVal] = {}
-        for key, setting in self._values.items():
-            if key.startswith(prefix):
-                name = key.removeprefix(prefix)
-                if opts.get(name) is None and (name in _RUNNERS_OWN or name in ("kind", _SECRETS, *connection)):
-                    continue
-                if opts.get(name) is None:
-                    options = [*(option for option, _ in opts), *connection]
-                    raise ConfigError(f"{setting.source}: {key}: unknown option: {nearest(name, options)}")
+        for name, setting in self._table(f"schedulers.{scheduler}.").items():
+            if opts.get(name) is not None:
                 cfg[name] = setting.value
+            elif name not in (*_RUNNERS_OWN, "kind", _SECRETS, *connection):
+                hint = nearest(name, [*(option for option, _ in opts), *connection])
+                raise ConfigError(f"{setting.source}: {setting.key}: unknown option: {hint}")
         variables = self._variables_of(scheduler, others)
         known = {_prefix(scheduler) + _variable(name): name for name, _ in opts} if variables else {}
         passed_over = {_prefix(scheduler) + _variable(name) for name in (*_RUNNERS_OWN, *connection)}
@@ -190,10 +191,7 @@ class Settings:
                 word = variable.removeprefix(_prefix(scheduler)).lower()
                 hint = nearest(word, list(known.values()))
                 raise ConfigError(f"environment variable {variable}: unknown option of {scheduler!r}: {hint}")
-            try:
-                cfg[known[variable]] = opts.parse(known[variable], self._environ[variable])
-            except ConfigError as exc:
-                raise ConfigError(f"environment variable {variable}: {exc}") from exc
+            cfg[known[variable]] = self._from_variable(variable, known[variable], opts)
         return cfg
 
     def _variables_of(self, scheduler: str, others: Collection[str]) -> list[str]:
@@ -210,9 +208,9 @@ class Settings:
                 directory or from that of the settings file, and with or without the function.
         """
         found = {}
-        for key, item in self._values.items():
-            name, _, argument = key.removeprefix("component.").rpartition(".")
-            if key.startswith("component.") and _is_same_component(name, component, item.source):
+        for key, item in self._table("component.").items():
+            name, _, argument = key.rpartition(".")
+            if _is_same_component(name, component, item.source):
                 found[argument] = item
         defaults = Defaults({name: item.value for name, item in found.items()})
         defaults.sources = {name: item.source for name, item in found.items()}
@@ -228,25 +226,21 @@ class Settings:
         Raises:
             ConfigError: for another key or type, saying where it was set.
         """
-        prefix = f"plugins.{name}."
-        found: dict[str, Any] = {}
-        for key, item in self._values.items():
-            if not key.startswith(prefix):
-                continue
-            option = key.removeprefix(prefix)
+        table = self._table(f"plugins.{name}.")
+        for option, item in table.items():
+            where = f"{item.source}: {item.key}"
             if option not in known:
-                raise ConfigError(f"{item.source}: {key}: unknown key: {nearest(option, list(known))}")
+                raise ConfigError(f"{where}: unknown key: {nearest(option, list(known))}")
             if not isinstance(item.value, known[option]):
-                raise ConfigError(f"{item.source}: {key}={shorten(item.value)}: must be a {known[option].__name__}")
-            found[option] = item.value
-        return found
+                raise ConfigError(f"{where}={shorten(item.value)}: must be a {known[option].__name__}")
+        return {option: item.value for option, item in table.items()}
 
     def trackers(self) -> dict[str, str | None]:
         """Return the configured trackers: name → configuration text, or None.
 
         ``TRANSLOAD_TRACKERS`` (comma-separated names) replaces the names set in files.
         """
-        keys = [key.removeprefix("tracker.") for key in self._values if key.startswith("tracker.")]
+        keys = self._table("tracker.")
         if not keys and _ENV_TRACKERS not in self._environ:
             return {}
         from transload.tracker import tracker_config_env_var_name, trackers_in_environ
@@ -256,11 +250,9 @@ class Settings:
         else:
             names = dict.fromkeys(key.rpartition(".")[0] for key in keys)
             listed = {name: self._environ.get(tracker_config_env_var_name(name)) for name in names}
-        return {name: self._tracker_config(name) if config is None else config for name, config in listed.items()}
-
-    def _tracker_config(self, name: str) -> str | None:
-        config: str | None = self.get(f"tracker.{name}.config")
-        return config
+        return {
+            name: self.get(f"tracker.{name}.config") if config is None else config for name, config in listed.items()
+        }
 
 
 def load_settings(start: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
