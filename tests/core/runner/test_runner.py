@@ -397,7 +397,7 @@ def test_a_workspace_that_is_written_to_is_no_changed_request(runner: Runner, tm
     assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
     assert list(runner.log_lines(handle, "main")) == ["1\n", "2\n"]
     info = runner.dryrun(sh("cat log"), workspace=str(tmp_path))
-    info.request.roles[0].replicas[0].args[:] = ["-c", "true"]
+    info.request.roles[0].replicas[0][0][:] = ["-c", "true"]
     with pytest.raises(ConfigError, match="changed after the dry-run"):
         runner.schedule(info)
 
