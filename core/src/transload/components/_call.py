@@ -8,7 +8,7 @@ from typing import Any
 
 from transload.components._arguments import split_arguments
 from transload.components._decode import decode_text, decode_value
-from transload.components._errors import ComponentArgumentError
+from transload.components._errors import ComponentArgumentError, innermost
 from transload.components._finder import as_component
 from transload.components._signature import Component, function_behind, spelling
 from transload.errors import SpecError, TransloadError
@@ -158,19 +158,10 @@ def _call(component: Component, values: dict[str, Any]) -> AppDef:
     except TransloadError:
         raise
     except (Exception, SystemExit) as exc:
-        raise SpecError(f"component {component.name}: {_reason(component, exc)}") from exc
+        file = getattr(getattr(function_behind(component.fn), "__code__", None), "co_filename", None)
+        place = innermost(exc, lambda each: each == file)
+        why = f"{type(exc).__name__}: {' '.join(str(exc).split())}{f' ({place})' if place else ''}"
+        raise SpecError(f"component {component.name}: {why}") from exc
     if not isinstance(app, AppDef):
         raise SpecError(f"component {component.name}: returned {type(app).__name__}, must be an AppDef")
     return replace(app, arguments={**masked_arguments(values), **app.arguments})
-
-
-def _reason(component: Component, exc: BaseException) -> str:
-    """Return what a component raised, and at which line of its own file."""
-    code = getattr(function_behind(component.fn), "__code__", None)
-    place = ""
-    trace = exc.__traceback__
-    while trace is not None:
-        if code is not None and trace.tb_frame.f_code.co_filename == code.co_filename:
-            place = f" ({code.co_filename}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return f"{type(exc).__name__}: {' '.join(str(exc).split())}{place}"
