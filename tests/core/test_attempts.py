@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload import attempts
-from transload.attempts import App, Replica, error_line, exit_text, read_error, retry_delay
+from transload.attempts import (
+    App,
+    Replica,
+    error_frames,
+    error_line,
+    exit_text,
+    read_error,
+    retry_delay,
+    traceback_error,
+)
 
 FILE = Path(attempts.__file__)
 
@@ -220,8 +229,30 @@ def test_error_files(written: bytes, line: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_error_file_is_read(written: bytes) -> None:
-    """No content of an error file makes trouble."""
+    """No content of an error file makes trouble, nor does any output."""
     assert "\n" not in error_line(read_error(written))
+    assert error_frames(written.decode("latin-1")) == [] == error_frames(read_error(written))
+    error = traceback_error(b"Traceback (most recent call last):\n" + written)
+    assert not error or isinstance(json.loads(error), dict)
+
+
+def test_the_exception_of_a_program() -> None:
+    """The output of a program that ends with a traceback says what it was, and where: the last of a chain."""
+    source = (
+        "def f(n):\n  if n: f(n - 1)\n  try: {}['k']\n  except KeyError: raise ValueError('no\\nsuch thing')\nf(3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
+    error = traceback_error(b"noise\n" + done.stderr + b"goodbye\n")
+    assert error_line(error) == "ValueError: no"
+    frames = error_frames(error)
+    assert sum("File" in frame for frame in frames) == 3 and ", in f" in frames[-1]
+    ranks = "\n".join(f"[{k}]:[rank{k}]: {line}" for line in done.stderr.decode().splitlines() for k in (1, 0))
+    torchrun = (
+        "\nTraceback (most recent call last):\n  File t\ntorch.errors.ChildFailedError: \n=====\ntrain.py FAILED\n"
+    )
+    assert error_frames(traceback_error((ranks + torchrun).encode())) == frames
+    assert traceback_error(b"") == traceback_error(b"all\nis well\n") == ""
+    assert traceback_error(b"Traceback (most recent call last):\n  File\n+++ not one: +++\n") == ""
 
 
 def test_the_first_failure_explains_the_app() -> None:

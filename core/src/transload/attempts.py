@@ -14,7 +14,7 @@ import signal
 
 TYPE_CHECKING = False  # importing typing would cost more than all of this file
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -30,6 +30,9 @@ LONGEST_ERROR = 1 << 16
 
 _KILLED = ": nobody here sent it; perhaps the system was out of memory"
 _LONGEST_LINE = 300
+_FRAMES = 3
+_TRACEBACK = "Traceback (most recent call last):"
+_CHILD_FAILED = ".ChildFailedError:"
 _KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
 
 
@@ -71,6 +74,52 @@ def error_line(error: str) -> str:
         message = message.get("message")
     lines = [line.strip() for line in str(message or "").splitlines() if line.strip()]
     return lines[0][:_LONGEST_LINE] if lines else ""
+
+
+def error_frames(error: str) -> list[str]:
+    """Return the last frames of the traceback in what `read_error` or `traceback_error` returned."""
+    import json
+
+    try:
+        message = json.loads(error)["message"]
+        more = message.get("extraInfo")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return []
+    lines = str(more.get("py_callstack") or "").splitlines() if isinstance(more, dict) else []
+    starts = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    return [line for line in lines[starts[-_FRAMES:][0] :] if line.startswith("  ")] if starts else []
+
+
+def traceback_error(tail: bytes) -> str:
+    """Return the exception that a Python program ended with as `read_error` would; "" if there is none.
+
+    Args:
+        tail: the end of its standard error.
+    """
+    text = tail.decode("utf-8", "replace").splitlines()
+    starts = [number for number, line in enumerate(text) if line.endswith(_TRACEBACK)]
+    found = [each for start in starts for each in _traceback(text[start:])]
+    if not found:
+        return ""
+    if _CHILD_FAILED in found[-1][1]:  # torchrun's own: what the first of its processes said of itself comes before
+        found = [each for each in found if each[0] == found[0][0]]
+    _, line, frames = found[-1]
+    import json
+
+    return json.dumps({"message": {"message": line, "extraInfo": {"py_callstack": "\n".join([*frames, line])}}})
+
+
+def _traceback(text: list[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the prefix, the exception and the lines before it of the traceback that begins here, if it has an end."""
+    prefix = text[0][: -len(_TRACEBACK)]  # of torchrun's processes each has its own
+    frames: list[str] = []
+    for line in text:
+        line = line[len(prefix) :] if line.startswith(prefix) else " "
+        if frames and not line.startswith(" "):
+            if line.partition(":")[0].replace(".", "").isidentifier():
+                yield prefix, line, frames
+            return
+        frames.append(line)
 
 
 def retry_delay(failures: int, first: float = DELAY_S) -> float:

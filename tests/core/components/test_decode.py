@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.components import ComponentArgumentError
-from transload.components._decode import decode_text, decode_value
-from transload.components._types import type_name, type_problem
+from transload.components._decode import decode_text, decode_value, type_name, type_problem
 from transload.specs import Resource, RetryPolicy, SpecError
 from transload.specs._text import split_pairs
 

@@ -220,6 +220,11 @@ def test_failure_names_the_first_culprit() -> None:
     )
     assert text.splitlines()[0] == "h://x/y FAILED: main/2 exit code 2 on h after 3 restarts: retries used up"
     assert text.splitlines()[1:] == ["last lines of main/2:", "    main 2", "    main 2"]
+    error = '{"message": {"message": "E: x", "extraInfo": {"py_callstack": "T:\\n  File a\\n    f()\\nE: x"}}}'
+    said = ReplicaStatus(0, AppState.FAILED, "main", "h", error, exit_code=1)
+    assert failure_message(status(said), lambda *_: ["x\n"]).splitlines()[1:4] == [
+        *("    File a", "      f()", "last lines of main/0:")
+    ]
     assert AppStatus(AppState.FAILED).first_failure() is None
     assert failure_message(AppStatus(AppState.FAILED)) == "the app FAILED"
 

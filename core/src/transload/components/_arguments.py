@@ -7,27 +7,13 @@ argparse is not used: it cannot take ``-h`` for a host without tricks, refuses v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from transload.components._decode import plain_type
 from transload.components._errors import ComponentArgumentError, ComponentHelpRequested
 from transload.components._signature import HELP, Component, Parameter, spelling
-from transload.components._types import plain_type
 from transload.errors import SpecError
 from transload.specs._check import nearest, shorten
 from transload.specs._text import parse_bool
-
-
-@dataclass
-class TypedArguments:
-    """What stood on the command line.
-
-    Args:
-        texts: parameter name → its text; the last one wins.
-        rest: the arguments for ``*args``; None if there were none.
-    """
-
-    texts: dict[str, str] = field(default_factory=dict)
-    rest: list[str] | None = None
 
 
 def _spellings(component: Component) -> dict[str, Parameter]:
@@ -42,8 +28,8 @@ def _spellings(component: Component) -> dict[str, Parameter]:
     return known
 
 
-def split_arguments(component: Component, argv: Sequence[str]) -> TypedArguments:
-    """Return the texts in ``argv`` by parameter.
+def split_arguments(component: Component, argv: Sequence[str]) -> tuple[dict[str, str], list[str] | None]:
+    """Return the texts in ``argv`` by parameter, and the arguments for ``*args``; None if there were none.
 
     Options are ``--name value``, ``--name=value``, ``-j value``, ``-jvalue``; a bool may stand without a value, which
     is true. The first argument that is no option, or the first ``--``, begins ``*args``.
@@ -53,7 +39,8 @@ def split_arguments(component: Component, argv: Sequence[str]) -> TypedArguments
         ComponentHelpRequested: for ``--help``.
     """
     known = _spellings(component)
-    given = TypedArguments()
+    texts: dict[str, str] = {}
+    rest = None
     words = list(argv)
     for word in words:
         if not isinstance(word, str):
@@ -62,18 +49,18 @@ def split_arguments(component: Component, argv: Sequence[str]) -> TypedArguments
     while position < len(words):
         word = words[position]
         if word == "--" or not word.startswith("-") or word == "-":
-            given.rest = words[position + (word == "--") :]
+            rest = words[position + (word == "--") :]
             break
         parameter, attached = _match(component, known, word)
         position += 1
         if attached is None:
             attached = _value(component, known, parameter, word, words[position : position + 1])
             position += attached is not None
-        given.texts[parameter.name] = "true" if attached is None else attached
-    if given.rest and component.varargs is None:
-        stray = shorten(given.rest[0])
+        texts[parameter.name] = "true" if attached is None else attached
+    if rest and component.varargs is None:
+        stray = shorten(rest[0])
         raise ComponentArgumentError(f"{component.name}: unexpected argument {stray}: write --NAME VALUE")
-    return given
+    return texts, rest
 
 
 def _match(component: Component, known: dict[str, Parameter], word: str) -> tuple[Parameter, str | None]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from transload.components._arguments import TypedArguments, split_arguments
+from transload.components._arguments import split_arguments
 from transload.components._decode import decode_text, decode_value
-from transload.components._errors import ComponentArgumentError
+from transload.components._errors import ComponentArgumentError, innermost
 from transload.components._finder import as_component
-from transload.components._signature import Component, Parameter, function_behind, spelling
+from transload.components._signature import Component, function_behind, spelling
 from transload.errors import SpecError, TransloadError
 from transload.specs import AppDef
 from transload.specs._check import nearest
@@ -43,8 +43,7 @@ def materialize_appdef(
     """
     component = as_component(cmpnt_fn)
     with component.placed():
-        given = split_arguments(component, cmpnt_args)
-        return _call(component, _values(component, given, config or {}, cmpnt_defaults or {}, typed=True))
+        return _call(component, _values(component, cmpnt_args, config or {}, cmpnt_defaults or {}))
 
 
 materialize = materialize_appdef
@@ -70,7 +69,7 @@ def build(
     """
     component = as_component(component)
     with component.placed():
-        return _call(component, _values(component, TypedArguments(), values or {}, defaults or {}, typed=False))
+        return _call(component, _values(component, None, values or {}, defaults or {}))
 
 
 def arguments_of(component: Source, argv: Sequence[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -82,51 +81,47 @@ def arguments_of(component: Source, argv: Sequence[str], defaults: Mapping[str, 
     """
     component = as_component(component)
     with component.placed():
-        return _values(component, split_arguments(component, argv), {}, defaults or {}, typed=True)
+        return _values(component, argv, {}, defaults or {})
 
 
 def _values(
-    component: Component, given: TypedArguments, values: Mapping[str, Any], defaults: Mapping[str, Any], *, typed: bool
+    component: Component, argv: Sequence[str] | None, values: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return every parameter's value: from ``values``, else as typed, else from the defaults."""
+    texts, rest = split_arguments(component, argv or ())
     known = [parameter.name for parameter in component.parameters]
     for source, what in ((values, "argument"), (defaults, "default")):
         for name in source:
             if name not in known:
                 hint = nearest(str(name), known)
-                origin = _source(defaults, name) if what == "default" else ""
-                place = f" (set in {origin})" if origin else ""
+                set_in = _source(defaults, name) if what == "default" else ""
+                place = f" (set in {set_in})" if set_in else ""
                 raise ComponentArgumentError(f"{component.name}: unknown {what} {name!r}{place}: {hint}")
-    missing = [
-        spelling(item) if typed else item.name
-        for item in component.parameters
-        if item.required and item.name not in values and item.name not in given.texts and item.name not in defaults
-    ]
+    given = {*values, *texts, *defaults}
+    missing = [item for item in component.parameters if item.required and item.name not in given]
     if missing:
-        raise ComponentArgumentError(f"{component.name}: missing: {', '.join(missing)} (see --help)")
-    return {item.name: _value(component, item, given, values, defaults) for item in component.parameters}
-
-
-def _value(
-    component: Component, item: Parameter, given: TypedArguments, values: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> Any:
-    shown = f"{component.name}: {spelling(item)}"
-    plain = f"{component.name}: {item.name}"
-    if item.kind == "varargs":
+        names = ", ".join(item.name if argv is None else spelling(item) for item in missing)
+        raise ComponentArgumentError(f"{component.name}: missing: {names} (see --help)")
+    found = {}
+    for item in component.parameters:
+        decode: Any = _rest if item.kind == "varargs" else decode_value
+        path = f"{component.name}: {item.name}"
         if item.name in values:
-            return _rest(values[item.name], item, plain)
-        if given.rest is not None:
-            return [decode_text(text, item.annotation, f"{plain}[{i}]") for i, text in enumerate(given.rest)]
-        return _rest(defaults.get(item.name, ()), item, plain)
-    if item.name in values:
-        return decode_value(values[item.name], item.annotation, plain)
-    if item.name in given.texts:
-        return decode_text(given.texts[item.name], item.annotation, shown)
-    if item.name in defaults:
-        source = _source(defaults, item.name)
-        where = f"default, set in {source}" if source else "default"
-        return decode_value(defaults[item.name], item.annotation, f"{plain} ({where})")
-    return item.default
+            found[item.name] = decode(values[item.name], item.annotation, path)
+        elif item.kind == "varargs" and rest is not None:
+            found[item.name] = [decode_text(text, item.annotation, f"{path}[{i}]") for i, text in enumerate(rest)]
+        elif item.name in texts:
+            shown = f"{component.name}: {spelling(item)}"
+            found[item.name] = decode_text(texts[item.name], item.annotation, shown)
+        elif item.name in defaults:
+            origin = _source(defaults, item.name)
+            where = f" (default, set in {origin})" if origin else " (default)"
+            found[item.name] = decode(
+                defaults[item.name], item.annotation, path + (where if decode is not _rest else "")
+            )
+        else:
+            found[item.name] = [] if item.kind == "varargs" else item.default
+    return found
 
 
 def _source(defaults: Mapping[str, Any], name: str) -> str:
@@ -134,7 +129,7 @@ def _source(defaults: Mapping[str, Any], name: str) -> str:
     return str(getattr(defaults, "sources", {}).get(name, ""))
 
 
-def _rest(value: Any, item: Parameter, path: str) -> list[Any]:
+def _rest(value: Any, tp: Any, path: str) -> list[Any]:
     """Return the values of ``*args``: a list, or a text that is split as a shell would split it."""
     if isinstance(value, str):
         import shlex
@@ -145,7 +140,7 @@ def _rest(value: Any, item: Parameter, path: str) -> list[Any]:
             raise ComponentArgumentError(f"{path}={value!r}: cannot be split into arguments: {exc}") from exc
     if not isinstance(value, (list, tuple)):
         raise ComponentArgumentError(f"{path}={value!r}: must be a list")
-    return [decode_value(part, item.annotation, f"{path}[{index}]") for index, part in enumerate(value)]
+    return [decode_value(part, tp, f"{path}[{index}]") for index, part in enumerate(value)]
 
 
 def _call(component: Component, values: dict[str, Any]) -> AppDef:
@@ -163,19 +158,10 @@ def _call(component: Component, values: dict[str, Any]) -> AppDef:
     except TransloadError:
         raise
     except (Exception, SystemExit) as exc:
-        raise SpecError(f"component {component.name}: {_reason(component, exc)}") from exc
+        file = getattr(getattr(function_behind(component.fn), "__code__", None), "co_filename", None)
+        place = innermost(exc, lambda each: each == file)
+        why = f"{type(exc).__name__}: {' '.join(str(exc).split())}{f' ({place})' if place else ''}"
+        raise SpecError(f"component {component.name}: {why}") from exc
     if not isinstance(app, AppDef):
         raise SpecError(f"component {component.name}: returned {type(app).__name__}, must be an AppDef")
     return replace(app, arguments={**masked_arguments(values), **app.arguments})
-
-
-def _reason(component: Component, exc: BaseException) -> str:
-    """Return what a component raised, and at which line of its own file."""
-    code = getattr(function_behind(component.fn), "__code__", None)
-    place = ""
-    trace = exc.__traceback__
-    while trace is not None:
-        if code is not None and trace.tb_frame.f_code.co_filename == code.co_filename:
-            place = f" ({code.co_filename}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return f"{type(exc).__name__}: {' '.join(str(exc).split())}{place}"

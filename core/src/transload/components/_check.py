@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from transload.components._decode import SUPPORTED
 from transload.components._docstring import parse_docstring
 from transload.components._errors import ComponentInvalid, ComponentNotFound
 from transload.errors import TransloadError
@@ -172,8 +173,7 @@ def _check_annotation(node: _Function, item: ast.arg, path: str) -> Iterator[Fin
     name = ast.unparse(outer).strip("\"'").rpartition(".")[2]
     if name.partition("[")[0] in _UNSUPPORTED:
         message = f"{node.name}: parameter {item.arg!r}: type {ast.unparse(annotation)} is not supported"
-        allowed = "str, int, float, bool, list, tuple, dict, Optional, Union, Literal, Enum, Path, a dataclass"
-        yield Finding(path, item.lineno, f"{message}; use one of: {allowed}")
+        yield Finding(path, item.lineno, f"{message}; use one of: {SUPPORTED}")
 
 
 def _check_docstring(node: _Function, names: list[str], path: str) -> Iterator[Finding]:

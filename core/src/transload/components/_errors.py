@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from transload.errors import SpecError
 
 
@@ -44,3 +46,14 @@ ComponentNotFoundException = ComponentNotFound
 
 ComponentValidationException = ComponentInvalid
 """TorchX's name of `ComponentInvalid`, kept for those who come from there."""
+
+
+def innermost(exc: BaseException, is_own: Callable[[str], bool]) -> str:
+    """Return ``file:line`` of the innermost frame in a file that is meant, ``""`` if there is none."""
+    place, trace = "", exc.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if is_own(file):
+            place = f"{file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

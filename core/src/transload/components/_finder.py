@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from transload._builtins import BUILTINS
-from transload.components._errors import ComponentInvalid, ComponentNotFound, NoComponent
+from transload.components._errors import ComponentInvalid, ComponentNotFound, NoComponent, innermost
 from transload.components._place import FILE_MODULE, ImportFolder
 from transload.components._signature import Component, function_behind, read_component, returns_app, where_is
 from transload.errors import PluginError
@@ -93,9 +94,6 @@ def _from_plugin(name: str) -> Component:
     return _checked(fn, name)
 
 
-# ---------------------------------------------------------------------------------------------------------------- files
-
-
 def is_file_reference(target: str) -> bool:
     """Tell whether the part before the colon means a file."""
     return target.endswith(".py") or os.sep in target or os.path.isfile(os.path.expanduser(target))
@@ -107,7 +105,7 @@ def _from_file(target: str, function: str, name: str) -> Component:
         _refuse_script(path, target)
     module, place = load_file(path, target)
     with place:
-        fn = getattr(module, function, None) if function else only_component(module, target)
+        fn = getattr(module, function, None) if function else _only_component(module, target)
         if fn is None:
             hint = nearest(function, sorted(public_functions(module)))
             raise ComponentNotFound(f"{target}: has no function {function!r}: {hint}")
@@ -162,10 +160,9 @@ def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
             # dataclasses and annotations are looked up through sys.modules
             sys.modules[module.__name__] = module
             exec(code, module.__dict__)  # noqa: S102 - the file is the user's program, given by name
-        except Exception as exc:
-            raise ComponentInvalid(describe_failure(exc, path)) from exc
-        except SystemExit as exc:
-            raise ComponentInvalid(f"{path}: leaves the program (exit {exc.code!r}) when imported") from exc
+        except (Exception, SystemExit) as exc:
+            folder = os.path.dirname(path) + os.sep
+            raise _failed(exc, path, lambda file: file == path or file.startswith(folder)) from exc
     return module, place
 
 
@@ -176,20 +173,15 @@ def _module_name(path: str) -> str:
     return f"{FILE_MODULE}{zlib.crc32(os.fsencode(os.path.dirname(path))):08x}_{stem}"
 
 
-def describe_failure(exc: BaseException, path: str) -> str:
-    """Return ``file:line: what happened`` for an import that failed: the innermost line of the user's own code."""
+def _failed(exc: BaseException, path: str, is_own: Callable[[str], bool]) -> ComponentInvalid:
+    """Return the error for a module that cannot be imported: the innermost line of the user's own code, and why."""
+    if isinstance(exc, SystemExit):
+        return ComponentInvalid(f"{path}: leaves the program (exit {exc.code!r}) when imported")
     if isinstance(exc, SyntaxError):
-        return f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}"
-    folder = os.path.dirname(path) + os.sep
-    place = path
-    trace = exc.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file == path or file.startswith(folder):
-            place = f"{file}:{trace.tb_lineno}"
-        trace = trace.tb_next
+        return ComponentInvalid(f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}")
     message = " ".join(str(exc).split())
-    return f"{place}: {type(exc).__name__}: {message}" if message else f"{place}: {type(exc).__name__}"
+    kind = type(exc).__name__
+    return ComponentInvalid(f"{innermost(exc, is_own) or path}: {kind}{': ' if message else ''}{message}")
 
 
 def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
@@ -204,50 +196,35 @@ def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
     }
 
 
-def component_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Return those of the `public_functions` that are annotated to return an ``AppDef``."""
-    return {name: fn for name, fn in public_functions(module).items() if returns_app(fn)}
-
-
-def only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
+def _only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
     """Return the one component of a file that was given without a function.
 
     Raises:
         ComponentNotFound: if it holds none, or more than one; the message lists them.
     """
-    found = component_functions(module)
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
+    public = public_functions(module)
+    found = {name: fn for name, fn in public.items() if returns_app(fn)}
+    if not found:
+        raise NoComponent(_none_in(shown, list(public)))
+    if len(found) > 1:
         names = ", ".join(f"{shown}:{name}" for name in found)
         raise ComponentNotFound(f"{shown}: holds {len(found)} components, give one: {names}")
-    raise NoComponent(_none_in(shown, list(public_functions(module))))
-
-
-# -------------------------------------------------------------------------------------------------------------- modules
+    return next(iter(found.values()))
 
 
 def _from_module(target: str, function: str, name: str) -> Component:
     # as with `python -m`, what lies in the current directory is importable, unless Python was told not to
     place = None if sys.flags.safe_path else ImportFolder(os.getcwd(), forget=False)
-    probe = Component(name, _never, _place=place)
-    with probe.placed():
+    with place or nullcontext():
         thing: Any = _import(target, name)
         for part in function.split("."):
             if not hasattr(thing, part):
-                known = [item for item in dir(thing) if not item.startswith("_")]
-                raise ComponentNotFound(f"component {name!r}: {target} has no {function!r}: {_near_only(part, known)}")
+                hint = nearest(part, [item for item in dir(thing) if not item.startswith("_")])
+                if not hint.startswith("did you mean"):
+                    hint = "look for a public function annotated '-> AppDef'"
+                raise ComponentNotFound(f"component {name!r}: {target} has no {function!r}: {hint}")
             thing = getattr(thing, part)
         return _checked(thing, name, place)
-
-
-def _never() -> AppDef:
-    raise NotImplementedError
-
-
-def _near_only(word: str, known: list[str]) -> str:
-    hint = nearest(word, known)
-    return hint if hint.startswith("did you mean") else "look for a public function annotated '-> AppDef'"
 
 
 def _import(target: str, name: str) -> ModuleType:
@@ -259,26 +236,16 @@ def _import(target: str, name: str) -> ModuleType:
         )
     try:
         return importlib.import_module(target)
-    except ModuleNotFoundError as exc:
-        if exc.name and (target == exc.name or target.startswith(f"{exc.name}.")):
-            raise ComponentNotFound(f"component {name!r}: no module named {exc.name!r}") from exc
-        raise ComponentInvalid(_describe_import(exc, target)) from exc
-    except Exception as exc:
-        raise ComponentInvalid(_describe_import(exc, target)) from exc
-    except SystemExit as exc:
-        raise ComponentInvalid(f"{target}: leaves the program (exit {exc.code!r}) when imported") from exc
+    except (Exception, SystemExit) as exc:
+        lacking = exc.name if isinstance(exc, ModuleNotFoundError) else None
+        if lacking and (target == lacking or target.startswith(f"{lacking}.")):
+            raise ComponentNotFound(f"component {name!r}: no module named {lacking!r}") from exc
+        raise _failed(exc, target, _is_outside) from exc
 
 
-def _describe_import(exc: BaseException, target: str) -> str:
-    """Return ``file:line: what happened``, the line being the innermost outside the import system."""
-    place = target
-    trace = exc.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith("<frozen") and os.sep + "importlib" + os.sep not in file and file != __file__:
-            place = file
-        trace = trace.tb_next
-    return describe_failure(exc, place)
+def _is_outside(file: str) -> bool:
+    """Tell whether code is neither the import system's nor ours."""
+    return not file.startswith("<frozen") and os.sep + "importlib" + os.sep not in file and file != __file__
 
 
 def _checked(fn: Any, name: str, place: ImportFolder | None = None) -> Component:

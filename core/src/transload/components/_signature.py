@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from transload.components._decode import type_name, type_problem
 from transload.components._docstring import read_docstring
 from transload.components._errors import ComponentInvalid
-from transload.components._types import type_name, type_problem
 from transload.specs import AppDef
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from transload.specs import AppStatus, ReplicaStatus, exit_text
+from transload.attempts import error_frames
+from transload.specs import NONE, AppStatus, ReplicaStatus, exit_text
 
 LogTail = Callable[[str, int], Sequence[str]]
 """``tail(role, replica)`` → its last lines."""
@@ -15,7 +16,7 @@ _LONGEST_LINE: Final = 2000
 
 
 def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: str = "", lines: int = 20) -> str:
-    """Return the message of a failed app: state, replica, exit code, reason, last log lines.
+    """Return the message of a failed app: state, replica, exit code, host, reason, last frames, last log lines.
 
     Args:
         status: the final status.
@@ -34,6 +35,8 @@ def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: s
     said = status.msg if replica is None else _beyond(status.msg, replica)
     if said:
         text += f": {said}"
+    if replica is not None and replica.structured_error_msg != NONE:
+        text += "".join(f"\n  {line}" for line in error_frames(replica.structured_error_msg))
     shown = list(tail(replica.role, replica.id))[-lines:] if replica is not None and tail is not None and lines else []
     if replica is not None and shown:
         text += f"\nlast lines of {replica.role}/{replica.id}:\n"

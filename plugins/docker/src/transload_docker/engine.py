@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.attempts import LONGEST_ERROR, read_error
+from transload.attempts import LONGEST_ERROR, read_error, traceback_error
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import Reach
 from transload_docker import names
@@ -26,6 +26,7 @@ _DEFAULT_URL: Final = "unix:///var/run/docker.sock"
 _WORKERS: Final = 8
 _LABEL_FILTER: Final = {"label": [names.LABEL_APP]}
 _LOOKS: Final = 5
+_LAST_LINES: Final = 200
 _REMEMBERED: Final = 10_000
 SERVER_ERROR: Final = 500
 NOT_FOUND: Final = 404
@@ -223,7 +224,7 @@ class Engine:
                 return None
             raise
         if state["Status"] == "exited" and state["ExitCode"]:
-            state["said"] = self._said(container_id)
+            state["said"] = self._said(container_id, state["ExitCode"])
         remembered = {"running": self._running, "exited": self._ended, "dead": self._ended}.get(state["Status"])
         if remembered is not None:
             if len(remembered) > _REMEMBERED:
@@ -231,12 +232,16 @@ class Engine:
             remembered[container_id] = state
         return state
 
-    def _said(self, container_id: str) -> str:
-        """Return what a program that failed wrote to its error file, if anything."""
-        try:
-            return read_error(_only_file(self.query(lambda api: api.get_archive(container_id, names.ERROR_FILE)[0])))
-        except (EngineError, tarfile.TarError, OSError):
-            return ""
+    def _said(self, container_id: str, code: int) -> str:
+        """Return what a program that failed wrote to its error file, else the exception that its output ends with."""
+        said = ""
+        with contextlib.suppress(EngineError, tarfile.TarError, OSError):
+            said = read_error(_only_file(self.query(lambda api: api.get_archive(container_id, names.ERROR_FILE)[0])))
+        if said or code != 1:  # what an interpreter exits with
+            return said
+        with contextlib.suppress(EngineError):
+            return traceback_error(self.query(lambda api: api.logs(container_id, stdout=False, tail=_LAST_LINES)))
+        return ""
 
     def has_file(self, container_id: str, path: str) -> bool:
         """Tell whether a container has a file, whether it runs or not."""

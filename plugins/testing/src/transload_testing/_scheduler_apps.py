@@ -256,6 +256,18 @@ class AppTests(SchedulerSuite):
         assert json.loads(status.structured_error_msg) == json.loads(found)
 
     @needs_programs
+    def test_exception_of_a_program(self, stage: SchedulerStage) -> None:
+        """The exception that a Python program ends with is why the app failed, though nobody wrote it to a file."""
+        text = 'Traceback (most recent call last):\\n  File "x.py", line 3, in main\\n    f()\\nKeyError: 7\\n'
+        app_id = stage.submit(stage.app(Program(command=f"printf '{text}' >&2; exit 1")))
+        status = stage.ended(app_id)
+        assert "exit code 1" in status.msg
+        assert "KeyError: 7" in status.msg
+        found = json.loads(status.roles[0].replicas[0].structured_error_msg)["message"]
+        assert found["message"] == "KeyError: 7"
+        assert 'File "x.py", line 3' in found["extraInfo"]["py_callstack"]
+
+    @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:
         """What a replica used is told, and no less than it did; or nothing is: a nought would be a lie."""
         app_id = stage.submit(stage.app(Program(command="dd if=/dev/zero of=/dev/null bs=64M count=20")))

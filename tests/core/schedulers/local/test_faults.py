@@ -538,3 +538,28 @@ def test_fork_of_the_host_program(local) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert local.wait("from-child").state is AppState.SUCCEEDED
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
+
+
+def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
+    """What the kernel kills in a control group that is full is said to be that; what somebody kills is not."""
+    group = Path("/sys/fs/cgroup/memory/transload-test")
+    limit = group / "memory.limit_in_bytes"
+    if not group.parent.is_dir():
+        group, limit = Path("/sys/fs/cgroup/transload-test"), Path("/sys/fs/cgroup/transload-test/memory.max")
+    try:
+        group.mkdir()
+        limit.write_text(str(100 << 20), encoding="ascii")
+    except OSError as exc:
+        group.is_dir() and group.rmdir()
+        pytest.skip(f"control groups are not ours to make here: {exc}")
+    enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+    hog = [sys.executable, "-c", CLIENT, "hog", "dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?"]
+    with subprocess.Popen(["sh", "-c", enter, "sh", *hog], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "submitted True\n"
+        assert "out of memory: the kernel killed it" in local.wait("hog").msg
+        other.kill()
+    killed = local.run(local.sh("kill -9 $$"))
+    assert "out of memory:" not in local.wait(killed).msg
+    for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
+        (group.parent / "cgroup.procs").write_text(pid, encoding="ascii")
+    group.rmdir()

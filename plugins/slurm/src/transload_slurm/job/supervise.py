@@ -10,9 +10,9 @@ import signal
 import sys
 import time
 
-from transload.attempts import LONGEST_ERROR, TERMINAL, App, Replica, read_error
+from transload.attempts import LONGEST_ERROR, TERMINAL, App, Replica, read_error, traceback_error
 
-from .agent import ERROR_FILE, SENT, catch, patiently
+from .agent import ERROR_FILE, SENT, STREAMS, catch, patiently
 from .rank0 import Rank0
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
@@ -273,19 +273,22 @@ class Supervisor:
         if code is None:
             said = self.why.get(replica.role)
             why = "lost: its task ended without a word" + (f": {said}" if said else "")
-        error = self._error_of(replica) if code else ""
+        error = self._error_of(replica, code) if code else ""
         self.app.ended(replica, code, when, time.time(), why=why, error=error)
         self._settle()
 
-    def _error_of(self, replica: Replica) -> str:
-        """Return what a replica has said of its failure, if anything."""
-        name = self.plan["roles"][replica.role]["name"]
-        try:
-            path = os.path.join(self.folder, "logs", name, str(replica.k), ERROR_FILE)
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                return read_error(file.read(LONGEST_ERROR))
-        except OSError:
-            return ""
+    def _error_of(self, replica: Replica, code: int) -> str:
+        """Return what a replica has said of its failure, else the exception that its output ends with."""
+        logs = os.path.join(self.folder, "logs", self.plan["roles"][replica.role]["name"], str(replica.k))
+        said = ""
+        with contextlib.suppress(OSError), open(os.path.join(logs, ERROR_FILE), "rb", opener=_at_once) as file:
+            said = read_error(file.read(LONGEST_ERROR))
+        if said or code != 1:  # what an interpreter exits with
+            return said
+        with contextlib.suppress(OSError), open(os.path.join(logs, STREAMS[1]), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
+            said = traceback_error(file.read())
+        return said
 
     def _settle(self) -> None:
         """Do what the rules make of what has happened: tell those replicas to end that are to."""
@@ -382,6 +385,11 @@ def _read_json(path: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file, never waiting for somebody else: a replica may have left a FIFO there."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def main(folder: str, token: str) -> None:

@@ -11,7 +11,7 @@ import socket
 import time
 from contextlib import suppress
 
-from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error
+from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error, traceback_error
 
 from . import finalise, gpus, kernel, launch, layout, logindex, protocol, tree
 from .termination import Termination
@@ -20,6 +20,7 @@ TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
     from typing import Any
 
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _STATE_TICK_S = 0.02  # many replicas that end together are one change of state.json
 _RETRY_WRITE_S = 0.5
 _LONGEST_SLEEP_S = 86400.0  # poll takes no more than 24 days at once; a limit of months is slept through in pieces
@@ -57,6 +58,7 @@ class Keeper:
         self.childless = True
         self.cancel_requested = self.dirty = False
         self.waiting_for_gpus = False
+        self.oom_kills = kernel.oom_kills()
         self.stuck = ""
         self._written = 0.0
         self._shown = self.app.state
@@ -208,28 +210,28 @@ class Keeper:
             if replica is not None:  # else an orphan of some replica
                 del self.processes[replica]
                 code = os.waitstatus_to_exitcode(status)
-                error = self._error_of(replica) if code else ""
+                error = self._error_of(replica, code) if code else ""
                 replica.usage = {
                     "peak_memory": used.ru_maxrss * (1024 if kernel.LINUX else 1),
                     "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
                 }
-                self.app.ended(replica, code, layout.now(), time.monotonic(), error=error)
+                why = "out of memory: the kernel killed it" if code in _KILLED and self._oom_killed() else ""
+                self.app.ended(replica, code, layout.now(), time.monotonic(), why=why, error=error)
 
     def _error_file(self, replica: Replica) -> str:
         return f"{self._log_folder(replica)}/error.json"
 
-    def _error_of(self, replica: Replica) -> str:
-        """Return what a replica has said of its failure, if anything."""
-        try:
-            fd = os.open(self._error_file(replica), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return ""
-        try:
-            return read_error(os.read(fd, LONGEST_ERROR))
-        except OSError:
-            return ""
-        finally:
-            os.close(fd)
+    def _oom_killed(self) -> bool:
+        """Tell whether the kernel has killed something of ours for want of memory since this was asked last."""
+        before, self.oom_kills = self.oom_kills, kernel.oom_kills()
+        return self.oom_kills > before
+
+    def _error_of(self, replica: Replica, code: int) -> str:
+        """Return what a replica has said of its failure, else the exception that its output ends with."""
+        said = read_error(_end_of(self._error_file(replica), LONGEST_ERROR, beginning=True))
+        if said or code != 1:  # what an interpreter exits with
+            return said
+        return traceback_error(_end_of(f"{self._log_folder(replica)}/stderr.log", LONGEST_ERROR))
 
     # ------------------------------------------------------------------------------------------------------ ending
 
@@ -436,6 +438,20 @@ class Keeper:
                 log.write(text)
         except OSError:
             pass  # a full disk, or there is no such app any more
+
+
+def _end_of(path: str, most: int, beginning: bool = False) -> bytes:
+    """Return the last bytes of a file, or its first; nothing if it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, most, 0 if beginning else max(0, os.fstat(fd).st_size - most))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 def _drain(fd: int) -> bytes:

@@ -101,6 +101,21 @@ def network_file_system(path: str) -> str | None:
     return None
 
 
+def oom_kills() -> int:
+    """Return how many processes of our control group the kernel has killed for want of memory; 0 if it does not say."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as groups:
+            for group in groups:
+                _, kinds, path = group.rstrip("\n").split(":", 2)
+                place = f"{path}/memory.events" if not kinds else f"/memory{path}/memory.oom_control"
+                if kinds in ("", "memory") and os.path.exists(f"/sys/fs/cgroup{place}"):
+                    with open(f"/sys/fs/cgroup{place}", encoding="ascii") as file:
+                        return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
 def close_from(first: int) -> None:
     """Close all descriptors from ``first`` on; only those that are open, where the kernel has no call for it."""
     folder = "/proc/self/fd" if LINUX else "/dev/fd"
