@@ -62,7 +62,7 @@ class ExecutionOptions:
     def __post_init__(self) -> None:
         for name, allowed in (("on_kill", get_args(OnKill)), ("retries_by", get_args(RetriesBy))):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: must be one of {list(allowed)}")
+                raise ConfigError(f"{name}={getattr(self, name)!r}: must be {' or '.join(map(repr, allowed))}")
         _check_seconds("patience", self.patience, zero=True)
         for name in ("poll_interval", "logging_interval"):
             _check_seconds(name, getattr(self, name))
