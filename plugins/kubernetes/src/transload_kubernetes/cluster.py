@@ -57,62 +57,50 @@ class Cluster:
             ) from exc
         with self._lock:
             if self._client is None:
-                made = client.ApiClient(self._configuration())
-                made.default_headers.update(self._impersonation())
+                configuration, user = self._configuration()
+                made = client.ApiClient(configuration)
+                made.default_headers.update(self._impersonation(user))
                 self._client = made
             return self._client
 
-    def _configuration(self) -> Any:
+    def _configuration(self) -> tuple[Any, Mapping[str, Any]]:
+        """Return the client's configuration, and the user that it is for as the file has it."""
         from kubernetes import client, config
+        from kubernetes.config import kube_config
         from urllib3.util.retry import Retry
 
         made = client.Configuration()
         made.retries = Retry(total=1, connect=0)  # a kept connection may be stale; patience is the caller's
+        # the client reads the variable only once, when it is imported
+        path = self._kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
         try:
-            config.load_kube_config(self._file(), self._context, made)  # type: ignore[no-untyped-call,unused-ignore]
+            found: Any = kube_config.KubeConfigMerger(io.StringIO(path) if self._is_text else path).config  # type: ignore[no-untyped-call,unused-ignore]
+            if found is None:
+                raise config.ConfigException(f"there is no file {path}")
+            loader: Any = kube_config.KubeConfigLoader(found, self._context, config_base_path=None)  # type: ignore[no-untyped-call,unused-ignore]
+            loader.load_and_set(made)
+            return made, loader._user.value if loader._user else {}
         except config.ConfigException as exc:
             try:
                 config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
+            return made, {}
         except Exception as exc:  # what the client makes of a file that is no configuration: errors of any kind
             text = type(exc).__name__ if self._is_text else " ".join(str(exc).split())  # a text may hold secrets
             raise ConfigError(f"{self.location}: cannot be read: {text}") from exc
-        return made
 
-    def _file(self) -> Any:
-        """Return the configuration as the client takes it: a path (of several files, too), or a given text."""
-        from kubernetes import config
-
-        if self._is_text:
-            return io.StringIO(self._kubeconfig)
-        # the client reads the variable only once, when it is imported
-        return self._kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
+    def _impersonation(self, user: Mapping[str, Any]) -> dict[str, str]:
+        """Return the headers for ``as`` of a user, which the official client passes over."""
+        groups = user.get("as-groups") or []
+        if len(groups) > 1 or user.get("as-user-extra"):
+            raise ConfigError(f"{self.location}: several as-groups, and as-user-extra, cannot be sent from here")
+        values = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": "".join(groups)}
+        return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
 
     @property
     def _is_text(self) -> bool:
         return "\n" in (self._kubeconfig or "") or (self._kubeconfig or "").startswith("{")
-
-    def _impersonation(self) -> dict[str, str]:
-        """Return the headers for ``as`` of a user in the configuration, which the official client passes over."""
-        from kubernetes.config import ConfigException, kube_config
-
-        try:
-            found = kube_config.KubeConfigMerger(self._file()).config.value  # type: ignore[no-untyped-call,unused-ignore]
-        except (ConfigException, OSError, AttributeError):
-            return {}  # there is no such file inside of a cluster
-        current = self._context or found.get("current-context")
-        name = next((each.value["context"].get("user") for each in found["contexts"] if each["name"] == current), None)
-        user: Mapping[str, Any] = (
-            next((each.value["user"] for each in found["users"] if each["name"] == name), {}) or {}
-        )
-        groups = user.get("as-groups") or []
-        if len(groups) > 1 or user.get("as-user-extra"):
-            raise ConfigError(
-                f"{self.location}: user {name}: several as-groups, and as-user-extra, cannot be sent from here"
-            )
-        values = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": "".join(groups)}
-        return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
 
     @property
     def location(self) -> str:

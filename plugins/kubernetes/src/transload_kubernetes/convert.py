@@ -50,18 +50,12 @@ class KubernetesRequest:
     hidden: dict[str, str] = field(default_factory=dict, repr=False)
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     timeout: float | None = None  # seconds for the whole app, or None
-    grace: int = 30  # seconds that an ended pod may take
     jobset: dict[str, Any] | None = None  # instead of Services and Jobs
     source: AppDef | None = field(default=None, repr=False, compare=False)  # the app that it was made of
 
     def objects(self) -> list[dict[str, Any]]:
         """Return what is to be made, beside the app's record and Secret."""
         return [*self.services, *self.jobs, *([self.jobset] if self.jobset else [])]
-
-    def others(self) -> list[tuple[str, str]]:
-        """Return kind and name of what is made besides Jobs and the record."""
-        found = [(item["kind"], item["metadata"]["name"]) for item in self.objects() if item["kind"] != "Job"]
-        return [*found, *([("Secret", names.secret_name(self.base))] if self.hidden or self.references else [])]
 
 
 def app_id_of(app: AppDef) -> str:
@@ -88,7 +82,6 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
     context = Context(app_id, base, options, "localhost" if single else rank0)
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
     request = KubernetesRequest(app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app)
-    request.grace = int(options.cfg["grace_period"])
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
         image = named_image(role, options.text("image"), f"roles[{index}]")
@@ -119,11 +112,11 @@ def queue_of_roles(app: AppDef) -> UnsupportedFeature:
 
 
 def _check_partial(options: Options, role: Role) -> None:
-    least = options.number("queue_min_parallelism")
+    least = options.cfg.get("queue_min_parallelism")
     what = f"run option queue_min_parallelism={least!r}"
     if least is not None and options.jobset:
-        field = "queue_min_parallelism"
-        raise UnsupportedFeature(f"{what}: not possible with a JobSet: a queue admits it as a whole", field)
+        reason = "not possible with a JobSet: a queue admits it as a whole"
+        raise UnsupportedFeature(f"{what}: {reason}", "queue_min_parallelism")
     if least is not None and least > role.num_replicas:
         raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
 
@@ -139,20 +132,18 @@ def _with_native_policy(role: Role, app: AppDef) -> Role:
 
 
 def _services(app: AppDef, base: str, labels: dict[str, str]) -> list[dict[str, Any]]:
-    first = names.role_label(app.roles[0].name)
     everything = {names.LABEL_APP: base}
-    rank0 = {**everything, names.LABEL_ROLE: first, names.INDEX: "0"}
-    return [_service(base, labels, everything), _service(names.rank0_name(base), labels, rank0)]
-
-
-def _service(name: str, labels: dict[str, str], selector: dict[str, str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "labels": dict(labels)},
-        # replicas look for each other before they are ready
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
-    }
+    rank0 = {**everything, names.LABEL_ROLE: names.role_label(app.roles[0].name), names.INDEX: "0"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "labels": dict(labels)},
+            # replicas look for each other before they are ready
+            "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
+        }
+        for name, selector in ((base, everything), (names.rank0_name(base), rank0))
+    ]
 
 
 def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeout: float | None) -> dict[str, Any]:
@@ -161,41 +152,27 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
     own = {**labels, names.LABEL_ROLE: names.role_label(role.name), names.LABEL_ATTEMPT: names.attempt_text((0, 0))}
     pods = template(role, path, context)
     pods["metadata"]["labels"] = dict(own)
-    retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
-    spec: dict[str, Any] = {
+    ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    spec = {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
-        "backoffLimitPerIndex": retries,
+        "backoffLimitPerIndex": role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0,
         "maxFailedIndexes": role.num_replicas - needed,
         # pre-emption, eviction and lost nodes are no failures of the program
-        "podFailurePolicy": {
-            "rules": [
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            ]
-        },
+        "podFailurePolicy": {"rules": [ignored]},
         "template": pods,
     }
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
-    if (ttl := options.number("ttl")) is not None and not options.jobset:
-        spec["ttlSecondsAfterFinished"] = ttl
     annotations = {names.ANNOTATION_APP_ID: context.app_id}
-    if options.text("queue") and not options.jobset:  # else it is the JobSet that waits
+    if not options.jobset:  # else it is the JobSet that is deleted, and waits
         own.update(options.queue_labels())
-        spec["suspend"] = True
+        spec.update(options.of_the_whole())
         if least := options.text("queue_min_parallelism"):
             annotations[names.QUEUE_MIN] = least
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": names.job_name(context.base, role.name),
-            "labels": own,
-            "annotations": annotations,
-        },
-        "spec": spec,
-    }
+    metadata = {"name": names.job_name(context.base, role.name), "labels": own, "annotations": annotations}
+    job: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
     job = merge(job, options.overlay, "run option overlay")
     overlay = role.metadata.get(OVERLAY, {})
     if not isinstance(overlay, dict):

@@ -13,19 +13,19 @@ Check = tuple[str, bool, str]
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
 OBSERVE: Final[Rights] = {
     ("batch", "jobs"): ("list", "watch"),
-    ("", "configmaps"): ("get", "list"),
+    ("", "configmaps"): ("list",),
     ("", "pods"): ("list",),
     ("", "pods/log"): ("get",),
     ("", "events"): ("list",),
-    (JOBSET_API[0], "jobsets"): ("get", "list", "watch"),
+    (JOBSET_API[0], "jobsets"): ("list", "watch"),
 }
 """What it takes to see apps and to read their logs: API group and resource → verbs."""
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
-    ("", "configmaps"): ("create", "patch", "update", "delete"),
+    ("", "configmaps"): ("create", "get", "patch", "update", "delete"),
     ("", "services"): ("create", "get", "delete"),
     ("", "secrets"): ("create", "get", "delete"),
-    (JOBSET_API[0], "jobsets"): ("create", "patch", "delete"),
+    (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),
 }
 """What it takes besides to submit, cancel, delete, and look after apps while waiting for them."""
 _OLDEST = (1, 29)
@@ -44,8 +44,9 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
         return [*checks, ("cluster", False, f"{exc}; set KUBECONFIG, or run inside of a cluster")]
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("cluster", False, f"{exc}; check KUBECONFIG and the current context")]
-    checks += [_version(cluster, version), ("user", True, _user(cluster))]
+    checks.append(_version(cluster, version))
     try:
+        checks.append(("user", True, f"as {cluster.user() or 'nobody in particular'}"))
         installed = cluster.has_jobsets(namespace)
         for what, rights in (("observe", OBSERVE), ("submit", SUBMIT)):
             missing = _missing(cluster, namespace, rights, installed)
@@ -77,13 +78,6 @@ def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) ->
         if missing:
             found.append(f"{', '.join(missing)} {resource}")
     return "; ".join(found)
-
-
-def _user(cluster: Cluster) -> str:
-    try:
-        return f"as {cluster.user() or 'nobody in particular'}"
-    except (SchedulerUnavailable, ClusterError) as exc:
-        return f"not told: {exc}"
 
 
 def _version(cluster: Cluster, version: dict[str, str]) -> Check:

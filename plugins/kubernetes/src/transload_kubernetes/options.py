@@ -74,11 +74,6 @@ class Options:
         """Return an option of type dict, empty if it is not set."""
         return dict(self.cfg.get(name) or {})
 
-    def number(self, name: str) -> int | None:
-        """Return an option of type int, None if it is not set."""
-        value = self.cfg.get(name)
-        return None if value is None else int(value)
-
     @property
     def jobset(self) -> bool:
         """Whether it is a JobSet for certain."""
@@ -88,6 +83,11 @@ class Options:
         """Return the labels of what waits in a queue; empty without one."""
         found = {names.QUEUE: self.text("queue"), names.QUEUE_PRIORITY: self.text("queue_priority")}
         return {name: value for name, value in found.items() if value}
+
+    def of_the_whole(self) -> dict[str, Any]:
+        """Return what the specification of the Job, or of the JobSet, has: is it deleted some time, does it wait."""
+        found = {"ttlSecondsAfterFinished": self.cfg.get("ttl"), "suspend": True if self.text("queue") else None}
+        return {name: value for name, value in found.items() if value is not None}
 
     def pod_annotations(self) -> dict[str, str]:
         """Return the annotations of the pods."""

@@ -10,7 +10,6 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,14 +18,6 @@ from transload.errors import SubmitError
 _HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 """The registry of names without one: as it is written, where it listens, and what it is called in Docker's settings."""
 _TIMEOUT_S: Final = 600
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer as it is sent."""
-
-    path: str  # of the file, gzip
-    diff_id: str  # digest of the archive within
 
 
 class Image:
@@ -80,8 +71,8 @@ class Image:
                 return False
             raise
 
-    def push(self, base: Image, manifest: dict[str, Any], config: dict[str, Any], layer: Layer) -> None:
-        """Push it: all of a base, and one layer more."""
+    def push(self, base: Image, manifest: dict[str, Any], config: dict[str, Any], layer: str, diff_id: str) -> None:
+        """Push it: all of a base, and one layer more, a file (gzip) and the digest of the archive in it."""
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "blob"
             for each in manifest["layers"]:
@@ -89,14 +80,14 @@ class Image:
                     with place.open("wb") as file:
                         file.writelines(base._api.pull_blob(each["digest"], chunk_size=1 << 20))
                     self._api.push_blob(str(place))
-            digest = self._api.push_blob(layer.path)
+            digest = self._api.push_blob(layer)
             config = {**config, "history": [*config.get("history", ()), {"created_by": "transload: workspace"}]}
-            config["rootfs"] = {**config["rootfs"], "diff_ids": [*config["rootfs"]["diff_ids"], layer.diff_id]}
+            config["rootfs"] = {**config["rootfs"], "diff_ids": [*config["rootfs"]["diff_ids"], diff_id]}
             place.write_text(json.dumps(config))
             own = {"digest": self._api.push_blob(str(place)), "size": place.stat().st_size}
         docker = "docker" in manifest["mediaType"]
         kind = f"application/vnd.{'docker.image.rootfs.diff.tar.gzip' if docker else 'oci.image.layer.v1.tar+gzip'}"
-        layers = [*manifest["layers"], {"mediaType": kind, "digest": digest, "size": os.path.getsize(layer.path)}]
+        layers = [*manifest["layers"], {"mediaType": kind, "digest": digest, "size": os.path.getsize(layer)}]
         made = {**manifest, "config": {**manifest["config"], **own}, "layers": layers}
         self._api.set_manifest(self.tag, json.dumps(made))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -59,10 +61,7 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     """Add a sidecar to a pod that hands over the folder for results when the program has ended."""
     main = spec["containers"][0]
     mount = {"name": names.HELPER, "mountPath": FOLDER}
-    limits = {
-        "cpu": "0",
-        "memory": "16Mi",
-    }  # said, since a quota may ask for it; programs that take whole nodes still fit
+    limits = {"cpu": "0", "memory": "16Mi"}  # a quota may ask for them; programs that take whole nodes still fit
     helper = {
         "name": names.HELPER,
         "image": image,
@@ -77,6 +76,26 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     main["volumeMounts"] = [*main["volumeMounts"], mount, outputs]
     spec["volumes"] = [*spec["volumes"], {"name": names.HELPER, "emptyDir": {}}]
     spec["initContainers"] = [*spec.get("initContainers", ()), helper]
+
+
+def helper_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the helper of a pod, if it has one."""
+    return next((each for each in spec.get("initContainers") or () if each["name"] == names.HELPER), None)
+
+
+def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a Job that starts the helper's image as a pod would, and nothing else; None for a pod without a helper."""
+    helper = helper_of(spec)
+    if helper is None:
+        return None
+    alike = ("securityContext", "serviceAccountName", "priorityClassName", "tolerations", "imagePullSecrets")
+    container = {name: value for name, value in helper.items() if name not in ("restartPolicy", "volumeMounts")}
+    container["command"] = ["sh", "-c", "base64 </dev/null && find / -maxdepth 0 -exec true {} +"]
+    pod = {name: spec[name] for name in alike if name in spec} | {"restartPolicy": "Never", "containers": [container]}
+    name = f"{names.HELPER}-{hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]}"
+    limits = {"backoffLimitPerIndex": 0, "activeDeadlineSeconds": 300, "ttlSecondsAfterFinished": 86_400}
+    job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, **limits, "template": {"spec": pod}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
 
 
 class PodStore(Store):
