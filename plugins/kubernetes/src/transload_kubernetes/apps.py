@@ -141,7 +141,7 @@ class Apps:
                 return
             verdict = self.verdict(app_id, facts, explain=True)
             for pod in facts.pods if verdict.end else self.leaving(facts):
-                self._take(namespace, facts, pod)
+                self._take(namespace, pod)
             if not verdict.due:
                 return
             self._conclude(namespace, facts, verdict)
@@ -156,24 +156,22 @@ class Apps:
         helped = states.is_active(pod) and results.helper_of(pod["spec"]) is not None
         return helped and pod["metadata"]["uid"] not in self._taken
 
-    def _take(self, namespace: str, facts: Facts, pod: dict[str, Any]) -> None:
+    def _take(self, namespace: str, pod: dict[str, Any]) -> None:
         """Begin to read what the helper of a pod hands over that is about to be gone; it is noted in the record."""
+        name, labels, spec = pod["metadata"]["name"], pod["metadata"]["labels"], pod["spec"]
+        limit = spec.get("terminationGracePeriodSeconds", 0) + _END_S
 
         def read() -> None:
-            answer = self._cluster.log(namespace, metadata["name"], names.HELPER, follow="true", seconds=grace + _END_S)
-            if answer is not None and (said := answer.data):
-                change = {"data": {plan.files_key(pod): said.decode()}}
-                self._cluster.patch("ConfigMap", namespace, metadata["labels"][names.LABEL_APP], change)
-
-        def attempt() -> None:
             try:
-                read()
+                answer = self._cluster.log(namespace, name, names.HELPER, follow="true", seconds=limit)
+                if answer is not None and (said := answer.data):
+                    change = {"data": {plan.files_key(pod): said.decode()}}
+                    self._cluster.patch("ConfigMap", namespace, labels[names.LABEL_APP], change)
             except Exception as exc:
-                _log.warning("what pod %s had as results is lost with it: %s", metadata["name"], exc)
+                _log.warning("what pod %s had as results is lost with it: %s", name, exc)
 
-        metadata, grace = pod["metadata"], pod["spec"].get("terminationGracePeriodSeconds", 0)
         if self._is_to_take(pod):
-            self._taken[metadata["uid"]] = thread = threading.Thread(target=attempt, daemon=True)
+            self._taken[pod["metadata"]["uid"]] = thread = threading.Thread(target=read, daemon=True)
             thread.start()
 
     def close(self) -> None:
@@ -215,10 +213,10 @@ class Apps:
             try:
                 self._cluster.patch("ConfigMap", namespace, record["metadata"]["name"], change)
             except ClusterError as exc:
-                found = self._cluster.get("ConfigMap", namespace, record["metadata"]["name"])
-                if exc.status != 409 or found is None:
+                own = exc.status == 409 and self._cluster.get("ConfigMap", namespace, record["metadata"]["name"])
+                if not own:
                     raise
-                record = found
+                record = own
             else:
                 return
 
@@ -336,7 +334,7 @@ class Apps:
         if facts.kind == plan.DELETED or digest != submission.digest:
             why = "was used by an app that has been deleted" if facts.kind == plan.DELETED else "is another app"
             raise AppExists(app_id, f"app {app_id}: this id {why}; choose another")
-        if not facts.submitted() and facts.stop is None and facts.ended is None:
+        if not facts.data.get("submitted") and facts.stop is None and facts.ended is None:
             try:  # its submitter may have died in the middle
                 self._make_all(request, facts.record, submission)
             except (ClusterError, SubmitError) as exc:

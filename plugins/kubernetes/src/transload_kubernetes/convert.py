@@ -205,28 +205,19 @@ def format_request(request: KubernetesRequest) -> str:
 
     from transload.specs import MASK
 
-    shown: list[dict[str, Any]] = []
     masked = dict.fromkeys(request.hidden, MASK)
     sources = {role.name: role.secrets for role in request.source.roles} if request.source else {}
     for (role, variable), key in request.references.items():
         source = sources.get(role, {}).get(variable)
         masked[key] = f"{MASK} from {source}" if source else MASK
-    if masked:
-        shown.append(secret(request, dict(sorted(masked.items()))))
+    shown = [secret(request, dict(sorted(masked.items())))] if masked else []
     for item in request.objects():
-        item = copy.deepcopy(item)
-        item["metadata"]["namespace"] = request.namespace
-        shown.append(item)
+        shown.append({**item, "metadata": {**item["metadata"], "namespace": request.namespace}})
     return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
 
 
 def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:
     """Return the app's Secret."""
     labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: request.base}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": names.secret_name(request.base), "namespace": request.namespace, "labels": labels},
-        "type": "Opaque",
-        "stringData": dict(values),
-    }
+    metadata = {"name": names.secret_name(request.base), "namespace": request.namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": dict(values)}

@@ -212,7 +212,7 @@ def judge(facts: Facts, now: float) -> Verdict:
         status.state = AppState.PENDING
         return Verdict(status, restart=missing)
     failure = _set_failure(plan, views, facts, now) if plan.jobset else _failure(views)
-    if not facts.submitted():
+    if not facts.data.get("submitted"):
         why = "it was never wholly submitted: the submitting process ended in the middle of it"
         failure = (why, False) if now - plan.created > HALF_SUBMITTED_S else None
     if failure is None:

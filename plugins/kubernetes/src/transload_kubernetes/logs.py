@@ -134,7 +134,7 @@ class Logs:
             wanted = count - len(taken) + 1
             while True:
                 tail = Cursor(at.pod)
-                found = list(Reading(self._cluster, namespace, tail, over=_over(pod), tail=wanted).lines())
+                found = list(Reading(self._cluster, namespace, tail, over=_over(pod), tailLines=wanted).lines())
                 # how many lines of one time came before the last can be told if its time began within the window
                 if len(found) < wanted - 1 or found[0][1] < tail.time:
                     break
@@ -197,7 +197,7 @@ class _Tail:
 
     def __init__(self, cluster: Cluster, namespace: str, place: Cursor) -> None:
         self.used = time.monotonic()
-        self._read = Reading(cluster, namespace, replace(place), follow=True)
+        self._read = Reading(cluster, namespace, replace(place), follow="true")
         self._place = place
         self._lines: deque[Line] = deque()
         self._size = 0
@@ -245,30 +245,17 @@ class _Tail:
 
 
 class Reading:
-    """A request for the log of a pod, from a place on.
+    """A request for the log of a pod, from a place on, which moves and names the pod.
 
-    Args:
-        place: it moves, and names the pod.
-        follow: go on until the program has ended.
-        over: it has ended: a last line without a newline is whole.
-        since: nothing before is wanted, nanoseconds since the epoch.
-        tail: only so many last lines are wanted.
+    ``over``: its program has ended, so that a last line without a newline is whole; ``since``: nothing before is
+    wanted (nanoseconds since the epoch); ``query``: more of the API's own parameters.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        place: Cursor,
-        *,
-        follow: bool = False,
-        over: bool = False,
-        since: int = 0,
-        tail: int | None = None,
+        self, cluster: Cluster, namespace: str, place: Cursor, over: bool = False, since: int = 0, **query: Any
     ) -> None:
-        self._cluster, self._namespace, self._place = cluster, namespace, place
-        self._over = over
-        self._options: dict[str, Any] = {"timestamps": "true", "tailLines": tail, "follow": "true" if follow else None}
+        self._cluster, self._namespace, self._place, self._over = cluster, namespace, place, over
+        self._options: dict[str, Any] = {"timestamps": "true", **query}
         start = max(place.time, since)
         if start:
             # whole seconds, counted back from now by the node's clock: what comes too early is left out below

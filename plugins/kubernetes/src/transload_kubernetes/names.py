@@ -41,7 +41,7 @@ _PLAIN: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?\Z")
 _DASHLESS: Final = re.compile(r"[a-z][a-z0-9]{0,11}\Z")
 _ATTEMPT: Final = re.compile(r"a(\d+)r(\d+)\Z")
 _KEY: Final = re.compile(r"[A-Za-z0-9_]{1,200}\Z")
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
@@ -51,14 +51,9 @@ def parse_app_id(app_id: str) -> tuple[str, str]:
         return DEFAULT_NAMESPACE, app_id
     if not name:
         raise SpecError(f"app_id={app_id!r}: must be NAMESPACE:NAME")
-    return check_namespace(namespace, f"app_id={app_id!r}"), name
-
-
-def check_namespace(namespace: str, what: str) -> str:
-    """Return a namespace's name if it can be one, else raise SpecError."""
-    if not _NAMESPACE.match(namespace):
-        raise SpecError(f"{what}: namespace {namespace!r} must be 1 to 63 lower-case letters, digits and '-'")
-    return namespace
+    if not NAMESPACE.match(namespace):
+        raise SpecError(f"app_id={app_id!r}: namespace must be 1 to 63 lower-case letters, digits and '-'")
+    return namespace, name
 
 
 def label(text: str, limit: int) -> str:
@@ -66,8 +61,7 @@ def label(text: str, limit: int) -> str:
     if len(text) <= limit and _PLAIN.match(text):
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: limit - 8].strip("-")
-    if not readable or not readable[0].isalpha():
-        readable = f"a{readable}"[: limit - 8]
+    readable = readable if readable[:1].isalpha() else f"a{readable}"[: limit - 8]
     return f"{readable}-{_digest(text)}"
 
 

@@ -82,19 +82,20 @@ class Facts:
         if self.kind != APP:
             return
         try:
-            values = json.loads(self._data["plan"])
+            values = json.loads(self.data["plan"])
             if values.pop("schema") > SCHEMA:
                 raise ValueError("it is of a newer version")
             roles = [RolePlan(**role) for role in values.pop("roles")]
-            self.stop = Stop(**json.loads(self._data["stop"])) if "stop" in self._data else None
-            self.ended = AppStatus.from_json(self._data["ended"]) if "ended" in self._data else None
+            self.stop = Stop(**json.loads(self.data["stop"])) if "stop" in self.data else None
+            self.ended = AppStatus.from_json(self.data["ended"]) if "ended" in self.data else None
             known = {each.name for each in fields(Plan)}  # others are passed over
             self.plan = Plan(roles=roles, **{name: value for name, value in values.items() if name in known})
         except (KeyError, TypeError, ValueError) as exc:
             self.unreadable = f"its record on the cluster cannot be read: {exc}"
 
     @property
-    def _data(self) -> Mapping[str, str]:
+    def data(self) -> Mapping[str, str]:
+        """What its record holds."""
         return (self.record or {}).get("data") or {}
 
     @property
@@ -108,21 +109,13 @@ class Facts:
     def made(self, role: str) -> set[names.Attempt]:
         """Return the later attempts of a role whose Job was made, as far as that was noted."""
         start = f"{MADE}{names.role_label(role)}."
-        return {names.read_attempt(key.removeprefix(start)) for key in self._data if key.startswith(start)}
+        return {names.read_attempt(key.removeprefix(start)) for key in self.data if key.startswith(start)}
 
     def files(self, role: str, k: int) -> list[tuple[str, str]]:
         """Return pods of a replica that were ended from outside, oldest first, with what their helpers handed over."""
         start = f"{FILES}{names.role_label(role)}.{k}."
-        found = {key.removeprefix(start): text for key, text in self._data.items() if key.startswith(start)}
+        found = {key.removeprefix(start): text for key, text in self.data.items() if key.startswith(start)}
         return [(key.partition(".")[2], found[key]) for key in sorted(found)]
-
-    def app(self) -> str:
-        """Return the app as JSON, ``""`` if it is not kept."""
-        return self._data.get("app", "")
-
-    def submitted(self) -> bool:
-        """Tell whether all Jobs of the first attempt were made at some time."""
-        return self._data.get("submitted") == "yes"
 
 
 def files_key(pod: Mapping[str, Any]) -> str:

@@ -99,14 +99,10 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 class PodStore(Store):
-    """The files that the pods of an app handed over, to be read as if they lay in one folder.
-
-    Args:
-        base: what messages call it.
-    """
+    """The files that the pods of an app handed over, to be read as if they lay in one folder."""
 
     def __init__(self, base: str) -> None:
-        self.base = base
+        self.base = base  # what messages call it
         self.files: dict[str, bytes] = {}  # path → content
         self.refused: TrackingError | None = None  # why there are no outputs
 
@@ -142,10 +138,7 @@ class PodStore(Store):
     def take_end(self, end: dict[str, Any], key: str, who: str) -> None:
         """Take in what a program left in its message file: JSON lines, each a result file's body, or plain results.
 
-        Args:
-            end: how its container ended.
-            key: what plain results are reported under.
-            who: the replica, for messages.
+        ``end``: how its container ended; ``key``: what plain results are reported under; ``who``: the replica.
 
         Raises:
             TrackingError: if that was too much.

@@ -171,7 +171,7 @@ class KubernetesScheduler(SchedulerBase):
         return AppDescription(
             app_id,
             verdict.status,
-            app=_read_app(facts.app()),
+            app=_read_app(facts.data.get("app", "")),
             session=made.session,
             cfg=dict(made.cfg),
             digest=made.digest,
