@@ -16,7 +16,7 @@ from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, Submi
 from transload.schedulers.api import Submission
 from transload.specs import AppState, AppStatus
 from transload_kubernetes import convert, names, plan, results, states
-from transload_kubernetes.cluster import Cluster, ClusterError
+from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.judge import Verdict, judge, replica_pods
 from transload_kubernetes.plan import Facts, Plan, Stop
@@ -28,7 +28,6 @@ _TRIAL_S: Final = 20.0
 """Seconds for the trial of a helper's image, once for each namespace."""
 _END_S: Final = 5.0
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
-_MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
 
 
 class Apps:
@@ -43,12 +42,12 @@ class Apps:
 
     def facts(self, app_id: str) -> Facts:
         """Return what the cluster tells of one app."""
-        key = names.parse_app_id(app_id)[0], names.base_name(app_id)
-        return self.many(key[0], {key[1]}).get(key, Facts())
+        namespace, base = names.place(app_id)
+        return self.many(namespace, {base}).get((namespace, base), Facts())
 
     def many(self, namespace: str | None, bases: Collection[str] | None = None) -> dict[tuple[str, str], Facts]:
         """Return what the cluster tells of many apps, by (namespace, base): three queries, four with JobSets."""
-        selector = _MANAGED
+        selector = MANAGED
         if bases is not None and len(bases) <= _FEW:
             selector = f"{names.LABEL_APP} in ({','.join(sorted(bases))})"
         found = {
@@ -73,20 +72,17 @@ class Apps:
         except SchedulerUnavailable as refused:
             if not isinstance(refused.__cause__, ClusterError) or refused.__cause__.status != 403:
                 raise
-            found, missed = {}, []
+            found, missed = {}, set()
             for namespace in named:
                 try:
                     found.update(self.many(namespace))
                 except SchedulerUnavailable:
-                    missed.append(namespace)
-            if len(missed) == len(named):
+                    missed.add(namespace)
+            if missed == {*named}:
                 raise
             more = f", nor {', '.join(missed)}" if missed else ""
-            _log.warning(
-                "this user may not list the apps of all namespaces%s: only those of %s",
-                more,
-                ", ".join({*named} - {*missed}),
-            )
+            seen = ", ".join({*named} - missed)
+            _log.warning("this user may not list the apps of all namespaces%s: only those of %s", more, seen)
             return found
 
     def _items(self, kind: str, namespace: str | None, selector: str) -> list[dict[str, Any]]:
@@ -140,7 +136,7 @@ class Apps:
             if facts.kind != plan.APP:
                 return
             verdict = self.verdict(app_id, facts, explain=True)
-            for pod in facts.pods if verdict.end else self.leaving(facts):
+            for pod in self.leaving(facts, every=bool(verdict.end)):
                 self._take(namespace, pod)
             if not verdict.due:
                 return
@@ -148,13 +144,11 @@ class Apps:
             if verdict.note:
                 return
 
-    def leaving(self, facts: Facts) -> list[dict[str, Any]]:
-        """Return the pods that are ended from outside, and whose helper nobody here reads: it hands over just now."""
-        return [pod for pod in facts.pods if pod["metadata"].get("deletionTimestamp") and self._is_to_take(pod)]
-
-    def _is_to_take(self, pod: dict[str, Any]) -> bool:
-        helped = states.is_active(pod) and results.helper_of(pod["spec"]) is not None
-        return helped and pod["metadata"]["uid"] not in self._taken
+    def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
+        """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads yet."""
+        helped = [pod for pod in facts.pods if states.is_active(pod) and results.helper_of(pod["spec"])]
+        left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
+        return [pod for pod in left if pod["metadata"]["uid"] not in self._taken]
 
     def _take(self, namespace: str, pod: dict[str, Any]) -> None:
         """Begin to read what the helper of a pod hands over that is about to be gone; it is noted in the record."""
@@ -170,9 +164,8 @@ class Apps:
             except Exception as exc:
                 _log.warning("what pod %s had as results is lost with it: %s", name, exc)
 
-        if self._is_to_take(pod):
-            self._taken[pod["metadata"]["uid"]] = thread = threading.Thread(target=read, daemon=True)
-            thread.start()
+        self._taken[pod["metadata"]["uid"]] = thread = threading.Thread(target=read, daemon=True)
+        thread.start()
 
     def close(self) -> None:
         """Wait a little for what is being handed over."""
@@ -246,10 +239,9 @@ class Apps:
             # one of the same record was made by another owner of the same app: names follow from it
             record, owners = item["metadata"]["ownerReferences"], found["metadata"].get("ownerReferences") or ()
             if record[0]["uid"] not in [owner.get("uid") for owner in owners]:
-                raise SubmitError(
-                    f"{item['kind']} {item['metadata']['name']} of namespace {namespace} is somebody else's, and this "
-                    "app needs that name: choose another app id or role name"
-                ) from exc
+                what = f"{item['kind']} {item['metadata']['name']} of namespace {namespace} is somebody else's"
+                reason = "and this app needs that name: choose another app id or role name"
+                raise SubmitError(f"{what}, {reason}") from exc
 
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
@@ -327,9 +319,8 @@ class Apps:
     def _adopt(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
         facts = self.facts(app_id)
         if facts.record is None:
-            raise SubmitError(
-                f"app {app_id}: namespace {request.namespace} has a ConfigMap {request.base} of somebody else's"
-            )
+            what = f"namespace {request.namespace} has a ConfigMap {request.base} of somebody else's"
+            raise SubmitError(f"app {app_id}: {what}")
         digest = (facts.record["metadata"].get("annotations") or {}).get(names.ANNOTATION_DIGEST)
         if facts.kind == plan.DELETED or digest != submission.digest:
             why = "was used by an app that has been deleted" if facts.kind == plan.DELETED else "is another app"
@@ -373,13 +364,13 @@ class Apps:
 
     def forget(self, app_id: str, facts: Facts) -> None:
         """Remove all that an app has on the cluster; the record of a caller-given id stays, without its contents."""
-        namespace, base = names.parse_app_id(app_id)[0], names.base_name(app_id)
+        namespace, base = names.place(app_id)
         assert facts.plan is not None and facts.record is not None
         # first the set, which would make its Jobs again; the rest is the record's, and goes with it
         gone = [("JobSet", base)] if facts.plan.jobset else []
         try:
             if facts.plan.id_given:
-                self._cluster.replace(plan.gravestone(facts.record))
+                self._cluster.patch("ConfigMap", namespace, base, plan.GRAVESTONE)
                 gone += [("Job", job["metadata"]["name"]) for job in facts.jobs if not facts.plan.jobset]
                 gone += [("Service", base), ("Service", names.rank0_name(base)), ("Secret", names.secret_name(base))]
             else:

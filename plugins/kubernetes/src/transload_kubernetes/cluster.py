@@ -17,6 +17,8 @@ _CONNECT_S: Final = 5
 _READ_S: Final = 30
 _CORE: Final = "/api/v1"
 _JOBSETS: Final = f"/apis/{'/'.join(names.JOBSET_API)}"
+MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
+"""Selects what is ours."""
 KINDS: Final = {
     "ConfigMap": (_CORE, "configmaps"),
     "Secret": (_CORE, "secrets"),
@@ -43,6 +45,7 @@ class Cluster:
 
     def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
         self._context, self._kubeconfig = context, kubeconfig
+        self._is_text = "\n" in (kubeconfig or "") or (kubeconfig or "").startswith("{")
         self._lock = threading.Lock()
         self._client: Any = None
         self._jobsets: dict[str, bool] = {}
@@ -99,10 +102,6 @@ class Cluster:
         return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
 
     @property
-    def _is_text(self) -> bool:
-        return "\n" in (self._kubeconfig or "") or (self._kubeconfig or "").startswith("{")
-
-    @property
     def location(self) -> str:
         """The context and the file that say which cluster this is; nothing is reached."""
         path = self._kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config, or inside of a cluster"
@@ -117,10 +116,7 @@ class Cluster:
     def _call(
         self, verb: str, path: str, body: Any = None, *, seconds: float = _READ_S, merge: bool = False, **query: Any
     ) -> Any:
-        """Send a request by the client's own connections and credentials; return the open response.
-
-        How the client's methods are called changed with its release 37; its pool of connections is there in all.
-        """
+        """Send a request by the client's own connections and credentials; return the open response."""
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
@@ -129,6 +125,7 @@ class Cluster:
         kind = "application/merge-patch+json" if merge else "application/json"
         try:
             keys = {each["key"]: each["value"] for each in api.configuration.auth_settings().values()}
+            # how the client's methods are called changed with its release 37; its pool of connections did not
             response = api.rest_client.pool_manager.request(
                 verb,
                 f"{self.url}{path}" + (f"?{asked}" if asked else ""),
@@ -178,11 +175,6 @@ class Cluster:
         """Merge a change into an object (RFC 7386)."""
         return self._json("PATCH", _path(kind, namespace, name), change, merge=True)
 
-    def replace(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace an object."""
-        metadata = item["metadata"]
-        return self._json("PUT", _path(item["kind"], metadata["namespace"], metadata["name"]), item)
-
     def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
         """Delete an object and what it owns, if it is there; ``Foreground``: it stays until all that is gone."""
         try:
@@ -205,16 +197,9 @@ class Cluster:
 
     def watch(self, kind: str, namespace: str, version: str, seconds: int) -> Any:
         """Open a watch on the objects of ours of a kind; return the response, whose lines are events."""
-        return self._call(
-            "GET",
-            _path(kind, namespace),
-            seconds=seconds + _READ_S,
-            labelSelector=f"{names.LABEL_MANAGED}={names.MANAGED}",
-            watch="true",
-            resourceVersion=version,
-            allowWatchBookmarks="true",
-            timeoutSeconds=seconds,
-        )
+        query: dict[str, Any] = {"labelSelector": MANAGED, "resourceVersion": version, "timeoutSeconds": seconds}
+        query |= {"watch": "true", "allowWatchBookmarks": "true"}
+        return self._call("GET", _path(kind, namespace), seconds=seconds + _READ_S, **query)
 
     def log(self, namespace: str, pod: str, container: str, **query: Any) -> Any:
         """Open the log of a pod; return the response, or None if there is no log (yet, or any more)."""

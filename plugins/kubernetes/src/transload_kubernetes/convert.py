@@ -17,7 +17,7 @@ from transload_kubernetes.names import Attempt
 from transload_kubernetes.options import Options
 from transload_kubernetes.overlay import merge
 from transload_kubernetes.plan import RolePlan
-from transload_kubernetes.pod import ROOT_KEY, Context, named_image, stored_secrets, template
+from transload_kubernetes.pod import ROOT_KEY, Context, hidden, named_image, template
 
 OVERLAY: Final = "kubernetes.job"
 """Key of a role's metadata: a strategic-merge overlay of its Job."""
@@ -60,11 +60,8 @@ class KubernetesRequest:
 
 def app_id_of(app: AppDef) -> str:
     """Return the id that the runner has put into the environment of an app; a placeholder where it has not."""
-    for role in app.roles:
-        handle = role.env.get("TRANSLOAD_JOB_ID")
-        if handle:
-            return parse_app_handle(handle).app_id
-    return app.name
+    handle = next(filter(None, (role.env.get("TRANSLOAD_JOB_ID") for role in app.roles)), None)
+    return parse_app_handle(handle).app_id if handle else app.name
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str) -> KubernetesRequest:
@@ -77,8 +74,15 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         _jobset.refuse(app)
     elif options.text("queue") and len(app.roles) > 1 and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app)):
         raise queue_of_roles(app)
-    _check_partial(options, app.roles[0])
-    rank0 = _jobset.rank0_host(base, app.roles[0].name) if options.jobset else names.rank0_name(base)
+    least = options.cfg.get("queue_min_parallelism")
+    if least is not None and (options.jobset or least > app.roles[0].num_replicas):
+        what, field = f"run option queue_min_parallelism={least!r}", "queue_min_parallelism"
+        if options.jobset:
+            raise UnsupportedFeature(f"{what}: not possible with a JobSet: a queue admits it as a whole", field)
+        role = app.roles[0]
+        raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
+    # the first replica's own name in a JobSet, which stays when that is started again; else its Service
+    rank0 = f"{base}-{names.role_label(app.roles[0].name)}-0-0.{base}" if options.jobset else names.rank0_name(base)
     context = Context(app_id, base, options, "localhost" if single else rank0)
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
     request = KubernetesRequest(app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app)
@@ -92,8 +96,8 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value))
-        for name, value in stored_secrets(role, context).items():
-            request.hidden[names.secret_key(role.name, name)] = value
+        stored = [part for parts in hidden(role, context).values() for part in parts.items()]
+        request.hidden.update({names.secret_key(role.name, name): value for name, value in stored})
         for name, source in role.secrets.items():
             if not source.startswith("k8s:"):
                 request.references[role.name, name] = names.secret_key(role.name, name)
@@ -109,16 +113,6 @@ def queue_of_roles(app: AppDef) -> UnsupportedFeature:
     """Return the refusal of several Jobs in a queue: one may hold its GPUs while the other waits for its own."""
     reason = "several roles wait in a queue as one only as a JobSet, which the cluster must have installed"
     return UnsupportedFeature(f"roles: not possible with run option queue: {len(app.roles)} roles: {reason}", "roles")
-
-
-def _check_partial(options: Options, role: Role) -> None:
-    least = options.cfg.get("queue_min_parallelism")
-    what = f"run option queue_min_parallelism={least!r}"
-    if least is not None and options.jobset:
-        reason = "not possible with a JobSet: a queue admits it as a whole"
-        raise UnsupportedFeature(f"{what}: {reason}", "queue_min_parallelism")
-    if least is not None and least > role.num_replicas:
-        raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
 
 
 def _with_native_policy(role: Role, app: AppDef) -> Role:

@@ -22,7 +22,7 @@ OBSERVE: Final[Rights] = {
 """What it takes to see apps and to read their logs: API group and resource → verbs."""
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
-    ("", "configmaps"): ("create", "get", "patch", "update", "delete"),
+    ("", "configmaps"): ("create", "get", "patch", "delete"),
     ("", "services"): ("create", "get", "delete"),
     ("", "secrets"): ("create", "get", "delete"),
     (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),
@@ -70,19 +70,15 @@ def role(name: str, *parts: Rights) -> dict[str, Any]:
 
 def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:
     """Return what of these rights the user has not, as text; those on JobSets only count where there are some."""
-    found = []
+    found: dict[str, list[str]] = {}
     for (group, resource), verbs in rights.items():
-        if group == JOBSET_API[0] and not jobsets:
-            continue
-        missing = [verb for verb in verbs if not cluster.may(namespace, verb, group, resource)]
-        if missing:
-            found.append(f"{', '.join(missing)} {resource}")
-    return "; ".join(found)
+        if jobsets or group != JOBSET_API[0]:
+            found[resource] = [verb for verb in verbs if not cluster.may(namespace, verb, group, resource)]
+    return "; ".join(f"{', '.join(verbs)} {resource}" for resource, verbs in found.items() if verbs)
 
 
 def _version(cluster: Cluster, version: dict[str, str]) -> Check:
     text = f"{cluster.url}: {version.get('gitVersion', '?')}"
     digits = [int("".join(filter(str.isdigit, version.get(key, ""))) or 0) for key in ("major", "minor")]
-    if tuple(digits) < _OLDEST:
-        return "cluster", False, f"{text}: Jobs with a limit of failures for each index need 1.29 or newer"
-    return "cluster", True, text
+    old = tuple(digits) < _OLDEST
+    return "cluster", not old, f"{text}{': Jobs with a limit of failures for each index need 1.29 or newer' * old}"

@@ -11,11 +11,6 @@ from transload_kubernetes import names
 from transload_kubernetes.options import Options
 
 
-def rank0_host(base: str, role: str) -> str:
-    """Return the host name of replica 0 of a role; it stays the same when the JobSet is started again."""
-    return f"{base}-{names.role_label(role)}-0-0.{base}"
-
-
 def is_wanted(app: AppDef) -> bool:
     """Tell whether things of an app belong together that a Job for each role leaves alone, and a JobSet can say so."""
     together = len(app.roles) > 1 or any(
@@ -57,12 +52,14 @@ def jobset(
 ) -> dict[str, Any]:
     """Return the JobSet of an app, of its roles (with the policies that their Jobs really follow) and Jobs."""
     several = sum(role.num_replicas for role in roles) > 1
+    for job in jobs:  # the JobSet names them
+        del job["apiVersion"], job["kind"], job["metadata"]["name"]
     spec: dict[str, Any] = {
         "network": {"enableDNSHostnames": several, "subdomain": base, "publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All"},
         "failurePolicy": _failure_policy(roles),
         "replicatedJobs": [
-            {"name": names.role_label(role.name), "replicas": 1, "template": _nameless(job)}
+            {"name": names.role_label(role.name), "replicas": 1, "template": job}
             for role, job in zip(roles, jobs, strict=True)
         ],
     }
@@ -70,12 +67,6 @@ def jobset(
     labels = {**labels, **options.queue_labels()}
     metadata = {"name": base, "labels": labels, "annotations": {names.ANNOTATION_APP_ID: app_id}}
     return {"apiVersion": "/".join(names.JOBSET_API), "kind": "JobSet", "metadata": metadata, "spec": spec}
-
-
-def _nameless(job: dict[str, Any]) -> dict[str, Any]:
-    """Return a Job as a template: the JobSet names it."""
-    metadata = {name: value for name, value in job["metadata"].items() if name != "name"}
-    return {"metadata": metadata, "spec": job["spec"]}
 
 
 def _failure_policy(roles: list[Role]) -> dict[str, Any]:

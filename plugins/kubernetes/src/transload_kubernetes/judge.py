@@ -193,7 +193,7 @@ def judge(facts: Facts, now: float) -> Verdict:
     if plan is None:
         return Verdict(AppStatus(AppState.UNKNOWN, msg=facts.unreadable))
     if facts.ended is not None:  # a JobSet may have yet to say that it has ended: it is left alone
-        return Verdict(facts.ended, end=[] if plan.jobset else _to_end(facts))
+        return Verdict(facts.ended, end=[] if plan.jobset else _open(facts))
     views = [view_role(role, facts, bool(stop)) for role in plan.roles]
     status = _status_of(views)
     status.num_restarts = count_restarts(views)
@@ -216,7 +216,13 @@ def judge(facts: Facts, now: float) -> Verdict:
         why = "it was never wholly submitted: the submitting process ended in the middle of it"
         failure = (why, False) if now - plan.created > HALF_SUBMITTED_S else None
     if failure is None:
-        return _as_set(status, facts) if plan.jobset else Verdict(status)
+        if states.condition(facts.jobset or {}, "Suspended"):
+            status.state, status.msg = AppState.PENDING, status.msg or "its JobSet is suspended"
+        elif plan.jobset and status.num_restarts and status.state is AppState.SUBMITTED:
+            status.state = AppState.PENDING  # between two attempts
+        elif plan.jobset and not facts.jobs:
+            status.msg = status.msg or "no Job of it was made yet: does the JobSet controller run?"
+        return Verdict(status)
     why, again = failure
     if restart := _restart(plan, views) if again else []:
         return _restarted(status, restart, views, facts)
@@ -261,17 +267,6 @@ def _set_failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) ->
     return f"timeout: all attempts together took longer than {plan.timeout:g} seconds", False
 
 
-def _as_set(status: AppStatus, facts: Facts) -> Verdict:
-    the_set = facts.jobset or {}
-    if states.condition(the_set, "Suspended"):
-        status.state, status.msg = AppState.PENDING, status.msg or "its JobSet is suspended"
-    elif status.num_restarts and status.state is AppState.SUBMITTED:
-        status.state = AppState.PENDING  # between two attempts
-    elif not facts.jobs and not status.msg:
-        status.msg = "no Job of it was made yet: does the JobSet controller run?"
-    return Verdict(status)
-
-
 def _failure_text(view: RoleView) -> str:
     found = states.condition(view.job, "Failed") or {}
     if view.late:
@@ -302,7 +297,7 @@ def _restarted(status: AppStatus, restart: list[tuple[str, Attempt]], views: lis
     status.state = AppState.PENDING
     wanted = {name for name, _ in restart}
     left = [view.job for view in views if view.plan.name in wanted and view.job and not _is_over(view.job, facts)]
-    return Verdict(status, end=_open("Job", left)) if left else Verdict(status, restart=restart)
+    return Verdict(status, end=_open(facts, left)) if left else Verdict(status, restart=restart)
 
 
 def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
@@ -312,7 +307,7 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
     if not all(_is_over(thing, facts) for thing in things):
         if status.state is not AppState.RUNNING:
             status.state = AppState.PENDING
-        return Verdict(status, end=_to_end(facts))
+        return Verdict(status, end=_open(facts))
     status.state = AppState.CANCELLED if stop.kind == "cancel" else AppState.FAILED
     if stop.seen:
         _remember(status, AppStatus.from_json(stop.seen))
@@ -339,18 +334,15 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
     return states.is_held(thing) and not any(map(states.is_active, mine))
 
 
-def _to_end(facts: Facts) -> list[tuple[str, str]]:
-    """Return what is to be ended so that nothing of an app runs any more."""
-    if facts.jobset is not None:
-        return _open("JobSet", [facts.jobset])
-    return _open("Job", facts.jobs)
+def _open(facts: Facts, jobs: list[dict[str, Any]] | None = None) -> list[tuple[str, str]]:
+    """Return what is to be ended so that nothing of an app, or of some Jobs of it, runs any more: kind and name.
 
-
-def _open(kind: str, things: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return those that have not ended, and are not being ended: a queue may let a suspended one run again."""
+    That are those that have not ended and are not being ended; a queue may let a suspended one run again.
+    """
+    as_set = jobs is None and facts.jobset is not None
     return [
-        (kind, thing["metadata"]["name"])
-        for thing in things
+        ("JobSet" if as_set else "Job", thing["metadata"]["name"])
+        for thing in ([facts.jobset or {}] if as_set else facts.jobs if jobs is None else jobs)
         if not states.is_finished(thing)
         and not thing["metadata"].get("deletionTimestamp")
         and (not thing["spec"].get("suspend") or names.QUEUE in (thing["metadata"].get("labels") or {}))

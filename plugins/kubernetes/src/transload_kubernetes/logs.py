@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.schedulers.api import LogPage
-from transload.specs import AppStatus, is_terminal
+from transload.specs import is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.cluster import Cluster, ClusterError, cut, lines
-from transload_kubernetes.judge import replica_pods
+from transload_kubernetes.judge import judge, replica_pods
 from transload_kubernetes.plan import Facts
 
 _NS: Final = 1_000_000_000
@@ -37,8 +37,8 @@ _END_S: Final = 5.0
 Line = tuple[str, int]
 """A line, and when it was written: nanoseconds since the epoch."""
 
-Look = Callable[[], tuple[Facts, AppStatus]]
-"""Asks the cluster for an app: facts and the status that they mean."""
+Look = Callable[[], Facts]
+"""Asks the cluster for an app."""
 
 
 @dataclass(slots=True)
@@ -120,7 +120,11 @@ class Logs:
                     reading.cut()
                     return _page(taken, place, False)
             if not _over(pod) and not final:
-                if cursor is not None and (not taken or self._full) and states.program(pod, "running"):
+                if (
+                    cursor is not None
+                    and (not taken or len(self._tails) >= MAX_STREAMS)
+                    and states.program(pod, "running")
+                ):
                     self._follow(namespace, place)  # somebody waits for more
                 return _page(taken, place, False)
         return _page(taken, place, final)
@@ -151,17 +155,13 @@ class Logs:
         with self._lock:
             tail = self._tails.get(key)
             moment, known = self._rest.get(key, (0.0, ""))
-            if self._full and known == place.text() and time.monotonic() - moment < len(self._rest) * _TURN_S:
+            full = len(self._tails) >= MAX_STREAMS
+            if full and known == place.text() and time.monotonic() - moment < len(self._rest) * _TURN_S:
                 return []  # it has no stream, and not its turn yet
         found = tail.take(place, max_bytes) if tail is not None else None
         if tail is not None and found is None:
             self._drop([key])
         return found
-
-    @property
-    def _full(self) -> bool:
-        """Whether no more pods can be followed."""
-        return len(self._tails) >= MAX_STREAMS
 
     def _follow(self, namespace: str, place: Cursor) -> None:
         """Follow a pod from a place on. Beyond so many pods it is only noted: the rest is read in turns."""
@@ -173,7 +173,7 @@ class Logs:
         with self._lock:
             if key in self._tails:
                 return
-            if not self._full:
+            if len(self._tails) < MAX_STREAMS:
                 self._rest.pop(key, None)
                 self._tails[key] = _Tail(self._cluster, namespace, replace(place))
                 return
@@ -300,9 +300,8 @@ class Reading:
             cut(self._response)
 
 
-def _pods(looked: tuple[Facts, AppStatus], app_id: str, name: str, k: int) -> tuple[list[dict[str, Any]], bool]:
+def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, Any]], bool]:
     """Return a replica's pods, oldest first, and whether it has ended for good."""
-    facts, status = looked
     if facts.unreadable:
         raise SchedulerUnavailable(f"app {app_id}: {facts.unreadable}")
     if facts.plan is None:
@@ -313,6 +312,7 @@ def _pods(looked: tuple[Facts, AppStatus], app_id: str, name: str, k: int) -> tu
         raise SpecError(f"role {name!r}: app {app_id} has no such role (it has: {known})")
     if not 0 <= k < role.replicas:
         raise SpecError(f"replica {k} of role {name!r}: must be 0 to {role.replicas - 1}")
+    status = judge(facts, time.time()).status
     own = [each.replicas[k].state for each in status.roles if each.role == name and role.policy == "REPLICA"]
     return replica_pods(facts, name, k), status.is_terminal() or any(map(is_terminal, own))
 

@@ -62,17 +62,18 @@ def label(text: str, limit: int) -> str:
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: limit - 8].strip("-")
     readable = readable if readable[:1].isalpha() else f"a{readable}"[: limit - 8]
-    return f"{readable}-{_digest(text)}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:7]
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:7]}"
 
 
 def base_name(app_id: str) -> str:
     """Return the name that all objects of an app start with; it is that of its record and its Service."""
     name = parse_app_id(app_id)[1]
     return label(name, _BASE) if not name.endswith(_RANK0) else label(f"{name}.", _BASE)
+
+
+def place(app_id: str) -> tuple[str, str]:
+    """Return the namespace of an app, and what the names of its objects start with."""
+    return parse_app_id(app_id)[0], base_name(app_id)
 
 
 def role_label(role: str) -> str:
@@ -83,7 +84,8 @@ def role_label(role: str) -> str:
     """
     if _DASHLESS.match(role) and not _ATTEMPT.match(role):
         return role
-    return re.sub(r"[^a-z0-9]", "", role.lower()).lstrip("0123456789")[:4] + "x" + _digest(role)
+    readable = re.sub(r"[^a-z0-9]", "", role.lower()).lstrip("0123456789")[:4]
+    return f"{readable}x{hashlib.sha256(role.encode()).hexdigest()[:7]}"
 
 
 def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:

@@ -70,6 +70,7 @@ class Options:
     cfg: Mapping[str, Any]
     tolerations: list[dict[str, Any]]
     overlay: dict[str, Any]
+    jobset: bool  # it is a JobSet for certain
 
     def text(self, name: str) -> str:
         """Return an option of type str, ``""`` if it is not set."""
@@ -78,11 +79,6 @@ class Options:
     def map(self, name: str) -> dict[str, str]:
         """Return an option of type dict, empty if it is not set."""
         return dict(self.cfg.get(name) or {})
-
-    @property
-    def jobset(self) -> bool:
-        """Whether it is a JobSet for certain."""
-        return bool(self.cfg.get("jobset") == "always")
 
     def queue_labels(self) -> dict[str, str]:
         """Return the labels of what waits in a queue; empty without one."""
@@ -120,7 +116,8 @@ class Options:
         if cfg.get("image_repo") and cfg.get("workspace_url"):
             what = f"run options image_repo={cfg['image_repo']!r} and workspace_url"
             raise ConfigError(f"{what}: only one of them can be used")
-        return Options(own, [toleration(text) for text in own.get("tolerations") or ()], _overlay(own.get("overlay")))
+        tolerations = [toleration(text) for text in own.get("tolerations") or ()]
+        return Options(own, tolerations, _overlay(own.get("overlay")), own.get("jobset") == "always")
 
 
 def _overlay(text: Any) -> dict[str, Any]:

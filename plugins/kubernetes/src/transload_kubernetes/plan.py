@@ -13,6 +13,8 @@ from transload_kubernetes import names
 SCHEMA: Final = 1
 APP: Final = "app"
 DELETED: Final = "deleted"
+GRAVESTONE: Final = {"metadata": {"labels": {names.LABEL_RECORD: DELETED}}, "data": None}
+"""The change of a record after which it only says that its id was used, and for what."""
 MADE: Final = "made."
 """How keys of the record begin that tell of Jobs of later attempts."""
 
@@ -132,10 +134,3 @@ def record(base: str, namespace: str, plan: Plan, app_json: str) -> dict[str, An
     data = {"plan": json.dumps({"schema": SCHEMA, **asdict(plan)}), "app": app_json}
     metadata = {"name": base, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-
-
-def gravestone(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a deleted app: that its id was used, and for what."""
-    kept = {name: old["metadata"][name] for name in ("name", "namespace", "annotations")}
-    labels = {**old["metadata"]["labels"], names.LABEL_RECORD: DELETED}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**kept, "labels": labels}}

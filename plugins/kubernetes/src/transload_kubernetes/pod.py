@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs import BindMount, DeviceMount, Role, VolumeMount, looks_secret
+from transload.specs import BindMount, DeviceMount, RetryPolicy, Role, VolumeMount, looks_secret
 from transload_kubernetes import names, results
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
@@ -90,11 +90,11 @@ def macro_values(role: Role, context: Context) -> dict[str, str]:
     return {**known, "replica_id": "$(TRANSLOAD_REPLICA_ID)"}
 
 
-def _hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
-    """Return the variables of a role's env whose name looks secret → what is stored for each: variable → value.
+def hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
+    """Return the variables of a role's env whose name looks secret → what the app's Secret holds of each.
 
     What differs between the replicas of a Job no Secret can hold: a value with the replica's number is stored as the
-    parts around it, each a variable of its own.
+    parts around it, each a variable of its own, and put together by the kubelet.
     """
     known, found = _known(role, context), {}
     for name, value in role.env.items():
@@ -105,28 +105,14 @@ def _hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
     return found
 
 
-def stored_secrets(role: Role, context: Context) -> dict[str, str]:
-    """Return what of a role's env goes into the app's Secret instead of the Job: variable → value."""
-    return {part: text for parts in _hidden(role, context).values() for part, text in parts.items()}
-
-
-def _secret_environment(role: Role, context: Context) -> list[dict[str, Any]]:
-    """Return the secret-looking variables; one with the replica's number is put together by the kubelet."""
-    own = names.secret_name(context.base)
-    made: list[dict[str, Any]] = []
-    for name, parts in _hidden(role, context).items():
-        made += [_reference(part, own, names.secret_key(role.name, part)) for part in parts]
-        if name not in parts:
-            made.append({"name": name, "value": "$(TRANSLOAD_REPLICA_ID)".join(f"$({part})" for part in parts)})
-    return made
-
-
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
     """Return the variables of a container; the replica's number first, since others may refer to it."""
     values = macro_values(role, context)
     retry: dict[str, Any] = {"value": "0"}
-    if native_retries(role) or context.options.jobset:
-        retry = _annotation(names.INDEX_FAILURES if native_retries(role) else names.JOBSET_RESTARTS)
+    # the Job itself starts single replicas again (the policy was made REPLICA by the conversion)
+    native = role.max_retries > 0 and role.retry_policy is RetryPolicy.REPLICA
+    if native or context.options.jobset:
+        retry = _annotation(names.INDEX_FAILURES if native else names.JOBSET_RESTARTS)
     made: list[dict[str, Any]] = [
         {"name": "TRANSLOAD_REPLICA_ID", **_annotation(names.INDEX)},
         {"name": "TRANSLOAD_APP_ID", "value": values["app_id"]},
@@ -143,7 +129,10 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         if name not in taken and not looks_secret(name) and (helped or value != results.FOLDER):
             made.append({"name": name, "value": escaped(value, values)})
     own = names.secret_name(context.base)
-    made += _secret_environment(role, context)
+    for name, parts in hidden(role, context).items():
+        made += [_reference(part, own, names.secret_key(role.name, part)) for part in parts]
+        if name not in parts:
+            made.append({"name": name, "value": "$(TRANSLOAD_REPLICA_ID)".join(f"$({part})" for part in parts)})
     for name, source in role.secrets.items():
         if source.startswith("k8s:"):
             match = _SECRET_SOURCE.match(source)
@@ -161,11 +150,6 @@ def _annotation(name: str) -> dict[str, Any]:
 
 def _reference(name: str, secret: str, key: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
-
-
-def native_retries(role: Role) -> bool:
-    """Tell whether the Job itself starts single replicas again (the policy was made REPLICA by the conversion)."""
-    return role.max_retries > 0 and role.retry_policy.value == "REPLICA"
 
 
 def resources(role: Role, gpu: str) -> dict[str, Any]:
@@ -219,9 +203,8 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
     if kind == "emptydir":
         name, _, size = name.partition(":")
         return label(f"empty-{name}", 40), {"emptyDir": {"sizeLimit": size} if size else {}}
-    raise SpecError(
-        f"{where}.src={mount.src!r}: must be CLAIM, pvc:CLAIM, secret:NAME, configmap:NAME or emptydir:NAME"
-    )
+    allowed = "CLAIM, pvc:CLAIM, secret:NAME, configmap:NAME or emptydir:NAME"
+    raise SpecError(f"{where}.src={mount.src!r}: must be {allowed}")
 
 
 def template(role: Role, path: str, context: Context) -> dict[str, Any]:

@@ -21,11 +21,7 @@ _TIMEOUT_S: Final = 600
 
 
 class Image:
-    """An image in a registry, or a place for one.
-
-    Args:
-        name: its name, as engines take it: without a registry it is Docker's, without a tag ``latest``.
-    """
+    """An image in a registry, or a place for one; without a registry its name is Docker's, without a tag ``latest``."""
 
     def __init__(self, name: str) -> None:
         from dxf import DXF
@@ -123,25 +119,17 @@ def told_as_submit_error(what: str) -> Iterator[None]:
 
 
 def _authenticate(api: Any, response: Any) -> None:
-    """Say who asks: as whom ``docker login`` was done for the registry, else nobody."""
-    user, secret = _login(_HUB[2] if api._host == _HUB[1] else api._host)
-    api.authenticate(user, secret, response=response)
-
-
-def _login(host: str) -> tuple[str | None, str | None]:
-    """Return user and password that Docker's settings have for a registry, or a helper that they name."""
+    """Say who asks: as whom Docker's settings note that ``docker login`` was done, or a helper of theirs; or nobody."""
+    host = _HUB[2] if api._host == _HUB[1] else api._host
+    user = secret = None
     folder = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
-    try:
-        noted = json.loads((Path(folder) / "config.json").read_text())
-    except (OSError, ValueError):
-        return None, None
-    helper = (noted.get("credHelpers") or {}).get(host) or noted.get("credsStore")
     with contextlib.suppress(OSError, ValueError, KeyError, subprocess.SubprocessError):
-        if helper:
+        noted = json.loads((Path(folder) / "config.json").read_text())
+        if helper := (noted.get("credHelpers") or {}).get(host) or noted.get("credsStore"):
             command = [f"docker-credential-{helper}", "get"]
             done = subprocess.run(command, input=host, capture_output=True, text=True, timeout=60, check=True)
             found = json.loads(done.stdout)
-            return found["Username"], found["Secret"]
-        user, _, secret = base64.b64decode(noted["auths"][host]["auth"]).decode().partition(":")
-        return user, secret
-    return None, None
+            user, secret = found["Username"], found["Secret"]
+        else:
+            user, _, secret = base64.b64decode(noted["auths"][host]["auth"]).decode().partition(":")
+    api.authenticate(user, secret, response=response)

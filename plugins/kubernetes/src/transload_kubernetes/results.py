@@ -138,8 +138,6 @@ class PodStore(Store):
     def take_end(self, end: dict[str, Any], key: str, who: str) -> None:
         """Take in what a program left in its message file: JSON lines, each a result file's body, or plain results.
 
-        ``end``: how its container ended; ``key``: what plain results are reported under; ``who``: the replica.
-
         Raises:
             TrackingError: if that was too much.
         """

@@ -21,7 +21,7 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.specs import AppDef, AppStatus, CfgVal, runopts
+from transload.specs import AppDef, CfgVal, runopts
 from transload_kubernetes import convert as _convert
 from transload_kubernetes import names, plan, results
 from transload_kubernetes.apps import Apps
@@ -121,9 +121,8 @@ class KubernetesScheduler(SchedulerBase):
         """Return the request under the id that the app really gets."""
         namespace, _ = names.parse_app_id(app_id)
         if namespace != request.namespace:
-            raise SpecError(
-                f"app_id={app_id!r}: is of namespace {namespace!r}, but run option namespace={request.namespace!r}"
-            )
+            named = f"but run option namespace={request.namespace!r}"
+            raise SpecError(f"app_id={app_id!r}: is of namespace {namespace!r}, {named}")
         cfg, app = dict(submission.cfg), request.source or submission.app
         as_set = cfg.get("jobset") == "auto" and request.jobset is None and is_wanted(app)
         if as_set and not self._cluster.has_jobsets(namespace):
@@ -152,15 +151,11 @@ class KubernetesScheduler(SchedulerBase):
         """Return `describe` for many apps: three queries for each namespace."""
         if len(set(app_ids)) == 1:
             return {app_id: self.describe(app_id) for app_id in app_ids}
-        by_namespace: dict[str, dict[str, str]] = {}
-        for app_id in app_ids:
-            by_namespace.setdefault(names.parse_app_id(app_id)[0], {})[app_id] = names.base_name(app_id)
-        found: dict[str, AppDescription | None] = {}
-        for namespace, bases in by_namespace.items():
-            facts = self._apps.many(namespace, set(bases.values()))
-            for app_id, base in bases.items():
-                found[app_id] = self._description(app_id, facts.get((namespace, base), Facts()))
-        return found
+        places = {app_id: names.place(app_id) for app_id in app_ids}
+        facts: dict[tuple[str, str], Facts] = {}
+        for namespace in {namespace for namespace, _ in places.values()}:
+            facts |= self._apps.many(namespace, {base for space, base in places.values() if space == namespace})
+        return {app_id: self._description(app_id, facts.get(place, Facts())) for app_id, place in places.items()}
 
     def _description(self, app_id: str, facts: Facts, *, explain: bool = False) -> AppDescription | None:
         if facts.kind != plan.APP:
@@ -226,12 +221,12 @@ class KubernetesScheduler(SchedulerBase):
         if max_size is not None:
             raise UnsupportedFeature("max_size: a cluster does not tell how much an app takes", "max_size")
         moment = time.time() if now is None else now
-        ended = sorted(
-            (_end(verdict.status) or made.created, made.app_id)
-            for made, verdict in self._known()
-            if verdict.status.is_terminal()
-        )
-        old = [app_id for end, app_id in ended if older_than is not None and moment - end >= older_than]
+        ended: list[tuple[float, str]] = []
+        for made, verdict in self._known():
+            ends = [each.end_time or 0.0 for role in verdict.status.roles for each in role.replicas]
+            if verdict.status.is_terminal():
+                ended.append((max(ends, default=0.0) or made.created, made.app_id))
+        old = [app_id for end, app_id in sorted(ended) if older_than is not None and moment - end >= older_than]
         for app_id in old if not dry_run else ():
             self.delete(app_id)
         return old
@@ -275,19 +270,15 @@ class KubernetesScheduler(SchedulerBase):
 
     # -- logs
 
-    def _look(self, app_id: str, age: float) -> tuple[Facts, AppStatus]:
-        """Return what is known of an app, if that is not too old, for reading logs; replicas of an app share it."""
+    def _facts(self, app_id: str, age: float = 0.0) -> Facts:
+        """Return what is known of an app, up to so many seconds old: replicas whose logs are read share it."""
         with self._lock:
-            moment, facts = self._looked.get(app_id, (-_LOOKED_S, None))
+            moment, facts = self._looked.get(app_id, (0.0, None))
         if facts is None or time.monotonic() - moment > age:
-            facts = self._facts(app_id)
-        return facts, self._apps.verdict(app_id, facts).status
-
-    def _facts(self, app_id: str) -> Facts:
-        moment, facts = time.monotonic(), self._apps.facts(app_id)
-        with self._lock:
-            self._looked = {key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S}
-            self._looked[app_id] = (moment, facts)
+            moment, facts = time.monotonic(), self._apps.facts(app_id)
+            with self._lock:
+                self._looked = {key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S}
+                self._looked[app_id] = (moment, facts)
         return facts
 
     def log_read(
@@ -305,7 +296,7 @@ class KubernetesScheduler(SchedulerBase):
     ) -> LogPage:
         """Return the next page of a log; never blocks. Kubernetes merges both streams."""
         age = _LOOKED_S if cursor else _LOOKED_S / 4
-        look = partial(self._look, app_id, age)
+        look = partial(self._facts, app_id, age)
         return self._logs.page(look, app_id, role_name, k, cursor, max_bytes, since, last)
 
     # -- rest
@@ -319,10 +310,6 @@ class KubernetesScheduler(SchedulerBase):
         self._apps.close()
         self._logs.close()
         self._cluster.close()
-
-
-def _end(status: AppStatus) -> float | None:
-    return max((each.end_time or 0.0 for role in status.roles for each in role.replicas), default=0.0) or None
 
 
 def _read_app(text: str) -> AppDef | None:

@@ -66,9 +66,7 @@ def exit_code(code: int | None) -> int | None:
 
     Container runtimes report a death by signal N as 128 + N; a program that itself exits so cannot be told apart.
     """
-    if code is not None and 128 < code <= 128 + _MAX_SIGNAL:
-        return 128 - code
-    return code
+    return 128 - code if code is not None and 128 < code <= 128 + _MAX_SIGNAL else code
 
 
 def program(pod: dict[str, Any], state: str) -> dict[str, Any]:

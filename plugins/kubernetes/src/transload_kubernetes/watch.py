@@ -8,12 +8,11 @@ from typing import Final
 
 from transload.schedulers import FedWatch, Feeder
 from transload_kubernetes import names
-from transload_kubernetes.cluster import Cluster, ClusterError, cut, lines
+from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut, lines
 
 _SESSION_S: Final = 300
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
-_MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
 
 
 class ClusterWatch(FedWatch):
@@ -24,7 +23,7 @@ class ClusterWatch(FedWatch):
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(_key)
+        super().__init__(names.place)
         self._cluster = cluster
         self._namespaces: dict[str, list[Feeder]] = {}
 
@@ -44,10 +43,9 @@ class ClusterWatch(FedWatch):
     def end(self) -> None:
         """End the threads and close the connections."""
         with self._condition:
-            ending, self._namespaces = list(self._namespaces.values()), {}
-        for feeders in ending:
-            for feeder in feeders:
-                feeder.stop()
+            ending, self._namespaces = [each for some in self._namespaces.values() for each in some], {}
+        for feeder in ending:
+            feeder.stop()
 
     def _feeder(self, kind: str, namespace: str) -> Feeder:
         version = ""
@@ -59,7 +57,7 @@ class ClusterWatch(FedWatch):
                 if not version:
                     if kind == "JobSet" and not self._cluster.has_jobsets(namespace):
                         return feeder.finish()
-                    version = str(self._cluster.list(kind, namespace, _MANAGED, limit=1)["metadata"]["resourceVersion"])
+                    version = str(self._cluster.list(kind, namespace, MANAGED, limit=1)["metadata"]["resourceVersion"])
                     self._seen(namespace, None)
                 response = self._cluster.watch(kind, namespace, version, _SESSION_S)
                 for line in lines(response) if feeder.opened(lambda: cut(response)) else ():
@@ -83,7 +81,3 @@ class ClusterWatch(FedWatch):
             self.feed_all(lambda key: isinstance(key, tuple) and key[0] == namespace)
         else:
             self.feed((namespace, base))
-
-
-def _key(app_id: str) -> tuple[str, str]:
-    return names.parse_app_id(app_id)[0], names.base_name(app_id)

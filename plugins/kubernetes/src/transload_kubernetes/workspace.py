@@ -79,11 +79,7 @@ def _upload(workspace: Workspace, digest: str, folder: str) -> str:
 def with_images(app: AppDef, repository: str, default: str = "", architecture: str = "amd64") -> AppDef:
     """Return an app whose roles have images that carry their workspaces; what was pushed already is not pushed again.
 
-    Args:
-        app: the app.
-        repository: where images go.
-        default: image of roles that name none.
-        architecture: of the nodes, for images of several.
+    ``default`` is the image of roles that name none, ``architecture`` that of the nodes, for images of several.
     """
 
     def bring(role: Role, workspace: Workspace, digest: str) -> None:
