@@ -263,7 +263,7 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, event
 
 def test_hundreds_of_watched_apps_take_two_connections(fake: Any, scheduler: Any, eventually: Any) -> None:
     """One for Jobs and one for JobSets, and nothing for an app; whose Job changes is told, and no other."""
-    ids = [f"many-{number}" for number in range(500)]
+    ids = [f"many-{number}" for number in range(200)]
     labels = {"app.kubernetes.io/managed-by": "transload"}
     for app_id in ids:
         metadata = {"name": f"{app_id}-main", "labels": {**labels, "transload.io/app": app_id}}

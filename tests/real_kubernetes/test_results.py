@@ -82,10 +82,12 @@ def test_what_ends_from_outside_hands_over(
     body = '{"schema": 1, "key": "0", "results": {"x": 1}}'
     command = f"echo '{body}' > $TRANSLOAD_TRACKER_BASE/0.json; echo said; sleep {12 if how == 'evict' else 300}"
     app = AppDef(
-        "r", [Role("main", IMAGE, entrypoint="sh", args=["-c", command])], timeout=6 if how == "time" else None
+        "r", [Role("main", IMAGE, entrypoint="sh", args=["-c", command])], timeout=25 if how == "time" else None
     )
     with Runner("tests", {"kubernetes": create_scheduler}) as runner:
-        handle = runner.run(app, "kubernetes", {**CFG, "namespace": namespace, "helper_image": IMAGE})
+        handle = runner.run(
+            app, "kubernetes", {**CFG, "namespace": namespace, "helper_image": IMAGE, "grace_period": 10}
+        )
 
         def end_it() -> None:
             next(iter(runner.log_lines(handle, "main", should_tail=True)))
@@ -109,7 +111,7 @@ def test_what_ends_from_outside_hands_over(
         status = runner.wait(handle, timeout=90)
         thread.join()
         assert status is not None and status.state.name == state
+        assert runner.results(handle).value("x") == 1
         record = cluster.items(namespace, "configmaps")
         kept = [key for each in record for key in each.get("data") or {} if key.startswith("files.")]
         assert len(kept) == 1
-        assert runner.results(handle).value("x") == 1

@@ -97,6 +97,7 @@ class Apps:
         Raises:
             TrackingError: if a replica had more than can be handed over.
         """
+        self.settle()
         facts = self.facts(app_id)
         made = facts.plan
         if made is None:
@@ -167,8 +168,8 @@ class Apps:
         self._taken[pod["metadata"]["uid"]] = thread = threading.Thread(target=read, daemon=True)
         thread.start()
 
-    def close(self) -> None:
-        """Wait a little for what is being handed over."""
+    def settle(self) -> None:
+        """Wait a little for what is being handed over: it comes up to a second later than the end."""
         deadline = time.monotonic() + _END_S
         for thread in self._taken.values():
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -20,6 +20,7 @@ MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"
 """The folder for results of a pod with a helper."""
 FILES_LIMIT: Final = 1 << 18
+_LISTEN_S: Final = 2
 OUTPUTS: Final = "outputs"
 """The part of an app's folder that may be large."""
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
@@ -74,6 +75,9 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     # the kubelet makes the folder of a subPath, for any user
     outputs = {"name": names.HELPER, "mountPath": f"{FOLDER}/{OUTPUTS}", "subPath": OUTPUTS}
     main["volumeMounts"] = [*main["volumeMounts"], mount, outputs]
+    # who is ended from outside runs on for a moment, in which somebody who waits begins to listen
+    moment = min(_LISTEN_S, spec["terminationGracePeriodSeconds"] // 2)
+    main["lifecycle"] = {"preStop": {"sleep": {"seconds": moment}}} if moment else {}
     spec["volumes"] = [*spec["volumes"], {"name": names.HELPER, "emptyDir": {}}]
     spec["initContainers"] = [*spec.get("initContainers", ()), helper]
 
