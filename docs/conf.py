@@ -6,6 +6,7 @@ source folder is the root of the repository, so that relative links to READMEs a
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import sys
 from pathlib import Path
@@ -22,7 +23,8 @@ import make_pages  # noqa: E402 - a neighbour of this file
 project = "transload"
 author = "The transload authors"
 copyright = author  # noqa: A001 - Sphinx reads this name
-html_title = project
+release = importlib.metadata.version("transload")
+html_title = f"{project} {release}"
 root_doc = "docs/index"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]

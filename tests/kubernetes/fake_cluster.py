@@ -415,7 +415,7 @@ class Cluster:
         verdict = None
         if limit is not None and time.monotonic() - self.began[job["metadata"]["uid"]] >= limit:
             verdict = ("DeadlineExceeded", "Job was active longer than specified deadline")
-        elif len(failed) > spec["maxFailedIndexes"]:
+        elif len(failed) > spec.get("maxFailedIndexes", spec["completions"]):
             verdict = ("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
         elif len(done) + len(failed) == spec["completions"] and failed:
             verdict = ("FailedIndexes", "Job has failed indexes")

@@ -38,12 +38,6 @@ class TestKubernetes(SchedulerConformance):
 
 
 class TestJobSet(TestKubernetes):
-    """The same with a JobSet instead of Jobs, but for what that cannot express."""
+    """The same with a JobSet instead of Jobs."""
 
-    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always", "helper_image": "registry.example/shell:1"}
-
-    def make_scheduler(self, folder: Path) -> SchedulerBase:
-        """Return a scheduler that does not claim what option ``jobset`` rules out."""
-        scheduler = super().make_scheduler(folder)
-        scheduler.capabilities = replace(scheduler.capabilities, min_replicas=False)
-        return scheduler
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always"}

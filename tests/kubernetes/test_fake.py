@@ -71,7 +71,6 @@ def apps(shell: Any) -> dict[str, tuple[AppDef, dict[str, Any]]]:
         "enough": (shell('exit "$TRANSLOAD_REPLICA_ID"', replicas=2, min_replicas=1), {}),
         "late": (shell("sleep 300", timeout=1.0), {}),
         "noprogram": (no_program, {}),
-        "preempted": (shell('test "$TRANSLOAD_RETRY" = x || sleep 2'), {}),
         "cancelled": (shell("sleep 300", replicas=2), {}),
         "noroom": (shell("true"), {"node_selector": {"unschedulable": "x"}}),
         "noimage": (shell("true", image="missing/image:1"), {}),
@@ -80,6 +79,7 @@ def apps(shell: Any) -> dict[str, tuple[AppDef, dict[str, Any]]]:
         "others": (shell({"one": "true", "two": "true"}, **again), {"jobset": "always"}),
         "setcancelled": (shell("sleep 300"), {"jobset": "always", "queue": "q"}),
         "setqueued": (shell({"one": "true", "two": "true"}), {"jobset": "always", "queue": "q"}),
+        "preempted": (shell("sleep 3"), {}),
     }
 
 

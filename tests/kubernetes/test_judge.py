@@ -17,7 +17,7 @@ NOW = time.time()
 def facts_of(roles: list[RolePlan], jobs: list[dict[str, Any]], created: float = NOW, **data: str) -> Facts:
     """Return facts with a record."""
     made = Plan("a", "a", "sha256:0", "s", created, roles)
-    item = record("a", "default", made, "{}", {})
+    item = record("a", "default", made, "{}")
     item["data"].update({"submitted": "yes", **data})
     return Facts(item, jobs)
 

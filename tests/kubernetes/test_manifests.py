@@ -162,7 +162,7 @@ def test_job_of_a_role() -> None:
     }  # fmt: skip
     assert main["args"] == ["-m", "train", "$(TRANSLOAD_REPLICA_ID)"]
     assert main["workingDir"] == "/workspace"
-    assert pod["initContainers"][0]["command"][3] == "s3://bucket/code/<content hash>.zip"
+    assert pod["initContainers"][0]["command"][3] == "s3://bucket/code/<content hash>.tar.gz"
 
 
 @pytest.mark.parametrize("jobset", ["never", "always"])

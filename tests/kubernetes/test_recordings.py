@@ -50,7 +50,7 @@ def replay(name: str) -> Iterator[AppStatus]:
             continue
         jobs, pods = ([item for (each, _), item in there.items() if each == kind] for kind in ("Job", "Pod"))
         facts = Facts(of["ConfigMap"][0], jobs, pods, jobset=of["JobSet"][0] if of["JobSet"] else None)
-        if facts.kind != "app" or not facts.submitted():
+        if facts.kind != "app" or "submitted" not in facts.data:
             continue
         status = judge(facts, began + change["t"]).status
         yield status

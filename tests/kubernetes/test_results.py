@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -96,6 +97,38 @@ def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
         assert scheduler.results_folder("a", options) == (results.FOLDER if cfg else None)
         if there:  # an app that asks for all cores of a node still fits on it
             assert pod["initContainers"][0]["resources"]["requests"]["cpu"] == "0"
+
+
+def test_a_helper_that_cannot_start_holds_nothing_up(
+    runner: Any, fake: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its image is tried before, once: the app runs without it, results come with the status, and it is said."""
+    program = "from transload.runtime import report; report(loss=0.5)"
+    app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", program])])
+    handle = runner.run(app, "kubernetes", {"helper_image": "missing:1"})
+    assert re.search("runs without its helper.* helper_image: (ErrImagePull|ImagePullBackOff)", caplog.text)
+    status = runner.wait(handle, timeout=30)
+    assert status.state is AppState.SUCCEEDED and runner.results(handle).value("loss") == 0.5
+    fake.cluster.requests.clear()
+    for _ in range(2):
+        runner.wait(runner.run(app, "kubernetes", HELPED), timeout=30)
+    tried = [each for each in fake.cluster.requests if "transload-results-" in each]
+    assert sum(each.startswith("POST") for each in tried) <= 1, "one trial is enough for an image"
+
+
+@pytest.mark.parametrize("jobset", ["never", "always"])
+def test_what_ends_from_outside_hands_over(runner: Any, jobset: str) -> None:
+    """The owner of an app reads what its helper hands over before the pod is gone."""
+    program = (
+        "from transload.runtime import report; import time; report(loss=0.5); print('said', flush=True); time.sleep(60)"
+    )
+    app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", program])])
+    handle = runner.run(app, "kubernetes", {**HELPED, "jobset": jobset})
+    assert next(iter(runner.log_lines(handle, "main", should_tail=True))) == "said\n"
+    runner.cancel(handle)
+    status = runner.wait(handle, timeout=30)
+    assert status.state is AppState.CANCELLED
+    assert runner.results(handle).value("loss") == 0.5
 
 
 @pytest.mark.parametrize(

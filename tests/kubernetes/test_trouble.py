@@ -263,7 +263,7 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, event
 
 def test_hundreds_of_watched_apps_take_two_connections(fake: Any, scheduler: Any, eventually: Any) -> None:
     """One for Jobs and one for JobSets, and nothing for an app; whose Job changes is told, and no other."""
-    ids = [f"many-{number}" for number in range(500)]
+    ids = [f"many-{number}" for number in range(200)]
     labels = {"app.kubernetes.io/managed-by": "transload"}
     for app_id in ids:
         metadata = {"name": f"{app_id}-main", "labels": {**labels, "transload.io/app": app_id}}
@@ -310,7 +310,7 @@ def test_a_tail_outlives_an_outage(fake: Any, scheduler: Any, shell: Any, eventu
     fake.cluster.fail["GET", "configmaps"] = ApiError(503, "ServiceUnavailable", "down")
     before = len(fake.cluster.requests)
     go.touch()
-    eventually(lambda: any("/configmaps/" in each for each in fake.cluster.requests[before:]), 30)
+    eventually(lambda: any("/configmaps?" in each for each in fake.cluster.requests[before:]), 30)
     fake.cluster.fail.clear()
     thread.join(60)
     assert not thread.is_alive() and came == ["one\n", "two\n"]

@@ -40,7 +40,7 @@ def test_upload_and_fetch(tmp_path: Path) -> None:
     here = tmp_path / "here"
     subprocess.run([*(part.replace("$$", "$") for part in command), str(here)], check=True, timeout=60)
     assert (here / "code" / "train.py").read_text() == "print('trained')\n"
-    assert (here / "code" / "run.sh").exists()
+    assert (here / "code" / "run.sh").stat().st_mode & 0o111, "as it was: a program"
 
 
 def test_an_upload_that_fails_is_a_failed_submit(tmp_path: Path) -> None:

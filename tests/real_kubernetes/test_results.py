@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transload.runner import Runner
 from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, Role
-from transload_kubernetes import results
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
@@ -51,10 +53,65 @@ def test_a_helper_hands_over_the_folder(namespace: str, scheduler: Any, eventual
         }
 
 
-def test_a_helper_that_cannot_start_is_named(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
-    """The app waits, and its status says for what."""
-    cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, "helper_image": "nowhere.example/helper:1"})
-    app = AppDef("r", [Role("main", IMAGE, entrypoint="true")])
-    submission = Submission(app, app.digest(), "tests", cfg, tracker_base=results.FOLDER, id_given=True)
-    scheduler.submit(scheduler.convert(app, cfg), f"{namespace}:r", submission)
-    eventually(lambda: "helper_image" in scheduler.describe(f"{namespace}:r").status.msg, 60)
+def test_a_helper_that_cannot_start_holds_nothing_up(
+    namespace: str, scheduler: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its image is tried before: the program runs without it, results come with the status, and it is said."""
+    command = """echo '{"loss": 1}' > $TRANSLOAD_RESULT_FILE; test -z "$TRANSLOAD_TRACKER_BASE\""""
+    app_id = finished(scheduler, eventually, namespace, command, helper_image="nowhere.example/helper:1")
+    assert scheduler.describe(app_id).status.state is AppState.SUCCEEDED
+    assert json.loads(scheduler.results_store(app_id).read("0.json"))["results"] == {"loss": 1}
+    assert "runs without its helper" in caplog.text and "helper_image: ErrImagePull" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("how", "state"),
+    [
+        ("cancel", "CANCELLED"),
+        ("delete", "FAILED"),
+        ("evict", "SUCCEEDED"),
+        ("time", "FAILED"),
+    ],
+)
+def test_what_ends_from_outside_hands_over(
+    cluster: Any, namespace: str, transload_home: Path, how: str, state: str
+) -> None:
+    """Who waits for an app keeps what its helper hands over while the pod ends: the folder as it was at SIGTERM."""
+    from transload_kubernetes.scheduler import create_scheduler
+
+    body = '{"schema": 1, "key": "0", "results": {"x": 1}}'
+    command = f"echo '{body}' > $TRANSLOAD_TRACKER_BASE/0.json; echo said; sleep {12 if how == 'evict' else 300}"
+    app = AppDef(
+        "r", [Role("main", IMAGE, entrypoint="sh", args=["-c", command])], timeout=25 if how == "time" else None
+    )
+    with Runner("tests", {"kubernetes": create_scheduler}) as runner:
+        handle = runner.run(
+            app, "kubernetes", {**CFG, "namespace": namespace, "helper_image": IMAGE, "grace_period": 10}
+        )
+
+        def end_it() -> None:
+            next(iter(runner.log_lines(handle, "main", should_tail=True)))
+            pods = [each["metadata"]["name"] for each in cluster.items(namespace, "pods")]
+            (pod,) = (name for name in pods if not name.startswith("transload-results"))
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+            if how == "cancel":
+                runner.cancel(handle)
+            elif how == "delete":
+                cluster.ask("DELETE", path)
+            elif how == "evict":
+                body = {
+                    "apiVersion": "policy/v1",
+                    "kind": "Eviction",
+                    "metadata": {"name": pod, "namespace": namespace},
+                }
+                cluster.ask("POST", f"{path}/eviction", body)
+
+        thread = threading.Thread(target=end_it)
+        thread.start()
+        status = runner.wait(handle, timeout=90)
+        thread.join()
+        assert status is not None and status.state.name == state
+        assert runner.results(handle).value("x") == 1
+        record = cluster.items(namespace, "configmaps")
+        kept = [key for each in record for key in each.get("data") or {} if key.startswith("files.")]
+        assert len(kept) == 1

@@ -27,11 +27,7 @@ Check = tuple[str, str, str, str]
 
 
 def all_checks(run_app: bool) -> Iterator[Check]:
-    """Yield every check, in the order in which people read it.
-
-    Args:
-        run_app: also run a tiny app on the local scheduler.
-    """
+    """Yield every check, in the order in which people read it."""
     yield from _guarded("python", "transload", check_versions)
     yield from _guarded("state", "folder", check_state_folder)
     yield from _guarded("state", "limits", check_limits)

@@ -46,11 +46,7 @@ def read_env_file(path: str) -> dict[str, str]:
 
 
 def read_env(pairs: Iterable[str], files: Iterable[str]) -> dict[str, str]:
-    """Return the variables of files and of ``NAME=VALUE`` texts; later ones win, and texts over files.
-
-    Raises:
-        SpecError: for a text or a file that is none.
-    """
+    """Return the variables of files and of ``NAME=VALUE`` texts; later ones win, and texts over files."""
     found: dict[str, str] = {}
     for path in files:
         found.update(read_env_file(path))

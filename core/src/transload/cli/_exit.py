@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from transload.errors import (
     AppFailed,
-    PluginError,
     SchedulerUnavailable,
     SubmitError,
     TransloadError,
@@ -66,8 +65,4 @@ def exit_code_for(error: TransloadError) -> ExitCode:
         return ExitCode.UNAVAILABLE if error.transient else ExitCode.MISTAKE
     if isinstance(error, TransloadTimeout):
         return ExitCode.TIMEOUT
-    if isinstance(error, AppFailed):
-        return exit_code_of(error.status.state)
-    if isinstance(error, PluginError):
-        return ExitCode.MISTAKE
-    return ExitCode.MISTAKE
+    return exit_code_of(error.status.state) if isinstance(error, AppFailed) else ExitCode.MISTAKE

@@ -17,11 +17,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
 def parse_duration(text: str, what: str = "duration") -> float:
-    """Return seconds from ``90``, ``1.5h``, ``10m`` or ``1h30m``.
-
-    Raises:
-        SpecError: for any other text.
-    """
+    """Return seconds from ``90``, ``1.5h``, ``10m`` or ``1h30m``."""
     text = text.strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
@@ -31,11 +27,7 @@ def parse_duration(text: str, what: str = "duration") -> float:
 
 
 def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
-    """Return a point in time from a duration before now (``10m``) or from ISO 8601; naive times are local.
-
-    Raises:
-        SpecError: for any other text.
-    """
+    """Return a point in time from a duration before now (``10m``) or from ISO 8601; naive times are local."""
     text = text.strip()
     try:
         try:

@@ -42,11 +42,7 @@ def open_runner() -> Iterator[Runner]:
 
 
 def full_handle(text: str) -> AppHandle:
-    """Return the handle that a user means: one in full, or an app id of the default scheduler.
-
-    Raises:
-        MalformedAppHandleException: for anything else.
-    """
+    """Return the handle that a user means: one in full, or an app id of the default scheduler."""
     if text in AppState.__members__:
         raise SpecError(f"{text!r} is a state, not a handle (of a line of `transload list`, give the first column)")
     if "://" in text:
@@ -60,12 +56,7 @@ def full_handle(text: str) -> AppHandle:
 
 
 def find_target(runner: Runner, text: str) -> Target:
-    """Return scheduler and app id for what a user typed.
-
-    Raises:
-        MalformedAppHandleException: if it is no handle.
-        ConfigError: if there is no such scheduler.
-    """
+    """Return scheduler and app id for what a user typed."""
     handle = full_handle(text)
     parsed = parse_app_handle(handle)
     return Target(handle, runner.scheduler(parsed.scheduler_backend), parsed.app_id)
@@ -86,11 +77,7 @@ def not_found(runner: Runner, handle: AppHandle) -> AppNotFound:
 
 
 def status_of(runner: Runner, handle: AppHandle) -> AppStatus:
-    """Return the status of an app.
-
-    Raises:
-        AppNotFound: if there is none of that handle.
-    """
+    """Return the status of an app."""
     status = runner.status(handle)
     if status is None:
         raise not_found(runner, handle)
@@ -98,11 +85,7 @@ def status_of(runner: Runner, handle: AppHandle) -> AppStatus:
 
 
 def description_of(runner: Runner, handle: AppHandle) -> AppDescription:
-    """Return all that is known of an app.
-
-    Raises:
-        AppNotFound: if there is none of that handle.
-    """
+    """Return all that is known of an app."""
     description = runner.description(handle)
     if description is None:
         raise not_found(runner, handle)

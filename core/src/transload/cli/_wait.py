@@ -70,14 +70,7 @@ def interrupts(events: Events) -> Iterator[None]:
 
 
 class Outcome(NamedTuple):
-    """How waiting ended.
-
-    Args:
-        status: the last status; None if the app vanished.
-        code: exit code of the command.
-        elapsed: seconds since the wait began.
-        tails: last log lines of each replica that was followed.
-    """
+    """How waiting ended."""
 
     status: AppStatus | None
     code: ExitCode

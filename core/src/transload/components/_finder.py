@@ -113,11 +113,7 @@ def _from_file(target: str, function: str, name: str) -> Component:
 
 
 def _refuse_script(path: str, shown: str) -> None:
-    """Refuse a file in which no function can be a component, before it is executed: it may be a training.
-
-    Raises:
-        NoComponent: if none is annotated to return what could be an AppDef.
-    """
+    """Refuse a file in which no function can be a component, before it is executed: it may be a training."""
     import ast
 
     try:
@@ -197,11 +193,7 @@ def public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def _only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
-    """Return the one component of a file that was given without a function.
-
-    Raises:
-        ComponentNotFound: if it holds none, or more than one; the message lists them.
-    """
+    """Return the one component of a file that was given without a function."""
     public = public_functions(module)
     found = {name: fn for name, fn in public.items() if returns_app(fn)}
     if not found:

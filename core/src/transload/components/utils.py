@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
+from typing import Any
 
 import transload
 from transload import specs
@@ -64,22 +66,9 @@ def sh(
     """
     env = dict(env or {})
     env.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))
-    return specs.AppDef(
-        name="sh",
-        roles=[
-            specs.Role(
-                name="sh",
-                image=image,
-                entrypoint="sh",
-                args=["-c", shlex.join(args)],
-                env=env,
-                num_replicas=num_replicas,
-                max_retries=max_retries,
-                resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
-                mounts=specs.parse_mounts(mounts) if mounts else [],
-            )
-        ],
-    )
+    more = {"max_retries": max_retries, "mounts": specs.parse_mounts(mounts or []), "env": env}
+    resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
+    return _one_role("sh", image, "sh", ["-c", shlex.join(args)], num_replicas, resource, **more)
 
 
 def python(
@@ -120,20 +109,10 @@ def python(
         command = ["-m", m] if m is not None else ["-c", c or ""]
     if not command[-1]:
         raise SpecError("utils.python: the module, program or script must not be empty")
-    return specs.AppDef(
-        name=name,
-        roles=[
-            specs.Role(
-                name="python",
-                image=image,
-                entrypoint="python",
-                num_replicas=num_replicas,
-                resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
-                args=[*command, *args],
-                env={"HYDRA_MAIN_MODULE": m} if m else {},
-            )
-        ],
-    )
+    env = {"HYDRA_MAIN_MODULE": m} if m else {}
+    resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
+    made = _one_role("python", image, "python", [*command, *args], num_replicas, resource, env=env)
+    return replace(made, name=name)
 
 
 def binary(
@@ -158,19 +137,8 @@ def binary(
         memMB: main memory of each replica, in MB
         h: a named resource; takes precedence over cpu, gpu and memMB
     """
-    return specs.AppDef(
-        name=name,
-        roles=[
-            specs.Role(
-                name="binary",
-                image=specs.NONE,
-                entrypoint=entrypoint,
-                num_replicas=num_replicas,
-                args=[*args],
-                resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
-            )
-        ],
-    )
+    resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
+    return replace(_one_role("binary", specs.NONE, entrypoint, [*args], num_replicas, resource), name=name)
 
 
 def copy(src: str, dst: str, image: str = transload.IMAGE) -> specs.AppDef:
@@ -206,13 +174,15 @@ def booth(
     return _one_role("transload-utils-booth", image, "python", command)
 
 
-def _one_role(name: str, image: str, entrypoint: str, args: list[str], num_replicas: int = 1) -> specs.AppDef:
-    role = specs.Role(
-        name=name,
-        image=image,
-        entrypoint=entrypoint,
-        args=args,
-        num_replicas=num_replicas,
-        resource=specs.Resource(cpu=1, gpu=0, memMB=1024),
-    )
-    return specs.AppDef(name=name, roles=[role])
+def _one_role(
+    name: str,
+    image: str,
+    entrypoint: str,
+    args: list[str],
+    num_replicas: int = 1,
+    resource: specs.Resource | None = None,
+    **more: Any,
+) -> specs.AppDef:
+    resource = resource or specs.Resource(cpu=1, gpu=0, memMB=1024)
+    made: dict[str, Any] = {"entrypoint": entrypoint, "args": args, "num_replicas": num_replicas, "resource": resource}
+    return specs.AppDef(name, [specs.Role(name, image, **made, **more)])

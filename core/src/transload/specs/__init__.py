@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from transload.specs._dryrun import *
     from transload.specs._handle import *
     from transload.specs._macros import *
-    from transload.specs._mounts import *
     from transload.specs._named_resources import *
     from transload.specs._resource import *
     from transload.specs._runopts import *
     from transload.specs._secrets import *
-    from transload.specs._sizes import *
     from transload.specs._status import *
     from transload.specs._text import parse_bool as parse_bool
     from transload.specs._workspace import *
@@ -39,11 +37,9 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_handle": "AppHandle MalformedAppHandleException ParsedAppHandle UnknownAppException "
         "make_app_handle parse_app_handle",
         "_macros": "macros",
-        "_mounts": "parse_mounts",
-        "_named_resources": "get_named_resources named_resources resource",
-        "_resource": "BindMount DeviceMount Mount MountType NULL_RESOURCE Resource Resources VolumeMount",
+        "_named_resources": "GiB get_named_resources named_resources resource",
+        "_resource": "BindMount DeviceMount Mount MountType NULL_RESOURCE Resource Resources VolumeMount parse_mounts",
         "_runopts": "CfgVal InvalidRunConfigException UnknownSchedulerException get_type_name runopt runopts",
-        "_sizes": "GiB",
         "_secrets": "MASK looks_secret masked_env masked_url resolve_secret split_source",
         "_status": "AppState AppStatus AppStatusError ReplicaAttempt ReplicaState ReplicaStatus RoleStatus "
         "Usage exit_text is_started is_terminal",

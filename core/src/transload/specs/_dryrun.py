@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(repr=False, eq=False)
 class AppDryRunInfo(Generic[T]):
     """The request that would be submitted; ``print()`` shows it.
 
@@ -19,18 +21,17 @@ class AppDryRunInfo(Generic[T]):
         request: the scheduler's own request. It may be changed before it is given to ``Runner.schedule``.
     """
 
-    def __init__(self, request: T, fmt: Callable[[T], str]) -> None:
-        self.request = request
-        self._fmt = fmt
-        # what the runner needs to schedule it; set by Runner.dryrun
-        self._app: AppDef | None = None
-        self._cfg: Mapping[str, CfgVal] = {}
-        self._scheduler: str | None = None
-        self._submission: Any = None
-        self._app_id: str = ""
-        self._converted: AppDef | None = None
-        # the request as it was converted, where it may have to be built anew at the submit
-        self._unchanged: Any = None
+    request: T
+    _fmt: Callable[[T], str]
+    # what the runner needs to schedule it; set by Runner.dryrun
+    _app: AppDef | None = field(default=None, init=False)
+    _cfg: Mapping[str, CfgVal] = field(default_factory=dict, init=False)
+    _scheduler: str | None = field(default=None, init=False)
+    _submission: Any = field(default=None, init=False)
+    _app_id: str = field(default="", init=False)
+    _converted: AppDef | None = field(default=None, init=False)
+    # the request as it was converted, where it may have to be built anew at the submit
+    _unchanged: Any = field(default=None, init=False)
 
     def __repr__(self) -> str:
         return self._fmt(self.request)

@@ -1,12 +1,14 @@
-"""Resources and mounts of a role."""
+"""Resources and mounts of a role, and reading mounts from options such as ``type=bind,src=/a,dst=/b,readonly``."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from transload.specs._check import check_dict, check_int, check_json, check_number, check_str, refuse
+from transload.errors import SpecError
+from transload.specs._check import check_dict, check_int, check_json, check_number, check_str, nearest, refuse
 
 
 @dataclass
@@ -87,8 +89,23 @@ class MountType(str, Enum):
     DEVICE = "device"
 
 
+class _Mount:
+    """What the kinds of mounts share: none of their texts may be empty."""
+
+    def __post_init__(self) -> None:
+        self.check(type(self).__name__)
+
+    def check(self, path: str) -> None:
+        """Refuse wrong values; ``path`` starts the message."""
+        for name, value in vars(self).items():
+            if name != "read_only":
+                check_str(value, f"{path}.{name}", empty=False)
+            elif not isinstance(value, bool):
+                refuse(f"{path}.{name}", value, "must be True or False")
+
+
 @dataclass
-class BindMount:
+class BindMount(_Mount):
     """A path of the host, mounted into the replica.
 
     Args:
@@ -103,18 +120,9 @@ class BindMount:
     dst_path: str
     read_only: bool = False
 
-    def __post_init__(self) -> None:
-        self.check("BindMount")
-
-    def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
-        check_str(self.src_path, f"{path}.src_path", empty=False)
-        check_str(self.dst_path, f"{path}.dst_path", empty=False)
-        _check_flag(self.read_only, f"{path}.read_only")
-
 
 @dataclass
-class VolumeMount:
+class VolumeMount(_Mount):
     """A persistent volume, mounted into the replica.
 
     Args:
@@ -129,18 +137,9 @@ class VolumeMount:
     dst_path: str
     read_only: bool = False
 
-    def __post_init__(self) -> None:
-        self.check("VolumeMount")
-
-    def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
-        check_str(self.src, f"{path}.src", empty=False)
-        check_str(self.dst_path, f"{path}.dst_path", empty=False)
-        _check_flag(self.read_only, f"{path}.read_only")
-
 
 @dataclass
-class DeviceMount:
+class DeviceMount(_Mount):
     """A device of the host, made visible inside the replica.
 
     Args:
@@ -155,21 +154,68 @@ class DeviceMount:
     dst_path: str
     permissions: str = "rwm"
 
-    def __post_init__(self) -> None:
-        self.check("DeviceMount")
-
     def check(self, path: str) -> None:
         """Refuse wrong values; ``path`` starts the message."""
-        check_str(self.src_path, f"{path}.src_path", empty=False)
-        check_str(self.dst_path, f"{path}.dst_path", empty=False)
-        check_str(self.permissions, f"{path}.permissions", empty=False)
+        super().check(path)
         if set(self.permissions) - set("rwm"):
             refuse(f"{path}.permissions", self.permissions, "must be made of the letters r, w, m")
 
 
-def _check_flag(value: object, path: str) -> None:
-    if not isinstance(value, bool):
-        refuse(path, value, "must be True or False")
-
-
 Mount = BindMount | VolumeMount | DeviceMount
+
+_OPTIONS: Final = {
+    "type": "type",
+    "destination": "dst",
+    "dst": "dst",
+    "target": "dst",
+    "read_only": "readonly",
+    "readonly": "readonly",
+    "source": "src",
+    "src": "src",
+    "perm": "perm",
+}
+
+
+def parse_mounts(opts: list[str]) -> list[Mount]:
+    """Return the mounts that a list of options spells.
+
+    Each mount starts with its ``type``; several may follow one another:
+    ``["type=bind", "src=/host", "dst=/job", "readonly", "type=volume", "src=data", "dst=/data"]``.
+
+    Args:
+        opts: ``type=bind|volume|device``, ``src=…``, ``dst=…``, ``readonly``, ``perm=rwm`` (devices only).
+
+    Raises:
+        SpecError: for an unknown option or type, or a missing one.
+    """
+    if isinstance(opts, str):
+        raise SpecError(f"mounts={opts!r}: must be a list of options, not a str")
+    groups: list[dict[str, str]] = []
+    for opt in opts:
+        key, _, value = opt.partition("=")
+        name = _OPTIONS.get(key.strip())
+        if name is None:
+            raise SpecError(f"mounts: unknown option {key!r}: {nearest(key, list(_OPTIONS))}")
+        if name == "type":
+            groups.append({})
+        elif not groups:
+            raise SpecError(f"mounts: {opt!r}: the type must come first (type=bind, type=volume or type=device)")
+        groups[-1][name] = value
+    return [_mount(group) for group in groups]
+
+
+def _mount(group: dict[str, str]) -> Mount:
+    kind = group["type"]
+    if kind not in {item.value for item in MountType}:
+        raise SpecError(f"mounts: type={kind!r}: must be one of bind, device, volume")
+    src, dst = group.get("src"), group.get("dst")
+    if not src:
+        raise SpecError(f"mounts: type={kind}: src is missing")
+    if kind == MountType.DEVICE:
+        return DeviceMount(src_path=src, dst_path=dst or src, permissions=group.get("perm", "rwm"))
+    if not dst:
+        raise SpecError(f"mounts: type={kind},src={src}: dst is missing")
+    read_only = "readonly" in group
+    if kind == MountType.VOLUME:
+        return VolumeMount(src=src, dst_path=dst, read_only=read_only)
+    return BindMount(src_path=os.path.expanduser(src), dst_path=dst, read_only=read_only)

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import logging
+import threading
 import time
 from collections.abc import Collection
 from dataclasses import asdict, replace
@@ -15,17 +16,18 @@ from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, Submi
 from transload.schedulers.api import Submission
 from transload.specs import AppState, AppStatus
 from transload_kubernetes import convert, names, plan, results, states
-from transload_kubernetes.cluster import Cluster, ClusterError
+from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
-from transload_kubernetes.judge import Verdict, judge
+from transload_kubernetes.judge import Verdict, judge, replica_pods
 from transload_kubernetes.plan import Facts, Plan, Stop
-from transload_kubernetes.views import replica_pods
 
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _FEW: Final = 40
+_TRIAL_S: Final = 20.0
+"""Seconds for the trial of a helper's image, once for each namespace."""
+_END_S: Final = 5.0
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
-_MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
 
 
 class Apps:
@@ -33,44 +35,33 @@ class Apps:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._helped: set[tuple[str, str]] = set()  # namespaces and trials of helpers that went well
+        self._taken: dict[str, threading.Thread] = {}  # pods whose helper is read while they end: uid → who does
 
     # -- looking
 
     def facts(self, app_id: str) -> Facts:
         """Return what the cluster tells of one app."""
-        namespace, _ = names.parse_app_id(app_id)
-        base = names.base_name(app_id)
-        record = self._ask(lambda: self._cluster.get("ConfigMap", namespace, base))
-        facts = Facts(record if record and names.LABEL_RECORD in (record["metadata"].get("labels") or {}) else None)
-        if facts.kind == plan.APP:
-            selector = f"{names.LABEL_APP}={base}"
-            # from the outside in: of a JobSet that has ended all Jobs are final, of a Job all pods
-            if facts.as_jobset():
-                found = self._ask(lambda: self._cluster.get("JobSet", namespace, base))
-                facts.jobset = found if found and _label(found) == base else None
-            facts.jobs = self._items("Job", namespace, selector)
-            facts.pods = self._items("Pod", namespace, selector)
-        return facts
+        namespace, base = names.place(app_id)
+        return self.many(namespace, {base}).get((namespace, base), Facts())
 
     def many(self, namespace: str | None, bases: Collection[str] | None = None) -> dict[tuple[str, str], Facts]:
         """Return what the cluster tells of many apps, by (namespace, base): three queries, four with JobSets."""
-        selector = _MANAGED
+        selector = MANAGED
         if bases is not None and len(bases) <= _FEW:
             selector = f"{names.LABEL_APP} in ({','.join(sorted(bases))})"
         found = {
             (item["metadata"]["namespace"], item["metadata"]["name"]): Facts(item)
             for item in self._items("ConfigMap", namespace, f"{selector},{names.LABEL_RECORD}")
         }
-        kinds = ["Job", "Pod"]
-        if any(facts.as_jobset() for facts in found.values()):
-            kinds = ["JobSet", *kinds]
-        for kind in kinds:
+        # from the outside in: of a JobSet that has ended all Jobs are final, of a Job all pods
+        kinds = ["JobSet"] if any(facts.plan and facts.plan.jobset for facts in found.values()) else []
+        for kind in [*kinds, "Job", "Pod"] if any(facts.kind == plan.APP for facts in found.values()) else ():
             for item in self._items(kind, namespace, selector):
-                metadata = item["metadata"]
-                facts = found.get((metadata["namespace"], _label(item)))
-                if facts is not None and kind == "JobSet":
+                facts = found.get((item["metadata"]["namespace"], _label(item)), Facts())
+                if kind == "JobSet":
                     facts.jobset = item
-                elif facts is not None:
+                else:
                     (facts.jobs if kind == "Job" else facts.pods).append(item)
         return found
 
@@ -81,29 +72,22 @@ class Apps:
         except SchedulerUnavailable as refused:
             if not isinstance(refused.__cause__, ClusterError) or refused.__cause__.status != 403:
                 raise
-            found, missed = {}, []
+            found, missed = {}, set()
             for namespace in named:
                 try:
                     found.update(self.many(namespace))
                 except SchedulerUnavailable:
-                    missed.append(namespace)
-            if len(missed) == len(named):
+                    missed.add(namespace)
+            if missed == {*named}:
                 raise
             more = f", nor {', '.join(missed)}" if missed else ""
-            _log.warning(
-                "this user may not list the apps of all namespaces%s: only those of %s",
-                more,
-                ", ".join({*named} - {*missed}),
-            )
+            seen = ", ".join({*named} - missed)
+            _log.warning("this user may not list the apps of all namespaces%s: only those of %s", more, seen)
             return found
 
     def _items(self, kind: str, namespace: str | None, selector: str) -> list[dict[str, Any]]:
-        found = self._ask(lambda: self._cluster.list(kind, namespace, selector))
-        return list(found.get("items") or ())
-
-    def _ask(self, question: Any) -> Any:
         try:
-            return question()
+            return list(self._cluster.list(kind, namespace, selector).get("items") or ())
         except ClusterError as exc:
             raise SchedulerUnavailable(f"kubernetes at {self._cluster.url}: {exc}") from exc
 
@@ -113,37 +97,36 @@ class Apps:
         Raises:
             TrackingError: if a replica had more than can be handed over.
         """
+        self.settle()
         facts = self.facts(app_id)
-        made = facts.plan()
+        made = facts.plan
         if made is None:
             raise AppNotFound(app_id)
         if made.tracker_base not in (None, results.FOLDER):
             return None
         namespace, store = names.parse_app_id(app_id)[0], results.PodStore(f"the pods of {app_id}")
-        for who, key, pod in (
-            (f"{role.name}/{k}", str(k) if len(made.roles) == 1 else f"{role.name}/{k}", pod)
-            for role in made.roles
-            for k in range(role.replicas)
-            for pod in replica_pods(facts, role.name, k)
-        ):
-            if any(each["name"] == names.HELPER for each in pod["spec"].get("initContainers") or ()):
-                answer = self._cluster.log(namespace, pod["metadata"]["name"], names.HELPER)
-                store.take_log(answer.data if answer else b"", who)
-            else:
-                store.take_end(states.program(pod, "terminated"), key, who)
+        for role, k in [(each.name, k) for each in made.roles for k in range(each.replicas)]:
+            who, key = f"{role}/{k}", str(k) if len(made.roles) == 1 else f"{role}/{k}"
+            pods = replica_pods(facts, role, k)
+            for name, said in facts.files(role, k):
+                if name not in [pod["metadata"]["name"] for pod in pods]:
+                    store.take_log(said.encode(), who)
+            for pod in pods:
+                if results.helper_of(pod["spec"]):
+                    answer = self._cluster.log(namespace, pod["metadata"]["name"], names.HELPER)
+                    store.take_log(answer.data if answer else b"", who)
+                else:
+                    store.take_end(states.program(pod, "terminated"), key, who)
         return store
 
     # -- judging, and doing what a verdict asks for
 
     def verdict(self, app_id: str, facts: Facts, *, explain: bool = False) -> Verdict:
         """Return the verdict on an app that has a record; ``explain``: ask for the events of what is stuck."""
-        try:
-            found = judge(facts, time.time())
-            if explain and not facts.notes and _unexplained(found.status):
-                facts.notes = self._events(names.parse_app_id(app_id)[0], facts)
-                found = judge(facts, time.time()) if facts.notes else found
-        except (KeyError, ValueError, TypeError) as exc:
-            return Verdict(AppStatus(AppState.UNKNOWN, msg=f"its record on the cluster cannot be read: {exc}"))
+        found = judge(facts, time.time())
+        if explain and not facts.notes and _unexplained(found.status):
+            facts.notes = self._events(names.parse_app_id(app_id)[0], facts)
+            found = judge(facts, time.time()) if facts.notes else found
         return found
 
     def tend(self, app_id: str) -> None:
@@ -154,17 +137,48 @@ class Apps:
             if facts.kind != plan.APP:
                 return
             verdict = self.verdict(app_id, facts, explain=True)
+            for pod in self.leaving(facts, every=bool(verdict.end)):
+                self._take(namespace, pod)
             if not verdict.due:
                 return
             self._conclude(namespace, facts, verdict)
             if verdict.note:
                 return
 
+    def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
+        """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads yet."""
+        helped = [pod for pod in facts.pods if states.is_active(pod) and results.helper_of(pod["spec"])]
+        left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
+        return [pod for pod in left if pod["metadata"]["uid"] not in self._taken]
+
+    def _take(self, namespace: str, pod: dict[str, Any]) -> None:
+        """Begin to read what the helper of a pod hands over that is about to be gone; it is noted in the record."""
+        name, labels, spec = pod["metadata"]["name"], pod["metadata"]["labels"], pod["spec"]
+        limit = spec.get("terminationGracePeriodSeconds", 0) + _END_S
+
+        def read() -> None:
+            try:
+                answer = self._cluster.log(namespace, name, names.HELPER, follow="true", seconds=limit)
+                if answer is not None and (said := answer.data):
+                    change = {"data": {plan.files_key(pod): said.decode()}}
+                    self._cluster.patch("ConfigMap", namespace, labels[names.LABEL_APP], change)
+            except Exception as exc:
+                _log.warning("what pod %s had as results is lost with it: %s", name, exc)
+
+        self._taken[pod["metadata"]["uid"]] = thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+
+    def settle(self) -> None:
+        """Wait a little for what is being handed over: it comes up to a second later than the end."""
+        deadline = time.monotonic() + _END_S
+        for thread in self._taken.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
     def _conclude(self, namespace: str, facts: Facts, verdict: Verdict) -> None:
         if verdict.stop is not None:
             self.note_stop(namespace, facts, verdict.stop)
         for kind, name in verdict.end:
-            if (found := facts.plan()) and found.queued:  # which would let it run again
+            if facts.plan and facts.plan.queued:  # which would let it run again
                 self._cluster.delete(kind, namespace, name, "Foreground")
             else:  # that ends what runs, and leaves what has ended, with its log
                 self._cluster.patch(kind, namespace, name, {"spec": {"suspend": True}})
@@ -180,8 +194,7 @@ class Apps:
 
     def note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
         """Note why an app is ended; the first reason stays. What is about to be deleted is noted too."""
-        made = facts.plan()
-        if made is not None and made.queued:
+        if facts.plan and facts.plan.queued:
             stop = replace(stop, seen=judge(facts, time.time()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
 
@@ -194,15 +207,15 @@ class Apps:
             try:
                 self._cluster.patch("ConfigMap", namespace, record["metadata"]["name"], change)
             except ClusterError as exc:
-                found = self._cluster.get("ConfigMap", namespace, record["metadata"]["name"])
-                if exc.status != 409 or found is None:
+                own = exc.status == 409 and self._cluster.get("ConfigMap", namespace, record["metadata"]["name"])
+                if not own:
                     raise
-                record = found
+                record = own
             else:
                 return
 
     def _make_job(self, namespace: str, facts: Facts, role: str, attempt: names.Attempt) -> None:
-        made = facts.plan()
+        made = facts.plan
         assert made is not None and facts.record is not None
         first = next(job for job, each in zip(made.jobs, made.roles, strict=True) if each.name == role)
         base = facts.record["metadata"]["name"]
@@ -215,46 +228,69 @@ class Apps:
         self._create(owned(job, facts.record), namespace)
 
     def _create(self, item: dict[str, Any], namespace: str, *, only_try: bool = False) -> None:
+        """Make an object; with ``only_try`` raise what that would raise, as far as the cluster says so beforehand."""
         try:
             self._cluster.create(item, namespace, only_try=only_try)
         except ClusterError as exc:
+            if only_try and exc.status == 400 and "support dry run" in str(exc):  # some webhook of it cannot say
+                return
             found = self._cluster.get(item["kind"], namespace, item["metadata"]["name"]) if exc.status == 409 else None
             if found is None:
                 raise
-            if not _is_of_same(found, item):  # else made by another owner of the same app: names follow from it
-                raise SubmitError(
-                    f"{item['kind']} {item['metadata']['name']} of namespace {namespace} is somebody else's, and this "
-                    "app needs that name: choose another app id or role name"
-                ) from exc
-
-    def _try(self, item: dict[str, Any], namespace: str) -> None:
-        """Raise what making an object would raise, as far as the cluster says so beforehand; nothing is made."""
-        try:
-            self._create(item, namespace, only_try=True)
-        except ClusterError as exc:
-            if exc.status != 400 or "support dry run" not in str(exc):  # some webhook of the cluster cannot say
-                raise
+            # one of the same record was made by another owner of the same app: names follow from it
+            record, owners = item["metadata"]["ownerReferences"], found["metadata"].get("ownerReferences") or ()
+            if record[0]["uid"] not in [owner.get("uid") for owner in owners]:
+                what = f"{item['kind']} {item['metadata']['name']} of namespace {namespace} is somebody else's"
+                reason = "and this app needs that name: choose another app id or role name"
+                raise SubmitError(f"{what}, {reason}") from exc
 
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
         things = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or facts.jobs
         things = things or ([facts.jobset] if facts.jobset else [])
-        made = facts.plan()
         for item in things[:1]:
             name = item["metadata"]["name"]
             field, about = f"involvedObject.name={name}", name
-            if made is not None and made.queued and states.condition(item, "Suspended"):
+            if facts.plan and facts.plan.queued and states.condition(item, "Suspended"):
                 # the queue's word on a Job or JobSet stands with an object of its own, named after it
                 field, about = "involvedObject.kind=Workload", f"{'jobset' if item is facts.jobset else 'job'}-{name}-"
-            with contextlib.suppress(ClusterError, SchedulerUnavailable):
+            with contextlib.suppress(ClusterError):
                 events = self._cluster.list("Event", namespace, fieldSelector=field).get("items") or ()
-                warnings = [e for e in events if e.get("type") == "Warning" and _about(e).startswith(about)]
-                warnings.sort(key=states.event_time)  # the cluster lists them by name
-                found = [f"{event.get('reason', '')}: {event.get('message', '')}" for event in warnings[-1:]]
-                return [f"{text}{_STRICT}" if "PodSecurity" in text else text for text in found]
+                mine = [e for e in events if str((e.get("involvedObject") or {}).get("name")).startswith(about)]
+                warnings = [event for event in mine if event.get("type") == "Warning"]
+                for event in sorted(warnings, key=states.event_time)[-1:]:  # the cluster lists them by name
+                    text = f"{event.get('reason', '')}: {event.get('message', '')}"
+                    return [f"{text}{_STRICT}" if "PodSecurity" in text else text]
         return []
 
     # -- submitting
+
+    def helper_fails(self, request: KubernetesRequest) -> str:
+        """Return why the helper of an app cannot be started, `""` if it can: a Job of its own has tried the image."""
+        jobs = (
+            [each["template"] for each in request.jobset["spec"]["replicatedJobs"]] if request.jobset else request.jobs
+        )
+        job = next(filter(None, (results.trial(each["spec"]["template"]["spec"]) for each in jobs)), None)
+        name, deadline = job["metadata"]["name"] if job else "", time.monotonic() + _TRIAL_S
+        place, why = (request.namespace, name), ""
+        while job and place not in self._helped and not why:
+            found = self._cluster.get("Job", *place)
+            if found is None:
+                with contextlib.suppress(ClusterError):  # another submit makes it, or the wait says why there is none
+                    self._cluster.create(job, request.namespace)
+            elif states.condition(found, "Complete"):
+                self._helped.add(place)
+            elif states.condition(found, "Failed"):
+                self._cluster.delete("Job", *place)  # the next submit tries again
+                why = f"{states.FROM_HELPER}it ended with an error"
+            else:
+                pods = self._items("Pod", request.namespace, f"{names.JOB}={name}")
+                why = next(filter(None, map(states.stuck, pods)), "")
+            if not why and time.monotonic() > deadline:
+                why = f"{states.FROM_HELPER}it was not tried within {_TRIAL_S:g} s"
+            elif place not in self._helped:
+                time.sleep(_TRIAL_S / 100)
+        return why
 
     def submit(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
         """Start an app, or adopt it. The record is made first, which only one can; the rest belongs to it."""
@@ -262,9 +298,9 @@ class Apps:
         made = Plan(
             app_id, submission.app.name, submission.digest, submission.session, time.time(), request.roles,
             request.jobs, submission.id_given, dict(submission.cfg), submission.tracker_base,
-            request.timeout, request.grace, request.jobset is not None, request.others(),
+            request.timeout, request.jobset is not None,
         )  # fmt: skip
-        record = plan.record(base, namespace, made, submission.app.masked().to_json(), {})
+        record = plan.record(base, namespace, made, submission.app.masked().to_json())
         try:
             record = self._cluster.create(record, namespace)
         except ClusterError as exc:
@@ -284,14 +320,13 @@ class Apps:
     def _adopt(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
         facts = self.facts(app_id)
         if facts.record is None:
-            raise SubmitError(
-                f"app {app_id}: namespace {request.namespace} has a ConfigMap {request.base} of somebody else's"
-            )
+            what = f"namespace {request.namespace} has a ConfigMap {request.base} of somebody else's"
+            raise SubmitError(f"app {app_id}: {what}")
         digest = (facts.record["metadata"].get("annotations") or {}).get(names.ANNOTATION_DIGEST)
         if facts.kind == plan.DELETED or digest != submission.digest:
             why = "was used by an app that has been deleted" if facts.kind == plan.DELETED else "is another app"
             raise AppExists(app_id, f"app {app_id}: this id {why}; choose another")
-        if not facts.submitted() and facts.stop() is None and facts.ended() is None:
+        if not facts.data.get("submitted") and facts.stop is None and facts.ended is None:
             try:  # its submitter may have died in the middle
                 self._make_all(request, facts.record, submission)
             except (ClusterError, SubmitError) as exc:
@@ -301,7 +336,7 @@ class Apps:
     def _make_all(self, request: KubernetesRequest, record: dict[str, Any], submission: Submission) -> None:
         namespace = request.namespace
         for job in request.jobs[1:]:  # the first runs at once: it is not made for a submit that another Job would end
-            self._try(owned(job, record), namespace)
+            self._create(owned(job, record), namespace, only_try=True)
         values = dict(request.hidden)
         for (role, variable), key in request.references.items():
             values[key] = submission.secrets.get(role, {}).get(variable, "")
@@ -310,7 +345,7 @@ class Apps:
         for item in request.objects():
             self._create(owned(item, record), namespace)
         facts = Facts(self._cluster.patch("ConfigMap", namespace, request.base, {"data": {"submitted": "yes"}}))
-        if facts.stop() is not None or facts.ended() is not None:  # cancelled while it was being made
+        if facts.stop is not None or facts.ended is not None:  # cancelled while it was being made
             self.tend(request.app_id)
 
     # -- ending
@@ -330,18 +365,17 @@ class Apps:
 
     def forget(self, app_id: str, facts: Facts) -> None:
         """Remove all that an app has on the cluster; the record of a caller-given id stays, without its contents."""
-        namespace, base = names.parse_app_id(app_id)[0], names.base_name(app_id)
-        made = facts.plan()
-        assert made is not None and facts.record is not None
+        namespace, base = names.place(app_id)
+        assert facts.plan is not None and facts.record is not None
+        # first the set, which would make its Jobs again; the rest is the record's, and goes with it
+        gone = [("JobSet", base)] if facts.plan.jobset else []
         try:
-            if not made.id_given:
-                # first the set, which would make its Jobs again; the rest is the record's, and goes with it
-                gone = [("JobSet", base)] if made.jobset else []
-                gone.append(("ConfigMap", base))
+            if facts.plan.id_given:
+                self._cluster.patch("ConfigMap", namespace, base, plan.GRAVESTONE)
+                gone += [("Job", job["metadata"]["name"]) for job in facts.jobs if not facts.plan.jobset]
+                gone += [("Service", base), ("Service", names.rank0_name(base)), ("Secret", names.secret_name(base))]
             else:
-                self._cluster.replace(plan.gravestone(facts.record))
-                jobs = [] if made.jobset else [("Job", job["metadata"]["name"]) for job in facts.jobs]
-                gone = [*jobs, *((kind, name) for kind, name in made.others)]
+                gone.append(("ConfigMap", base))
             for kind, name in gone:
                 self._cluster.delete(kind, namespace, name)
         except ClusterError as exc:
@@ -358,19 +392,9 @@ def owned(item: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-def _is_of_same(found: dict[str, Any], item: dict[str, Any]) -> bool:
-    """Tell whether an object that was found goes with the same record as the one that was to be made."""
-    record = item["metadata"]["ownerReferences"][0]["uid"]
-    return any(owner.get("uid") == record for owner in found["metadata"].get("ownerReferences") or ())
-
-
 def _label(item: dict[str, Any]) -> str:
     """Return the app that an object says it is of."""
     return str((item["metadata"].get("labels") or {}).get(names.LABEL_APP, ""))
-
-
-def _about(event: dict[str, Any]) -> str:
-    return str((event.get("involvedObject") or {}).get("name") or "")
 
 
 def _unexplained(status: AppStatus) -> bool:

@@ -17,6 +17,8 @@ _CONNECT_S: Final = 5
 _READ_S: Final = 30
 _CORE: Final = "/api/v1"
 _JOBSETS: Final = f"/apis/{'/'.join(names.JOBSET_API)}"
+MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
+"""Selects what is ours."""
 KINDS: Final = {
     "ConfigMap": (_CORE, "configmaps"),
     "Secret": (_CORE, "secrets"),
@@ -43,6 +45,7 @@ class Cluster:
 
     def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
         self._context, self._kubeconfig = context, kubeconfig
+        self._is_text = "\n" in (kubeconfig or "") or (kubeconfig or "").startswith("{")
         self._lock = threading.Lock()
         self._client: Any = None
         self._jobsets: dict[str, bool] = {}
@@ -57,60 +60,44 @@ class Cluster:
             ) from exc
         with self._lock:
             if self._client is None:
-                made = client.ApiClient(self._configuration())
-                made.default_headers.update(self._impersonation())
+                configuration, user = self._configuration()
+                made = client.ApiClient(configuration)
+                made.default_headers.update(self._impersonation(user))
                 self._client = made
             return self._client
 
-    def _configuration(self) -> Any:
+    def _configuration(self) -> tuple[Any, Mapping[str, Any]]:
+        """Return the client's configuration, and the user that it is for as the file has it."""
         from kubernetes import client, config
+        from kubernetes.config import kube_config
         from urllib3.util.retry import Retry
 
         made = client.Configuration()
         made.retries = Retry(total=1, connect=0)  # a kept connection may be stale; patience is the caller's
+        # the client reads the variable only once, when it is imported
+        path = self._kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
         try:
-            config.load_kube_config(self._file(), self._context, made)  # type: ignore[no-untyped-call,unused-ignore]
+            found: Any = kube_config.KubeConfigMerger(io.StringIO(path) if self._is_text else path).config  # type: ignore[no-untyped-call,unused-ignore]
+            if found is None:
+                raise config.ConfigException(f"there is no file {path}")
+            loader: Any = kube_config.KubeConfigLoader(found, self._context, config_base_path=None)  # type: ignore[no-untyped-call,unused-ignore]
+            loader.load_and_set(made)
+            return made, loader._user.value if loader._user else {}
         except config.ConfigException as exc:
             try:
                 config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
             except config.ConfigException:
                 raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
+            return made, {}
         except Exception as exc:  # what the client makes of a file that is no configuration: errors of any kind
             text = type(exc).__name__ if self._is_text else " ".join(str(exc).split())  # a text may hold secrets
             raise ConfigError(f"{self.location}: cannot be read: {text}") from exc
-        return made
 
-    def _file(self) -> Any:
-        """Return the configuration as the client takes it: a path (of several files, too), or a given text."""
-        from kubernetes import config
-
-        if self._is_text:
-            return io.StringIO(self._kubeconfig)
-        # the client reads the variable only once, when it is imported
-        return self._kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
-
-    @property
-    def _is_text(self) -> bool:
-        return "\n" in (self._kubeconfig or "") or (self._kubeconfig or "").startswith("{")
-
-    def _impersonation(self) -> dict[str, str]:
-        """Return the headers for ``as`` of a user in the configuration, which the official client passes over."""
-        from kubernetes.config import ConfigException, kube_config
-
-        try:
-            found = kube_config.KubeConfigMerger(self._file()).config.value  # type: ignore[no-untyped-call,unused-ignore]
-        except (ConfigException, OSError, AttributeError):
-            return {}  # there is no such file inside of a cluster
-        current = self._context or found.get("current-context")
-        name = next((each.value["context"].get("user") for each in found["contexts"] if each["name"] == current), None)
-        user: Mapping[str, Any] = (
-            next((each.value["user"] for each in found["users"] if each["name"] == name), {}) or {}
-        )
+    def _impersonation(self, user: Mapping[str, Any]) -> dict[str, str]:
+        """Return the headers for ``as`` of a user, which the official client passes over."""
         groups = user.get("as-groups") or []
         if len(groups) > 1 or user.get("as-user-extra"):
-            raise ConfigError(
-                f"{self.location}: user {name}: several as-groups, and as-user-extra, cannot be sent from here"
-            )
+            raise ConfigError(f"{self.location}: several as-groups, and as-user-extra, cannot be sent from here")
         values = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": "".join(groups)}
         return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
 
@@ -129,10 +116,7 @@ class Cluster:
     def _call(
         self, verb: str, path: str, body: Any = None, *, seconds: float = _READ_S, merge: bool = False, **query: Any
     ) -> Any:
-        """Send a request by the client's own connections and credentials; return the open response.
-
-        How the client's methods are called changed with its release 37; its pool of connections is there in all.
-        """
+        """Send a request by the client's own connections and credentials; return the open response."""
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
@@ -141,6 +125,7 @@ class Cluster:
         kind = "application/merge-patch+json" if merge else "application/json"
         try:
             keys = {each["key"]: each["value"] for each in api.configuration.auth_settings().values()}
+            # how the client's methods are called changed with its release 37; its pool of connections did not
             response = api.rest_client.pool_manager.request(
                 verb,
                 f"{self.url}{path}" + (f"?{asked}" if asked else ""),
@@ -190,11 +175,6 @@ class Cluster:
         """Merge a change into an object (RFC 7386)."""
         return self._json("PATCH", _path(kind, namespace, name), change, merge=True)
 
-    def replace(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace an object."""
-        metadata = item["metadata"]
-        return self._json("PUT", _path(item["kind"], metadata["namespace"], metadata["name"]), item)
-
     def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
         """Delete an object and what it owns, if it is there; ``Foreground``: it stays until all that is gone."""
         try:
@@ -217,16 +197,9 @@ class Cluster:
 
     def watch(self, kind: str, namespace: str, version: str, seconds: int) -> Any:
         """Open a watch on the objects of ours of a kind; return the response, whose lines are events."""
-        return self._call(
-            "GET",
-            _path(kind, namespace),
-            seconds=seconds + _READ_S,
-            labelSelector=f"{names.LABEL_MANAGED}={names.MANAGED}",
-            watch="true",
-            resourceVersion=version,
-            allowWatchBookmarks="true",
-            timeoutSeconds=seconds,
-        )
+        query: dict[str, Any] = {"labelSelector": MANAGED, "resourceVersion": version, "timeoutSeconds": seconds}
+        query |= {"watch": "true", "allowWatchBookmarks": "true"}
+        return self._call("GET", _path(kind, namespace), seconds=seconds + _READ_S, **query)
 
     def log(self, namespace: str, pod: str, container: str, **query: Any) -> Any:
         """Open the log of a pod; return the response, or None if there is no log (yet, or any more)."""

@@ -17,7 +17,7 @@ from transload_kubernetes.names import Attempt
 from transload_kubernetes.options import Options
 from transload_kubernetes.overlay import merge
 from transload_kubernetes.plan import RolePlan
-from transload_kubernetes.pod import ROOT_KEY, Context, named_image, stored_secrets, template
+from transload_kubernetes.pod import ROOT_KEY, Context, hidden, named_image, template
 
 OVERLAY: Final = "kubernetes.job"
 """Key of a role's metadata: a strategic-merge overlay of its Job."""
@@ -50,7 +50,6 @@ class KubernetesRequest:
     hidden: dict[str, str] = field(default_factory=dict, repr=False)
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     timeout: float | None = None  # seconds for the whole app, or None
-    grace: int = 30  # seconds that an ended pod may take
     jobset: dict[str, Any] | None = None  # instead of Services and Jobs
     source: AppDef | None = field(default=None, repr=False, compare=False)  # the app that it was made of
 
@@ -58,19 +57,11 @@ class KubernetesRequest:
         """Return what is to be made, beside the app's record and Secret."""
         return [*self.services, *self.jobs, *([self.jobset] if self.jobset else [])]
 
-    def others(self) -> list[tuple[str, str]]:
-        """Return kind and name of what is made besides Jobs and the record."""
-        found = [(item["kind"], item["metadata"]["name"]) for item in self.objects() if item["kind"] != "Job"]
-        return [*found, *([("Secret", names.secret_name(self.base))] if self.hidden or self.references else [])]
-
 
 def app_id_of(app: AppDef) -> str:
     """Return the id that the runner has put into the environment of an app; a placeholder where it has not."""
-    for role in app.roles:
-        handle = role.env.get("TRANSLOAD_JOB_ID")
-        if handle:
-            return parse_app_handle(handle).app_id
-    return app.name
+    handle = next(filter(None, (role.env.get("TRANSLOAD_JOB_ID") for role in app.roles)), None)
+    return parse_app_handle(handle).app_id if handle else app.name
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str) -> KubernetesRequest:
@@ -83,12 +74,18 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         _jobset.refuse(app)
     elif options.text("queue") and len(app.roles) > 1 and not (cfg.get("jobset") == "auto" and _jobset.is_wanted(app)):
         raise queue_of_roles(app)
-    _check_partial(options, app.roles[0])
-    rank0 = _jobset.rank0_host(base, app.roles[0].name) if options.jobset else names.rank0_name(base)
+    least = options.cfg.get("queue_min_parallelism")
+    if least is not None and (options.jobset or least > app.roles[0].num_replicas):
+        what, field = f"run option queue_min_parallelism={least!r}", "queue_min_parallelism"
+        if options.jobset:
+            raise UnsupportedFeature(f"{what}: not possible with a JobSet: a queue admits it as a whole", field)
+        role = app.roles[0]
+        raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
+    # the first replica's own name in a JobSet, which stays when that is started again; else its Service
+    rank0 = f"{base}-{names.role_label(app.roles[0].name)}-0-0.{base}" if options.jobset else names.rank0_name(base)
     context = Context(app_id, base, options, "localhost" if single else rank0)
     labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
     request = KubernetesRequest(app_id, options.text("namespace"), base, [], [], [], timeout=app.timeout, source=app)
-    request.grace = int(options.cfg["grace_period"])
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
         image = named_image(role, options.text("image"), f"roles[{index}]")
@@ -99,8 +96,8 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str)
         request.jobs.append(_job(role, f"roles[{index}]", context, labels, app.timeout))
         needed = role.num_replicas if role.min_replicas is None else role.min_replicas
         request.roles.append(RolePlan(role.name, role.num_replicas, needed, role.max_retries, role.retry_policy.value))
-        for name, value in stored_secrets(role, context).items():
-            request.hidden[names.secret_key(role.name, name)] = value
+        stored = [part for parts in hidden(role, context).values() for part in parts.items()]
+        request.hidden.update({names.secret_key(role.name, name): value for name, value in stored})
         for name, source in role.secrets.items():
             if not source.startswith("k8s:"):
                 request.references[role.name, name] = names.secret_key(role.name, name)
@@ -118,16 +115,6 @@ def queue_of_roles(app: AppDef) -> UnsupportedFeature:
     return UnsupportedFeature(f"roles: not possible with run option queue: {len(app.roles)} roles: {reason}", "roles")
 
 
-def _check_partial(options: Options, role: Role) -> None:
-    least = options.number("queue_min_parallelism")
-    what = f"run option queue_min_parallelism={least!r}"
-    if least is not None and options.jobset:
-        field = "queue_min_parallelism"
-        raise UnsupportedFeature(f"{what}: not possible with a JobSet: a queue admits it as a whole", field)
-    if least is not None and least > role.num_replicas:
-        raise SpecError(f"{what}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}")
-
-
 def _with_native_policy(role: Role, app: AppDef) -> Role:
     """Return the role with a policy that means the same here, and that the cluster follows by itself."""
     role, single = copy.copy(role), len(app.roles) == 1
@@ -139,20 +126,18 @@ def _with_native_policy(role: Role, app: AppDef) -> Role:
 
 
 def _services(app: AppDef, base: str, labels: dict[str, str]) -> list[dict[str, Any]]:
-    first = names.role_label(app.roles[0].name)
     everything = {names.LABEL_APP: base}
-    rank0 = {**everything, names.LABEL_ROLE: first, names.INDEX: "0"}
-    return [_service(base, labels, everything), _service(names.rank0_name(base), labels, rank0)]
-
-
-def _service(name: str, labels: dict[str, str], selector: dict[str, str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "labels": dict(labels)},
-        # replicas look for each other before they are ready
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
-    }
+    rank0 = {**everything, names.LABEL_ROLE: names.role_label(app.roles[0].name), names.INDEX: "0"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "labels": dict(labels)},
+            # replicas look for each other before they are ready
+            "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
+        }
+        for name, selector in ((base, everything), (names.rank0_name(base), rank0))
+    ]
 
 
 def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeout: float | None) -> dict[str, Any]:
@@ -161,41 +146,27 @@ def _job(role: Role, path: str, context: Context, labels: dict[str, str], timeou
     own = {**labels, names.LABEL_ROLE: names.role_label(role.name), names.LABEL_ATTEMPT: names.attempt_text((0, 0))}
     pods = template(role, path, context)
     pods["metadata"]["labels"] = dict(own)
-    retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
-    spec: dict[str, Any] = {
+    ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    spec = {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
-        "backoffLimitPerIndex": retries,
+        "backoffLimitPerIndex": role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0,
         "maxFailedIndexes": role.num_replicas - needed,
         # pre-emption, eviction and lost nodes are no failures of the program
-        "podFailurePolicy": {
-            "rules": [
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            ]
-        },
+        "podFailurePolicy": {"rules": [ignored]},
         "template": pods,
     }
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
-    if (ttl := options.number("ttl")) is not None and not options.jobset:
-        spec["ttlSecondsAfterFinished"] = ttl
     annotations = {names.ANNOTATION_APP_ID: context.app_id}
-    if options.text("queue") and not options.jobset:  # else it is the JobSet that waits
+    if not options.jobset:  # else it is the JobSet that is deleted, and waits
         own.update(options.queue_labels())
-        spec["suspend"] = True
+        spec.update(options.of_the_whole())
         if least := options.text("queue_min_parallelism"):
             annotations[names.QUEUE_MIN] = least
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": names.job_name(context.base, role.name),
-            "labels": own,
-            "annotations": annotations,
-        },
-        "spec": spec,
-    }
+    metadata = {"name": names.job_name(context.base, role.name), "labels": own, "annotations": annotations}
+    job: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
     job = merge(job, options.overlay, "run option overlay")
     overlay = role.metadata.get(OVERLAY, {})
     if not isinstance(overlay, dict):
@@ -228,28 +199,19 @@ def format_request(request: KubernetesRequest) -> str:
 
     from transload.specs import MASK
 
-    shown: list[dict[str, Any]] = []
     masked = dict.fromkeys(request.hidden, MASK)
     sources = {role.name: role.secrets for role in request.source.roles} if request.source else {}
     for (role, variable), key in request.references.items():
         source = sources.get(role, {}).get(variable)
         masked[key] = f"{MASK} from {source}" if source else MASK
-    if masked:
-        shown.append(secret(request, dict(sorted(masked.items()))))
+    shown = [secret(request, dict(sorted(masked.items())))] if masked else []
     for item in request.objects():
-        item = copy.deepcopy(item)
-        item["metadata"]["namespace"] = request.namespace
-        shown.append(item)
+        shown.append({**item, "metadata": {**item["metadata"], "namespace": request.namespace}})
     return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
 
 
 def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:
     """Return the app's Secret."""
     labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: request.base}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": names.secret_name(request.base), "namespace": request.namespace, "labels": labels},
-        "type": "Opaque",
-        "stringData": dict(values),
-    }
+    metadata = {"name": names.secret_name(request.base), "namespace": request.namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": dict(values)}

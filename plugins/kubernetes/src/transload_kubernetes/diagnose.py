@@ -13,19 +13,19 @@ Check = tuple[str, bool, str]
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
 OBSERVE: Final[Rights] = {
     ("batch", "jobs"): ("list", "watch"),
-    ("", "configmaps"): ("get", "list"),
+    ("", "configmaps"): ("list",),
     ("", "pods"): ("list",),
     ("", "pods/log"): ("get",),
     ("", "events"): ("list",),
-    (JOBSET_API[0], "jobsets"): ("get", "list", "watch"),
+    (JOBSET_API[0], "jobsets"): ("list", "watch"),
 }
 """What it takes to see apps and to read their logs: API group and resource → verbs."""
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
-    ("", "configmaps"): ("create", "patch", "update", "delete"),
+    ("", "configmaps"): ("create", "get", "patch", "delete"),
     ("", "services"): ("create", "get", "delete"),
     ("", "secrets"): ("create", "get", "delete"),
-    (JOBSET_API[0], "jobsets"): ("create", "patch", "delete"),
+    (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),
 }
 """What it takes besides to submit, cancel, delete, and look after apps while waiting for them."""
 _OLDEST = (1, 29)
@@ -44,8 +44,9 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
         return [*checks, ("cluster", False, f"{exc}; set KUBECONFIG, or run inside of a cluster")]
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("cluster", False, f"{exc}; check KUBECONFIG and the current context")]
-    checks += [_version(cluster, version), ("user", True, _user(cluster))]
+    checks.append(_version(cluster, version))
     try:
+        checks.append(("user", True, f"as {cluster.user() or 'nobody in particular'}"))
         installed = cluster.has_jobsets(namespace)
         for what, rights in (("observe", OBSERVE), ("submit", SUBMIT)):
             missing = _missing(cluster, namespace, rights, installed)
@@ -69,26 +70,15 @@ def role(name: str, *parts: Rights) -> dict[str, Any]:
 
 def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:
     """Return what of these rights the user has not, as text; those on JobSets only count where there are some."""
-    found = []
+    found: dict[str, list[str]] = {}
     for (group, resource), verbs in rights.items():
-        if group == JOBSET_API[0] and not jobsets:
-            continue
-        missing = [verb for verb in verbs if not cluster.may(namespace, verb, group, resource)]
-        if missing:
-            found.append(f"{', '.join(missing)} {resource}")
-    return "; ".join(found)
-
-
-def _user(cluster: Cluster) -> str:
-    try:
-        return f"as {cluster.user() or 'nobody in particular'}"
-    except (SchedulerUnavailable, ClusterError) as exc:
-        return f"not told: {exc}"
+        if jobsets or group != JOBSET_API[0]:
+            found[resource] = [verb for verb in verbs if not cluster.may(namespace, verb, group, resource)]
+    return "; ".join(f"{', '.join(verbs)} {resource}" for resource, verbs in found.items() if verbs)
 
 
 def _version(cluster: Cluster, version: dict[str, str]) -> Check:
     text = f"{cluster.url}: {version.get('gitVersion', '?')}"
     digits = [int("".join(filter(str.isdigit, version.get(key, ""))) or 0) for key in ("major", "minor")]
-    if tuple(digits) < _OLDEST:
-        return "cluster", False, f"{text}: Jobs with a limit of failures for each index need 1.29 or newer"
-    return "cluster", True, text
+    old = tuple(digits) < _OLDEST
+    return "cluster", not old, f"{text}{': Jobs with a limit of failures for each index need 1.29 or newer' * old}"

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from transload.errors import UnsupportedFeature
 from transload.specs import AppDef, RetryPolicy, Role
 from transload_kubernetes import names
 from transload_kubernetes.options import Options
-
-_OPTION: Final = "not possible with run option jobset"
-
-
-def rank0_host(base: str, role: str) -> str:
-    """Return the host name of replica 0 of a role; it stays the same when the JobSet is started again."""
-    return f"{base}-{names.role_label(role)}-0-0.{base}"
 
 
 def is_wanted(app: AppDef) -> bool:
@@ -34,58 +27,46 @@ def is_wanted(app: AppDef) -> bool:
 def refuse(app: AppDef) -> None:
     """Refuse the first field that a JobSet cannot express."""
     limits: set[int] = set()
+    alone = len(app.roles) == 1
     for index, role in enumerate(app.roles):
-        path = f"roles[{index}]"
-        if role.min_replicas not in (None, role.num_replicas):
-            _refuse(
-                f"{path}.min_replicas",
-                f"={role.min_replicas}",
-                "a JobSet fails with the first replica that fails for good",
-            )
-        if not role.max_retries or role.num_replicas == len(app.roles) == 1:
-            continue
-        if role.retry_policy is RetryPolicy.ROLE and role.num_replicas > 1 and len(app.roles) > 1:
+        path, several, policy = f"roles[{index}]", role.num_replicas > 1, role.retry_policy
+        again = role.max_retries > 0 and (several or not alone)
+        native = not again or policy is RetryPolicy.REPLICA
+        if role.min_replicas not in (None, role.num_replicas) and not (alone and native):
+            reason = "a JobSet ends, or starts again, with the first replica that fails for good"
+            _refuse(f"{path}.min_replicas", f"={role.min_replicas}", reason)
+        if again and policy is RetryPolicy.ROLE and several and not alone:
             _refuse(f"{path}.retry_policy", "=ROLE", "a JobSet starts all roles again, or single replicas")
-        if role.retry_policy is RetryPolicy.APPLICATION:
-            limits.add(role.max_retries)
-            if len(limits) > 1:
-                reason = "a JobSet has one limit for all roles that retry the application"
-                _refuse(f"{path}.max_retries", f"={role.max_retries}", reason)
+        limits |= {role.max_retries} if again and policy is RetryPolicy.APPLICATION else set()
+        if len(limits) > 1:
+            reason = "a JobSet has one limit for all roles that retry the application"
+            _refuse(f"{path}.max_retries", f"={role.max_retries}", reason)
 
 
 def _refuse(path: str, value: str, reason: str) -> None:
-    raise UnsupportedFeature(f"{path}{value}: {_OPTION}: {reason}", path)
+    raise UnsupportedFeature(f"{path}{value}: not possible with run option jobset: {reason}", path)
 
 
 def jobset(
     app_id: str, base: str, roles: list[Role], jobs: list[dict[str, Any]], labels: Mapping[str, str], options: Options
 ) -> dict[str, Any]:
     """Return the JobSet of an app, of its roles (with the policies that their Jobs really follow) and Jobs."""
-    single = sum(role.num_replicas for role in roles) == 1
+    several = sum(role.num_replicas for role in roles) > 1
+    for job in jobs:  # the JobSet names them
+        del job["apiVersion"], job["kind"], job["metadata"]["name"]
     spec: dict[str, Any] = {
-        "network": {"enableDNSHostnames": not single, "subdomain": base, "publishNotReadyAddresses": True},
+        "network": {"enableDNSHostnames": several, "subdomain": base, "publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All"},
         "failurePolicy": _failure_policy(roles),
         "replicatedJobs": [
-            {"name": names.role_label(role.name), "replicas": 1, "template": _template(job)}
+            {"name": names.role_label(role.name), "replicas": 1, "template": job}
             for role, job in zip(roles, jobs, strict=True)
         ],
     }
+    spec.update(options.of_the_whole())
     labels = {**labels, **options.queue_labels()}
-    if (ttl := options.number("ttl")) is not None:
-        spec["ttlSecondsAfterFinished"] = ttl
-    if options.text("queue"):
-        spec["suspend"] = True
     metadata = {"name": base, "labels": labels, "annotations": {names.ANNOTATION_APP_ID: app_id}}
     return {"apiVersion": "/".join(names.JOBSET_API), "kind": "JobSet", "metadata": metadata, "spec": spec}
-
-
-def _template(job: dict[str, Any]) -> dict[str, Any]:
-    """Return a Job as a template: the JobSet names it."""
-    return {
-        "metadata": {name: value for name, value in job["metadata"].items() if name != "name"},
-        "spec": job["spec"],
-    }
 
 
 def _failure_policy(roles: list[Role]) -> dict[str, Any]:

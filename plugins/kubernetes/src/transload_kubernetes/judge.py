@@ -1,18 +1,174 @@
-"""What the facts of a cluster mean for an app, and what is to be done about it. Pure: same facts, same verdict."""
+"""What the facts of a cluster mean for an app, and what is to be done about it. Pure: same facts, same verdict.
+
+First role by role: which Jobs and pods count now, and what they say of each replica. Then all of it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.specs import AppState, AppStatus, RoleStatus, exit_text, is_terminal
+from transload.attempts import error_line
+from transload.specs import NONE, AppState, AppStatus, ReplicaStatus, RoleStatus, exit_text, is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
-from transload_kubernetes.plan import Facts, Plan, Stop
-from transload_kubernetes.views import RoleView, count_restarts, running_state, view_role
+from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop
+from transload_kubernetes.results import error_of_end
 
 HALF_SUBMITTED_S: Final = 120.0
 """Seconds after which an app whose submitter never finished counts as failed."""
+_MADE_AGAIN_S: Final = 30.0
+"""Seconds after its JobSet within which a first Job is made by the controller; what is made later replaces one."""
+
+
+@dataclass(slots=True)
+class RoleView:
+    """A role as it stands."""
+
+    plan: RolePlan  # how it is run
+    attempt: Attempt = (0, 0)  # the attempt that counts
+    job: dict[str, Any] = field(default_factory=dict)  # its Job of that attempt; empty: there is none
+    replicas: list[ReplicaStatus] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)  # why it waits or has failed
+    earlier: int = 0  # how often it was started again by itself
+    finished: bool = False  # its Job has ended
+    good: bool = False  # and enough of its replicas ended well
+    late: bool = False  # and that since it took too long
+
+    @property
+    def failed(self) -> bool:
+        """Whether its Job has ended, and not enough replicas did well."""
+        return self.finished and not self.good
+
+
+def _of_role(things: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
+    wanted = names.role_label(role)
+    return [each for each in things if (each["metadata"].get("labels") or {}).get(names.LABEL_ROLE) == wanted]
+
+
+def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
+    """Return the pods that were or are a replica, oldest first, through all attempts."""
+
+    def age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
+        metadata = pod["metadata"]
+        failures = str((metadata.get("annotations") or {}).get(names.INDEX_FAILURES, "0"))
+        # times are whole seconds: of two pods made within one, the count of failures tells
+        return names.attempt_of(pod), metadata.get("creationTimestamp") or "", int(failures or 0), metadata["name"]
+
+    return sorted((pod for pod in _of_role(facts.pods, role) if states.index_of(pod) == k), key=age)
+
+
+def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
+    """Return a role as it stands, in an app that may be on its way to the end."""
+    jobs = {names.attempt_of(job): job for job in _of_role(facts.jobs, role.name)}
+    attempts = {*jobs, *facts.made(role.name)}
+    view = RoleView(role, max(attempts, default=(0, 0)), earlier=sum(attempt[1] > 0 for attempt in attempts))
+    made_again = 0
+    if facts.jobset is not None:  # it tells what counts; Jobs of an earlier attempt are being removed
+        view.attempt = (int((facts.jobset.get("status") or {}).get("restarts") or 0), 0)
+    view.job = jobs.get(view.attempt, {})
+    view.finished, status = states.is_finished(view.job), view.job.get("status") or {}
+    view.late = (states.condition(view.job, "Failed") or {}).get("reason") == "DeadlineExceeded"
+    if facts.jobset is not None and view.job and view.attempt == (0, 0):
+        # a Job that somebody deletes is made again by the controller, silently
+        made, set_made = (states.seconds(it["metadata"].get("creationTimestamp")) for it in (view.job, facts.jobset))
+        made_again = int(bool(made and set_made and made - set_made > _MADE_AGAIN_S))
+    done, failed = states.indexes(status.get("completedIndexes")), states.indexes(status.get("failedIndexes"))
+    for k in range(role.replicas):
+        pods = [pod for pod in replica_pods(facts, role.name, k) if names.attempt_of(pod) == view.attempt]
+        view.replicas.append(_replica(view, k, pods, k in done, k in failed, stopping))
+        view.replicas[k].restarts += made_again
+    view.good = view.finished and sum(r.state is AppState.SUCCEEDED for r in view.replicas) >= role.needed
+    if states.condition(view.job, "Suspended") and not view.finished:
+        view.reasons.append(f"the Job of role {role.name} is suspended")
+    return view
+
+
+def _replica(
+    view: RoleView, k: int, pods: list[dict[str, Any]], done: bool, failed: bool, stopping: bool
+) -> ReplicaStatus:
+    pod = pods[-1] if pods else None
+    state = states.pod_state(pod) if pod is not None else AppState.SUBMITTED
+    held = states.condition(view.job, "Suspended") is not None
+    if done:
+        state = AppState.SUCCEEDED
+    elif stopping and not _stays(pod) and (not view.job or view.job["spec"].get("suspend")):
+        state = AppState.CANCELLED if pod is None or not states.is_active(pod) else state
+    elif failed or (state is AppState.FAILED and (view.finished or _is_final(view, pod))):
+        state = AppState.FAILED
+    elif view.finished:
+        state = AppState.CANCELLED
+    elif state is AppState.FAILED or (state is AppState.SUBMITTED and held):
+        state = AppState.PENDING  # its Job will replace it, or let it start
+    replica = ReplicaStatus(k, state, view.plan.name, "")
+    replica.restarts = sum(view.attempt) + max(len(pods) - 1, sum(_counts(pod or {})), 0)
+    if pod is not None:
+        _tell(replica, view, pod)
+    elif done:
+        replica.exit_code = 0  # what else counts as done; its pod has been removed
+    return replica
+
+
+def _stays(pod: dict[str, Any] | None) -> bool:
+    """Tell whether a pod has ended by itself: what is ended from outside is deleted."""
+    return pod is not None and not pod["metadata"].get("deletionTimestamp") and not states.is_active(pod)
+
+
+def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
+    """Tell whether the Job will give up a replica for this failure of it, which it counts a second later."""
+    limit = view.job.get("spec", {}).get("backoffLimitPerIndex")
+    disrupted = states.condition(pod or {}, "DisruptionTarget")  # by the cluster: that is no failure
+    return limit is not None and disrupted is None and bool(_counts(pod or {})[0] >= limit)
+
+
+def _counts(pod: dict[str, Any]) -> list[int]:
+    """Return how often a replica had failed, and been disrupted, before this pod was made."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    return [int(annotations.get(key) or 0) for key in (names.INDEX_FAILURES, names.INDEX_IGNORED)]
+
+
+def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
+    """Fill in what a pod tells of a replica, and why it waits or has failed."""
+    replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
+    end = states.program(pod, "terminated")
+    replica.start_time = states.seconds((end or states.program(pod, "running")).get("startedAt"))
+    if is_terminal(replica.state) and end:
+        replica.exit_code = states.exit_code(end.get("exitCode"))
+        replica.end_time = states.seconds(end.get("finishedAt"))
+    if replica.state is AppState.PENDING:
+        why = states.stuck(pod)
+    elif replica.state is AppState.FAILED:
+        error = error_of_end(end)
+        replica.structured_error_msg = error or NONE
+        why = "; ".join(filter(None, (error_line(error), states.why_failed(pod))))
+    else:
+        why = states.lost_node(pod) if replica.state is AppState.RUNNING else ""
+    if why:
+        view.reasons.append(f"{view.plan.name}/{replica.id}: {why}")
+
+
+def count_restarts(views: list[RoleView]) -> int:
+    """Return how often anything of an app was started again."""
+    whole = max(view.attempt[0] for view in views)
+    own = sum(replica.restarts - sum(view.attempt) for view in views for replica in view.replicas)
+    return whole + sum(view.attempt[1] for view in views) + own
+
+
+def running_state(views: list[RoleView]) -> AppState:
+    """Return the state of an app that has not ended."""
+    seen = {replica.state for view in views for replica in view.replicas}
+    if AppState.RUNNING in seen:
+        return AppState.RUNNING
+    if seen == {AppState.UNKNOWN}:
+        return AppState.UNKNOWN
+    started = seen & {AppState.SUCCEEDED, AppState.FAILED}
+    jobs = [
+        (view.job.get("spec") or {}, view.plan.replicas) for view in views
+    ]  # admitted in part it runs them in turns
+    in_turns = any(not job.get("suspend") and job.get("parallelism", count) < count for job, count in jobs)
+    if started and (in_turns or not seen & {AppState.PENDING, AppState.SUBMITTED}):
+        return AppState.RUNNING  # all have ended, and the Job has yet to say so, or to start the next ones
+    return AppState.PENDING if seen - {AppState.SUBMITTED} else AppState.SUBMITTED
 
 
 @dataclass(slots=True)
@@ -33,11 +189,11 @@ class Verdict:
 
 def judge(facts: Facts, now: float) -> Verdict:
     """Return the verdict on an app that has a record, at a time (seconds since the epoch)."""
-    plan = facts.plan()
-    assert plan is not None
-    ended, stop = facts.ended(), facts.stop()
-    if ended is not None:  # a JobSet may have yet to say that it has ended: it is left alone
-        return Verdict(ended, end=[] if plan.jobset else _to_end(facts))
+    plan, stop = facts.plan, facts.stop
+    if plan is None:
+        return Verdict(AppStatus(AppState.UNKNOWN, msg=facts.unreadable))
+    if facts.ended is not None:  # a JobSet may have yet to say that it has ended: it is left alone
+        return Verdict(facts.ended, end=[] if plan.jobset else _open(facts))
     views = [view_role(role, facts, bool(stop)) for role in plan.roles]
     status = _status_of(views)
     status.num_restarts = count_restarts(views)
@@ -55,18 +211,21 @@ def judge(facts: Facts, now: float) -> Verdict:
     if missing:
         status.state = AppState.PENDING
         return Verdict(status, restart=missing)
-    if not facts.submitted():
-        failure = _never_submitted(plan, now)
-    elif plan.jobset:
-        failure = _set_failure(plan, views, facts, now)
-    else:
-        failure = _failure(views)
+    failure = _set_failure(plan, views, facts, now) if plan.jobset else _failure(views)
+    if not facts.data.get("submitted"):
+        why = "it was never wholly submitted: the submitting process ended in the middle of it"
+        failure = (why, False) if now - plan.created > HALF_SUBMITTED_S else None
     if failure is None:
-        return _as_set(status, facts) if plan.jobset else Verdict(status)
-    restart = _restart(plan, views) if failure.retry else []
-    if restart:
+        if states.condition(facts.jobset or {}, "Suspended"):
+            status.state, status.msg = AppState.PENDING, status.msg or "its JobSet is suspended"
+        elif plan.jobset and status.num_restarts and status.state is AppState.SUBMITTED:
+            status.state = AppState.PENDING  # between two attempts
+        elif plan.jobset and not facts.jobs:
+            status.msg = status.msg or "no Job of it was made yet: does the JobSet controller run?"
+        return Verdict(status)
+    why, again = failure
+    if restart := _restart(plan, views) if again else []:
         return _restarted(status, restart, views, facts)
-    why = failure.msg
     if facts.notes and not any(replica.start_time for role in status.roles for replica in role.replicas):
         why = "; ".join([why, *facts.notes])  # why it never ran
     verdict = _stopped(status, Stop("failed", why), facts)
@@ -78,16 +237,8 @@ def _status_of(views: list[RoleView]) -> AppStatus:
     return AppStatus(running_state(views), roles=[RoleStatus(view.plan.name, view.replicas) for view in views])
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    msg: str
-    retry: bool = False
-
-
-def _never_submitted(plan: Plan, now: float) -> _Failure | None:
-    if now - plan.created <= HALF_SUBMITTED_S:
-        return None
-    return _Failure("it was never wholly submitted: the submitting process ended in the middle of it")
+_Failure = tuple[str, bool]
+"""Why an app cannot go on as it is, and whether a retry may answer it."""
 
 
 def _failure(views: list[RoleView]) -> _Failure | None:
@@ -96,41 +247,28 @@ def _failure(views: list[RoleView]) -> _Failure | None:
     if failed:
         first = _status_of(failed).first_failure()
         view = next((each for each in failed if first in each.replicas), failed[0])
-        return _Failure(_failure_text(view), retry=not view.late)
-    for view in views:
-        if view.job is None:  # not made again: nobody knows why it was taken away
-            return _Failure(f"lost: the Job of role {view.plan.name} was deleted by somebody")
-    return None
+        return _failure_text(view), not view.late
+    lost = [view.plan.name for view in views if not view.job]  # not made again: nobody knows why it was taken away
+    return (f"lost: the Job of role {lost[0]} was deleted by somebody", False) if lost else None
 
 
 def _set_failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
     """Return why an app that is a JobSet cannot go on; starting Jobs again is its controller's matter."""
     if facts.jobset is None:
-        return _Failure("lost: its JobSet was deleted by somebody")
+        return "lost: its JobSet was deleted by somebody", False
     failed = states.condition(facts.jobset, "Failed")
     if failed is not None:
         texts = [_failure_text(view) for view in views if view.failed]
-        return _Failure("; ".join(texts) or f"{failed.get('reason', 'failed')}: {failed.get('message', '')}")
+        return "; ".join(texts) or f"{failed.get('reason', 'failed')}: {failed.get('message', '')}", False
     began = states.resumed(facts.jobset)
     # the limit of each attempt is its Jobs' own, that of all of them nobody's on the cluster
     if plan.timeout is None or began is None or not views[0].attempt[0] or now - began <= plan.timeout + 1:
         return None
-    return _Failure(f"timeout: all attempts together took longer than {plan.timeout:g} seconds")
-
-
-def _as_set(status: AppStatus, facts: Facts) -> Verdict:
-    the_set = facts.jobset or {}
-    if states.condition(the_set, "Suspended"):
-        status.state, status.msg = AppState.PENDING, status.msg or "its JobSet is suspended"
-    elif status.num_restarts and status.state is AppState.SUBMITTED:
-        status.state = AppState.PENDING  # between two attempts
-    elif not facts.jobs and not status.msg:
-        status.msg = "no Job of it was made yet: does the JobSet controller run?"
-    return Verdict(status)
+    return f"timeout: all attempts together took longer than {plan.timeout:g} seconds", False
 
 
 def _failure_text(view: RoleView) -> str:
-    found = states.condition(view.job or {}, "Failed") or {}
+    found = states.condition(view.job, "Failed") or {}
     if view.late:
         return f"timeout: role {view.plan.name}: {found.get('message') or 'took too long'}"
     bad = _status_of([view]).first_failure()
@@ -159,7 +297,7 @@ def _restarted(status: AppStatus, restart: list[tuple[str, Attempt]], views: lis
     status.state = AppState.PENDING
     wanted = {name for name, _ in restart}
     left = [view.job for view in views if view.plan.name in wanted and view.job and not _is_over(view.job, facts)]
-    return Verdict(status, end=_open("Job", left)) if left else Verdict(status, restart=restart)
+    return Verdict(status, end=_open(facts, left)) if left else Verdict(status, restart=restart)
 
 
 def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
@@ -169,7 +307,7 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
     if not all(_is_over(thing, facts) for thing in things):
         if status.state is not AppState.RUNNING:
             status.state = AppState.PENDING
-        return Verdict(status, end=_to_end(facts))
+        return Verdict(status, end=_open(facts))
     status.state = AppState.CANCELLED if stop.kind == "cancel" else AppState.FAILED
     if stop.seen:
         _remember(status, AppStatus.from_json(stop.seen))
@@ -196,18 +334,15 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
     return states.is_held(thing) and not any(map(states.is_active, mine))
 
 
-def _to_end(facts: Facts) -> list[tuple[str, str]]:
-    """Return what is to be ended so that nothing of an app runs any more."""
-    if facts.jobset is not None:
-        return _open("JobSet", [facts.jobset])
-    return _open("Job", facts.jobs)
+def _open(facts: Facts, jobs: list[dict[str, Any]] | None = None) -> list[tuple[str, str]]:
+    """Return what is to be ended so that nothing of an app, or of some Jobs of it, runs any more: kind and name.
 
-
-def _open(kind: str, things: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return those that have not ended, and are not being ended: a queue may let a suspended one run again."""
+    That are those that have not ended and are not being ended; a queue may let a suspended one run again.
+    """
+    as_set = jobs is None and facts.jobset is not None
     return [
-        (kind, thing["metadata"]["name"])
-        for thing in things
+        ("JobSet" if as_set else "Job", thing["metadata"]["name"])
+        for thing in ([facts.jobset or {}] if as_set else facts.jobs if jobs is None else jobs)
         if not states.is_finished(thing)
         and not thing["metadata"].get("deletionTimestamp")
         and (not thing["spec"].get("suspend") or names.QUEUE in (thing["metadata"].get("labels") or {}))

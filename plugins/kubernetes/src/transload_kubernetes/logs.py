@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.schedulers.api import LogPage
-from transload.specs import AppStatus, is_terminal
+from transload.specs import is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.cluster import Cluster, ClusterError, cut, lines
+from transload_kubernetes.judge import judge, replica_pods
 from transload_kubernetes.plan import Facts
-from transload_kubernetes.views import replica_pods
 
 _NS: Final = 1_000_000_000
 _SKEW_S: Final = 60
@@ -37,8 +37,8 @@ _END_S: Final = 5.0
 Line = tuple[str, int]
 """A line, and when it was written: nanoseconds since the epoch."""
 
-Look = Callable[[], tuple[Facts, AppStatus]]
-"""Asks the cluster for an app: facts and the status that they mean."""
+Look = Callable[[], Facts]
+"""Asks the cluster for an app."""
 
 
 @dataclass(slots=True)
@@ -85,8 +85,8 @@ def nanoseconds(text: str) -> int:
     return int(whole.timestamp()) * _NS + int((match[2] or "0").ljust(9, "0"))
 
 
-class Tails:
-    """The logs of running pods that somebody follows, an open request and a thread for each: looking is free."""
+class Logs:
+    """The logs on a cluster. Of running pods that somebody follows each has an open request and a thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -94,27 +94,76 @@ class Tails:
         self._rest: dict[tuple[str, str], tuple[float, str]] = {}  # what has no stream → when it was read, up to where
         self._lock = threading.Lock()
 
-    def take(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
-        """Return what has come behind a place, moving it; None if its pod is not followed from there."""
+    def page(
+        self, look: Look, app_id: str, role: str, k: int, cursor: str | None, max_bytes: int, since: float | None,
+        last: int | None,
+    ) -> LogPage:  # fmt: skip
+        """Return the next page of a replica's log, through all its pods; never blocks.
+
+        The cluster passes over what lies before ``since`` or the last lines.
+        """
+        namespace, place = names.parse_app_id(app_id)[0], Cursor.of(cursor)
+        if cursor is not None and (came := self._take(namespace, place, max_bytes)) is not None:
+            return _page(came, place, False)
+        pods, final = _pods(look(), app_id, role, k)
+        if last is not None and cursor is None:
+            return _page(self._last(namespace, pods, place, last), place, False)
+        taken: list[Line] = []
+        size = 0
+        for pod in _from(pods, place):
+            place.enter(pod)
+            reading = Reading(self._cluster, namespace, place, over=_over(pod), since=int((since or 0) * _NS))
+            for line in reading.lines():
+                taken.append(line)
+                size += len(line[0])
+                if size >= max_bytes:
+                    reading.cut()
+                    return _page(taken, place, False)
+            if not _over(pod) and not final:
+                if (
+                    cursor is not None
+                    and (not taken or len(self._tails) >= MAX_STREAMS)
+                    and states.program(pod, "running")
+                ):
+                    self._follow(namespace, place)  # somebody waits for more
+                return _page(taken, place, False)
+        return _page(taken, place, final)
+
+    def _last(self, namespace: str, pods: list[dict[str, Any]], place: Cursor, count: int) -> list[Line]:
+        """Return at least the last whole lines; the cursor is moved behind them."""
+        taken: list[Line] = []
+        for pod in reversed(pods):
+            at = place if pod is pods[-1] else Cursor()
+            at.enter(pod)
+            wanted = count - len(taken) + 1
+            while True:
+                tail = Cursor(at.pod)
+                found = list(Reading(self._cluster, namespace, tail, over=_over(pod), tailLines=wanted).lines())
+                # how many lines of one time came before the last can be told if its time began within the window
+                if len(found) < wanted - 1 or found[0][1] < tail.time:
+                    break
+                wanted *= 2
+            at.time, at.count = tail.time, tail.count
+            taken[:0] = found
+            if len(taken) >= count:
+                break
+        return taken
+
+    def _take(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
+        """Return what has come behind a place, moving it; None if its pod is to be asked."""
+        key = namespace, place.pod
         with self._lock:
-            tail = self._tails.get((namespace, place.pod))
+            tail = self._tails.get(key)
+            moment, known = self._rest.get(key, (0.0, ""))
+            full = len(self._tails) >= MAX_STREAMS
+            if full and known == place.text() and time.monotonic() - moment < len(self._rest) * _TURN_S:
+                return []  # it has no stream, and not its turn yet
         found = tail.take(place, max_bytes) if tail is not None else None
         if tail is not None and found is None:
-            self._drop([(namespace, place.pod)])
+            self._drop([key])
         return found
 
-    @property
-    def full(self) -> bool:
-        """Whether no more pods can be followed."""
-        return len(self._tails) >= MAX_STREAMS
-
-    def waits(self, namespace: str, place: Cursor) -> bool:
-        """Tell whether a pod that was read up to this very place has no stream, and not its turn yet."""
-        with self._lock:
-            moment, known = self._rest.get((namespace, place.pod), (0.0, ""))
-            return self.full and known == place.text() and time.monotonic() - moment < len(self._rest) * _TURN_S
-
-    def follow(self, namespace: str, place: Cursor) -> None:
+    def _follow(self, namespace: str, place: Cursor) -> None:
         """Follow a pod from a place on. Beyond so many pods it is only noted: the rest is read in turns."""
         now = time.monotonic()
         key = namespace, place.pod
@@ -124,7 +173,7 @@ class Tails:
         with self._lock:
             if key in self._tails:
                 return
-            if not self.full:
+            if len(self._tails) < MAX_STREAMS:
                 self._rest.pop(key, None)
                 self._tails[key] = _Tail(self._cluster, namespace, replace(place))
                 return
@@ -148,7 +197,7 @@ class _Tail:
 
     def __init__(self, cluster: Cluster, namespace: str, place: Cursor) -> None:
         self.used = time.monotonic()
-        self._read = Reading(cluster, namespace, replace(place), follow=True)
+        self._read = Reading(cluster, namespace, replace(place), follow="true")
         self._place = place
         self._lines: deque[Line] = deque()
         self._size = 0
@@ -196,30 +245,17 @@ class _Tail:
 
 
 class Reading:
-    """A request for the log of a pod, from a place on.
+    """A request for the log of a pod, from a place on, which moves and names the pod.
 
-    Args:
-        place: it moves, and names the pod.
-        follow: go on until the program has ended.
-        over: it has ended: a last line without a newline is whole.
-        since: nothing before is wanted, nanoseconds since the epoch.
-        tail: only so many last lines are wanted.
+    ``over``: its program has ended, so that a last line without a newline is whole; ``since``: nothing before is
+    wanted (nanoseconds since the epoch); ``query``: more of the API's own parameters.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        place: Cursor,
-        *,
-        follow: bool = False,
-        over: bool = False,
-        since: int = 0,
-        tail: int | None = None,
+        self, cluster: Cluster, namespace: str, place: Cursor, over: bool = False, since: int = 0, **query: Any
     ) -> None:
-        self._cluster, self._namespace, self._place = cluster, namespace, place
-        self._over = over
-        self._options: dict[str, Any] = {"timestamps": "true", "tailLines": tail, "follow": "true" if follow else None}
+        self._cluster, self._namespace, self._place, self._over = cluster, namespace, place, over
+        self._options: dict[str, Any] = {"timestamps": "true", **query}
         start = max(place.time, since)
         if start:
             # whole seconds, counted back from now by the node's clock: what comes too early is left out below
@@ -229,6 +265,8 @@ class Reading:
 
     def lines(self) -> Iterator[Line]:
         """Yield whole lines, moving the place; what breaks the connection ends them."""
+        from urllib3.exceptions import HTTPError
+
         self._response = self._cluster.log(self._namespace, self._place.pod, names.MAIN, **self._options)
         if self._response is None or self._cut:
             return self.cut()
@@ -250,12 +288,10 @@ class Reading:
                 skip = 0
                 place.pass_over(moment)
                 yield text.decode("utf-8", "replace"), moment
-        except Exception as exc:
-            if not _broken(exc):
-                raise
+        except (HTTPError, OSError, AttributeError):  # broken off, or cut
+            return None
         finally:
             self.cut()
-        return None
 
     def cut(self) -> None:
         """End the request, also while another thread reads it."""
@@ -264,95 +300,26 @@ class Reading:
             cut(self._response)
 
 
-class LogView:
-    """The log of one replica, through all its pods."""
-
-    def __init__(self, cluster: Cluster, tails: Tails, look: Look, app_id: str, role: str, k: int) -> None:
-        self._cluster, self._tails, self._look = cluster, tails, look
-        self._namespace = names.parse_app_id(app_id)[0]
-        self._app_id, self._role, self._k = app_id, role, k
-
-    def _pods(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the replica's pods, oldest first, and whether it has ended for good."""
-        facts, status = self._look()
-        try:
-            made = facts.plan()
-        except ValueError as exc:
-            raise SchedulerUnavailable(f"app {self._app_id}: its record cannot be read: {exc}") from exc
-        if made is None:
-            raise AppNotFound(self._app_id)
-        role = next((each for each in made.roles if each.name == self._role), None)
-        if role is None:
-            known = ", ".join(each.name for each in made.roles)
-            raise SpecError(f"role {self._role!r}: app {self._app_id} has no such role (it has: {known})")
-        if not 0 <= self._k < role.replicas:
-            raise SpecError(f"replica {self._k} of role {self._role!r}: must be 0 to {role.replicas - 1}")
-        final = status.is_terminal()
-        for each in status.roles:
-            if each.role == self._role and role.policy == "REPLICA":
-                final = final or is_terminal(each.replicas[self._k].state)
-        return replica_pods(facts, self._role, self._k), final
-
-    def page(self, cursor: str | None, max_bytes: int, since: float | None, last: int | None) -> LogPage:
-        """Return the next page; never blocks. The cluster passes over what lies before ``since`` or the last lines."""
-        place = Cursor.of(cursor)
-        came = self._tails.take(self._namespace, place, max_bytes) if place.pod else None
-        if came is not None:
-            return _page(came, place, False)
-        if cursor is not None and self._tails.waits(self._namespace, place):
-            return _page([], place, False)
-        pods, final = self._pods()
-        if last is not None and cursor is None:
-            return _page(self._last(pods, place, last), place, False)
-        taken: list[Line] = []
-        size = 0
-        for pod in _from(pods, place):
-            place.enter(pod)
-            reading = Reading(self._cluster, self._namespace, place, over=_over(pod), since=int((since or 0) * _NS))
-            for line in reading.lines():
-                taken.append(line)
-                size += len(line[0])
-                if size >= max_bytes:
-                    reading.cut()
-                    return _page(taken, place, False)
-            if not _over(pod) and not final:
-                if cursor is not None and (not taken or self._tails.full) and states.program(pod, "running"):
-                    self._tails.follow(self._namespace, place)  # somebody waits for more
-                return _page(taken, place, False)
-        return _page(taken, place, final)
-
-    def _last(self, pods: list[dict[str, Any]], place: Cursor, count: int) -> list[Line]:
-        """Return at least the last whole lines; the cursor is moved behind them."""
-        taken: list[Line] = []
-        for pod in reversed(pods):
-            at = place if pod is pods[-1] else Cursor()
-            taken[:0] = self._tail(pod, at, count - len(taken))
-            if len(taken) >= count:
-                break
-        return taken
-
-    def _tail(self, pod: dict[str, Any], place: Cursor, count: int) -> list[Line]:
-        place.enter(pod)
-        wanted = count + 1
-        while True:
-            at = Cursor(place.pod)
-            found = list(Reading(self._cluster, self._namespace, at, over=_over(pod), tail=wanted).lines())
-            # how many lines of one time came before the last can be told if its time began within the window
-            if len(found) < wanted - 1 or found[0][1] < at.time:
-                place.time, place.count = at.time, at.count
-                return found
-            wanted *= 2
+def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return a replica's pods, oldest first, and whether it has ended for good."""
+    if facts.unreadable:
+        raise SchedulerUnavailable(f"app {app_id}: {facts.unreadable}")
+    if facts.plan is None:
+        raise AppNotFound(app_id)
+    role = next((each for each in facts.plan.roles if each.name == name), None)
+    if role is None:
+        known = ", ".join(each.name for each in facts.plan.roles)
+        raise SpecError(f"role {name!r}: app {app_id} has no such role (it has: {known})")
+    if not 0 <= k < role.replicas:
+        raise SpecError(f"replica {k} of role {name!r}: must be 0 to {role.replicas - 1}")
+    status = judge(facts, time.time()).status
+    own = [each.replicas[k].state for each in status.roles if each.role == name and role.policy == "REPLICA"]
+    return replica_pods(facts, name, k), status.is_terminal() or any(map(is_terminal, own))
 
 
 def _page(lines: list[Line], place: Cursor, complete: bool) -> LogPage:
     stamps = [(index, moment / _NS) for index, (_, moment) in enumerate(lines)]
     return LogPage([line for line, _ in lines], place.text(), complete, stamps=stamps)
-
-
-def _broken(exc: Exception) -> bool:
-    from urllib3.exceptions import HTTPError
-
-    return isinstance(exc, (HTTPError, OSError, AttributeError))
 
 
 def _over(pod: dict[str, Any]) -> bool:

@@ -41,7 +41,7 @@ _PLAIN: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?\Z")
 _DASHLESS: Final = re.compile(r"[a-z][a-z0-9]{0,11}\Z")
 _ATTEMPT: Final = re.compile(r"a(\d+)r(\d+)\Z")
 _KEY: Final = re.compile(r"[A-Za-z0-9_]{1,200}\Z")
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
@@ -51,14 +51,9 @@ def parse_app_id(app_id: str) -> tuple[str, str]:
         return DEFAULT_NAMESPACE, app_id
     if not name:
         raise SpecError(f"app_id={app_id!r}: must be NAMESPACE:NAME")
-    return check_namespace(namespace, f"app_id={app_id!r}"), name
-
-
-def check_namespace(namespace: str, what: str) -> str:
-    """Return a namespace's name if it can be one, else raise SpecError."""
-    if not _NAMESPACE.match(namespace):
-        raise SpecError(f"{what}: namespace {namespace!r} must be 1 to 63 lower-case letters, digits and '-'")
-    return namespace
+    if not NAMESPACE.match(namespace):
+        raise SpecError(f"app_id={app_id!r}: namespace must be 1 to 63 lower-case letters, digits and '-'")
+    return namespace, name
 
 
 def label(text: str, limit: int) -> str:
@@ -66,19 +61,19 @@ def label(text: str, limit: int) -> str:
     if len(text) <= limit and _PLAIN.match(text):
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: limit - 8].strip("-")
-    if not readable or not readable[0].isalpha():
-        readable = f"a{readable}"[: limit - 8]
-    return f"{readable}-{_digest(text)}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:7]
+    readable = readable if readable[:1].isalpha() else f"a{readable}"[: limit - 8]
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:7]}"
 
 
 def base_name(app_id: str) -> str:
     """Return the name that all objects of an app start with; it is that of its record and its Service."""
     name = parse_app_id(app_id)[1]
     return label(name, _BASE) if not name.endswith(_RANK0) else label(f"{name}.", _BASE)
+
+
+def place(app_id: str) -> tuple[str, str]:
+    """Return the namespace of an app, and what the names of its objects start with."""
+    return parse_app_id(app_id)[0], base_name(app_id)
 
 
 def role_label(role: str) -> str:
@@ -89,7 +84,8 @@ def role_label(role: str) -> str:
     """
     if _DASHLESS.match(role) and not _ATTEMPT.match(role):
         return role
-    return re.sub(r"[^a-z0-9]", "", role.lower()).lstrip("0123456789")[:4] + "x" + _digest(role)
+    readable = re.sub(r"[^a-z0-9]", "", role.lower()).lstrip("0123456789")[:4]
+    return f"{readable}x{hashlib.sha256(role.encode()).hexdigest()[:7]}"
 
 
 def job_name(base: str, role: str, attempt: Attempt = (0, 0)) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from transload.errors import ConfigError, SpecError
+from transload.errors import ConfigError
 from transload.specs import CfgVal, runopts
 from transload_kubernetes import names
-from transload_kubernetes.names import check_namespace
 
 CHOICES: Final = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),
@@ -22,6 +21,12 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 QUEUED: Final = ("queue_priority", "queue_topology", "queue_min_parallelism")
 """Options that only a queue reads."""
 _TOPOLOGY: Final = re.compile(r"(required|preferred):(\S+)\Z")
+FORMS: Final = {
+    "namespace": (names.NAMESPACE, "1 to 63 lower-case letters, digits and '-'"),
+    "queue_topology": (_TOPOLOGY, "required|preferred:LABEL"),
+    "image_repo": (re.compile(r"([^@/][^@]*/)?[^@:/]+\Z"), "REGISTRY/NAME, without a tag"),
+}
+"""Options with a form."""
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effect>\w+))?\Z")
 
 
@@ -65,6 +70,7 @@ class Options:
     cfg: Mapping[str, Any]
     tolerations: list[dict[str, Any]]
     overlay: dict[str, Any]
+    jobset: bool  # it is a JobSet for certain
 
     def text(self, name: str) -> str:
         """Return an option of type str, ``""`` if it is not set."""
@@ -74,20 +80,15 @@ class Options:
         """Return an option of type dict, empty if it is not set."""
         return dict(self.cfg.get(name) or {})
 
-    def number(self, name: str) -> int | None:
-        """Return an option of type int, None if it is not set."""
-        value = self.cfg.get(name)
-        return None if value is None else int(value)
-
-    @property
-    def jobset(self) -> bool:
-        """Whether it is a JobSet for certain."""
-        return bool(self.cfg.get("jobset") == "always")
-
     def queue_labels(self) -> dict[str, str]:
         """Return the labels of what waits in a queue; empty without one."""
         found = {names.QUEUE: self.text("queue"), names.QUEUE_PRIORITY: self.text("queue_priority")}
         return {name: value for name, value in found.items() if value}
+
+    def of_the_whole(self) -> dict[str, Any]:
+        """Return what the specification of the Job, or of the JobSet, has: is it deleted some time, does it wait."""
+        found = {"ttlSecondsAfterFinished": self.cfg.get("ttl"), "suspend": True if self.text("queue") else None}
+        return {name: value for name, value in found.items() if value is not None}
 
     def pod_annotations(self) -> dict[str, str]:
         """Return the annotations of the pods."""
@@ -109,26 +110,14 @@ class Options:
                 raise ConfigError(f"run option {name}={cfg[name]!r}: only a Kueue queue reads it: set run option queue")
         own: dict[str, Any] = {**cfg, "namespace": cfg.get("namespace") or names.DEFAULT_NAMESPACE}
         own["gpu_resource"] = cfg.get("gpu_resource") or "nvidia.com/gpu"
-        options = Options(
-            own, [toleration(text) for text in own.get("tolerations") or ()], _overlay(own.get("overlay"))
-        )
-        if options.text("queue_topology") and not _TOPOLOGY.match(options.text("queue_topology")):
-            raise ConfigError(f"run option queue_topology={cfg['queue_topology']!r}: must be required|preferred:LABEL")
-        namespace, repository = options.text("namespace"), options.text("image_repo")
-        try:
-            check_namespace(namespace, f"run option namespace={namespace!r}")
-        except SpecError as exc:
-            raise ConfigError(str(exc)) from exc
-        if repository and not _is_repository(repository):
-            raise ConfigError(f"run option image_repo={repository!r}: must be REGISTRY/NAME, without a tag")
-        if repository and cfg.get("workspace_url"):
-            raise ConfigError(f"run options image_repo={repository!r} and workspace_url: only one of them can be used")
-        return options
-
-
-def _is_repository(text: str) -> bool:
-    """Tell whether images can be named ``text:tag``: no tag and no digest in it."""
-    return bool(text) and "@" not in text and ":" not in text.rpartition("/")[2] and not text.startswith("/")
+        for name, (pattern, wanted) in FORMS.items():
+            if own.get(name) and not pattern.match(str(own[name])):
+                raise ConfigError(f"run option {name}={own[name]!r}: must be {wanted}")
+        if cfg.get("image_repo") and cfg.get("workspace_url"):
+            what = f"run options image_repo={cfg['image_repo']!r} and workspace_url"
+            raise ConfigError(f"{what}: only one of them can be used")
+        tolerations = [toleration(text) for text in own.get("tolerations") or ()]
+        return Options(own, tolerations, _overlay(own.get("overlay")), own.get("jobset") == "always")
 
 
 def _overlay(text: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 from transload.specs import AppStatus, CfgVal
@@ -13,8 +13,13 @@ from transload_kubernetes import names
 SCHEMA: Final = 1
 APP: Final = "app"
 DELETED: Final = "deleted"
+GRAVESTONE: Final = {"metadata": {"labels": {names.LABEL_RECORD: DELETED}}, "data": None}
+"""The change of a record after which it only says that its id was used, and for what."""
 MADE: Final = "made."
 """How keys of the record begin that tell of Jobs of later attempts."""
+
+FILES: Final = "files."
+"""How keys of the record begin that hold what the helpers of pods handed over that were ended from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,7 @@ class Plan:
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     tracker_base: str | None = None
     timeout: float | None = None  # seconds for all of it
-    grace: int = 30  # seconds that an ended pod may take
     jobset: bool = False
-    others: list[tuple[str, str]] = field(default_factory=list)  # kind and name of what was made for it besides Jobs
 
     @property
     def queued(self) -> bool:
@@ -71,9 +74,30 @@ class Facts:
     pods: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # why things are stuck, from events
     jobset: dict[str, Any] | None = None
+    plan: Plan | None = field(init=False, default=None)  # None: there is no such app, or its record is not understood
+    stop: Stop | None = field(init=False, default=None)  # why it is being ended
+    ended: AppStatus | None = field(init=False, default=None)  # its final status, once somebody has seen it
+    unreadable: str = field(init=False, default="")  # why its record is not understood
+
+    def __post_init__(self) -> None:
+        """Read the record."""
+        if self.kind != APP:
+            return
+        try:
+            values = json.loads(self.data["plan"])
+            if values.pop("schema") > SCHEMA:
+                raise ValueError("it is of a newer version")
+            roles = [RolePlan(**role) for role in values.pop("roles")]
+            self.stop = Stop(**json.loads(self.data["stop"])) if "stop" in self.data else None
+            self.ended = AppStatus.from_json(self.data["ended"]) if "ended" in self.data else None
+            known = {each.name for each in fields(Plan)}  # others are passed over
+            self.plan = Plan(roles=roles, **{name: value for name, value in values.items() if name in known})
+        except (KeyError, TypeError, ValueError) as exc:
+            self.unreadable = f"its record on the cluster cannot be read: {exc}"
 
     @property
-    def _data(self) -> Mapping[str, str]:
+    def data(self) -> Mapping[str, str]:
+        """What its record holds."""
         return (self.record or {}).get("data") or {}
 
     @property
@@ -84,85 +108,29 @@ class Facts:
         kind: str = (self.record["metadata"].get("labels") or {}).get(names.LABEL_RECORD, APP)
         return kind
 
-    def plan(self) -> Plan | None:
-        """Return the plan; None if there is no such app.
-
-        Raises:
-            ValueError: if it was written by a version that this one does not understand.
-        """
-        if self.kind != APP:
-            return None
-        try:
-            values = json.loads(self._data["plan"])
-            if values.pop("schema") > SCHEMA:
-                raise ValueError("it is of a newer version")
-            roles = [RolePlan(**role) for role in values.pop("roles")]
-            return Plan(roles=roles, **values)
-        except (KeyError, TypeError) as exc:
-            raise ValueError(f"it is not one of this version ({exc})") from exc
-
     def made(self, role: str) -> set[names.Attempt]:
         """Return the later attempts of a role whose Job was made, as far as that was noted."""
         start = f"{MADE}{names.role_label(role)}."
-        return {names.read_attempt(key.removeprefix(start)) for key in self._data if key.startswith(start)}
+        return {names.read_attempt(key.removeprefix(start)) for key in self.data if key.startswith(start)}
 
-    def as_jobset(self) -> bool:
-        """Tell whether the app is run as a JobSet; False where its record cannot be read."""
-        try:
-            found = self.plan()
-        except ValueError:
-            return False
-        return found is not None and found.jobset
-
-    def app(self) -> str:
-        """Return the app as JSON, ``""`` if it is not kept."""
-        return self._data.get("app", "")
-
-    def stop(self) -> Stop | None:
-        """Return why it is being ended, or None."""
-        text = self._data.get("stop")
-        return Stop(**json.loads(text)) if text else None
-
-    def ended(self) -> AppStatus | None:
-        """Return its final status, once somebody has seen it."""
-        text = self._data.get("ended")
-        return AppStatus.from_json(text) if text else None
-
-    def submitted(self) -> bool:
-        """Tell whether all Jobs of the first attempt were made at some time."""
-        return self._data.get("submitted") == "yes"
+    def files(self, role: str, k: int) -> list[tuple[str, str]]:
+        """Return pods of a replica that were ended from outside, oldest first, with what their helpers handed over."""
+        start = f"{FILES}{names.role_label(role)}.{k}."
+        found = {key.removeprefix(start): text for key, text in self.data.items() if key.startswith(start)}
+        return [(key.partition(".")[2], found[key]) for key in sorted(found)]
 
 
-def record(base: str, namespace: str, plan: Plan, app_json: str, labels: Mapping[str, str]) -> dict[str, Any]:
+def files_key(pod: Mapping[str, Any]) -> str:
+    """Return the key of the record for what the helper of a pod hands over; keys of a replica's pods sort by age."""
+    metadata = pod["metadata"]
+    made = "".join(filter(str.isdigit, metadata["creationTimestamp"]))
+    return f"{FILES}{metadata['labels'][names.LABEL_ROLE]}.{metadata['labels'][names.INDEX]}.{made}.{metadata['name']}"
+
+
+def record(base: str, namespace: str, plan: Plan, app_json: str) -> dict[str, Any]:
     """Return the ConfigMap of an app."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": base,
-            "namespace": namespace,
-            "labels": {
-                **labels,
-                names.LABEL_MANAGED: names.MANAGED,
-                names.LABEL_APP: base,
-                names.LABEL_RECORD: APP,
-            },
-            "annotations": {names.ANNOTATION_APP_ID: plan.app_id, names.ANNOTATION_DIGEST: plan.digest},
-        },
-        "data": {"plan": json.dumps({"schema": SCHEMA, **asdict(plan)}), "app": app_json},
-    }
-
-
-def gravestone(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a deleted app: that its id was used, and for what."""
-    metadata = old["metadata"]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "labels": {**metadata["labels"], names.LABEL_RECORD: DELETED},
-            "annotations": dict(metadata.get("annotations") or {}),
-        },
-    }
+    labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base, names.LABEL_RECORD: APP}
+    annotations = {names.ANNOTATION_APP_ID: plan.app_id, names.ANNOTATION_DIGEST: plan.digest}
+    data = {"plan": json.dumps({"schema": SCHEMA, **asdict(plan)}), "app": app_json}
+    metadata = {"name": base, "namespace": namespace, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}

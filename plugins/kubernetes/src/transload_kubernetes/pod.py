@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs import BindMount, DeviceMount, Role, VolumeMount, looks_secret
+from transload.specs import BindMount, DeviceMount, RetryPolicy, Role, VolumeMount, looks_secret
 from transload_kubernetes import names, results
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
@@ -29,7 +29,7 @@ _SOURCES: Final = {
     "configmap": ("configMap", "name"),
 }
 _FETCH: Final = """
-import io, sys, zipfile
+import io, sys, tarfile
 url, target = sys.argv[1:]
 try:
     import fsspec
@@ -37,7 +37,7 @@ try:
 except ImportError:
     import urllib.request
     data = urllib.request.urlopen(url).read()
-zipfile.ZipFile(io.BytesIO(data)).extractall(target)
+tarfile.open(fileobj=io.BytesIO(data)).extractall(target)
 """
 
 
@@ -79,68 +79,40 @@ def _root(role: Role) -> str:
     return str(role.metadata.get(ROOT_KEY) or (WORKSPACE if role.workspace else ""))
 
 
+def _known(role: Role, context: Context) -> dict[str, str]:
+    """Return what the macros stand for, but for the replica's number."""
+    return {"img_root": _root(role), "app_id": context.app_id, "rank0_env": RANK0_ENV}
+
+
 def macro_values(role: Role, context: Context) -> dict[str, str]:
     """Return what the macros stand for in a container's fields."""
-    return {
-        "img_root": _root(role).replace("$", "$$"),
-        "app_id": context.app_id.replace("$", "$$"),
-        "replica_id": "$(TRANSLOAD_REPLICA_ID)",
-        "rank0_env": RANK0_ENV,
-    }
+    known = {name: value.replace("$", "$$") for name, value in _known(role, context).items()}
+    return {**known, "replica_id": "$(TRANSLOAD_REPLICA_ID)"}
 
 
-def _hidden(role: Role, context: Context) -> dict[str, list[str]]:
-    """Return the variables of a role's env whose name looks secret → their value, split at the replica's number."""
-    known = {"img_root": _root(role), "app_id": context.app_id, "rank0_env": RANK0_ENV}
-    return {
-        name: [_TOKEN.sub(lambda match: known[match[1]], piece) for piece in value.split(_REPLICA)]
-        for name, value in role.env.items()
-        if looks_secret(name)
-    }
+def hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
+    """Return the variables of a role's env whose name looks secret → what the app's Secret holds of each.
 
-
-def _parts(name: str, pieces: list[str]) -> dict[str, str]:
-    """Return the variables that are stored for a variable: itself, or a part for each piece around the number."""
-    if len(pieces) == 1:
-        return {name: pieces[0]}
-    return {_part(number, name): piece for number, piece in enumerate(pieces) if piece}
-
-
-def _part(number: int, name: str) -> str:
-    return f"TRANSLOAD_PART{number}_{name}"
-
-
-def stored_secrets(role: Role, context: Context) -> dict[str, str]:
-    """Return what of a role's env goes into the app's Secret instead of the Job: variable → value.
-
-    That are the variables whose name looks secret. What differs between the replicas of a Job no Secret can hold: of
-    such a value only the rest is stored, in variables of its own.
+    What differs between the replicas of a Job no Secret can hold: a value with the replica's number is stored as the
+    parts around it, each a variable of its own, and put together by the kubelet.
     """
-    found: dict[str, str] = {}
-    for name, pieces in _hidden(role, context).items():
-        found.update(_parts(name, pieces))
+    known, found = _known(role, context), {}
+    for name, value in role.env.items():
+        if looks_secret(name):
+            pieces = [_TOKEN.sub(lambda match: known[match[1]], piece) for piece in value.split(_REPLICA)]
+            parts = {f"TRANSLOAD_PART{number}_{name}": piece for number, piece in enumerate(pieces)}
+            found[name] = parts if len(pieces) > 1 else {name: pieces[0]}
     return found
-
-
-def _secret_environment(role: Role, context: Context) -> list[dict[str, Any]]:
-    """Return the secret-looking variables; one with the replica's number is put together by the kubelet."""
-    own = names.secret_name(context.base)
-    made: list[dict[str, Any]] = []
-    for name, pieces in _hidden(role, context).items():
-        parts = _parts(name, pieces)
-        made += [_reference(part, own, names.secret_key(role.name, part)) for part in parts]
-        if len(pieces) > 1:
-            references = [f"$({_part(number, name)})" if piece else "" for number, piece in enumerate(pieces)]
-            made.append({"name": name, "value": "$(TRANSLOAD_REPLICA_ID)".join(references)})
-    return made
 
 
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
     """Return the variables of a container; the replica's number first, since others may refer to it."""
     values = macro_values(role, context)
     retry: dict[str, Any] = {"value": "0"}
-    if native_retries(role) or context.options.jobset:
-        retry = _annotation(names.INDEX_FAILURES if native_retries(role) else names.JOBSET_RESTARTS)
+    # the Job itself starts single replicas again (the policy was made REPLICA by the conversion)
+    native = role.max_retries > 0 and role.retry_policy is RetryPolicy.REPLICA
+    if native or context.options.jobset:
+        retry = _annotation(names.INDEX_FAILURES if native else names.JOBSET_RESTARTS)
     made: list[dict[str, Any]] = [
         {"name": "TRANSLOAD_REPLICA_ID", **_annotation(names.INDEX)},
         {"name": "TRANSLOAD_APP_ID", "value": values["app_id"]},
@@ -150,12 +122,17 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         {"name": "TRANSLOAD_RETRY", **retry},
     ]
     taken = {each["name"] for each in made}
-    made += [{"name": name, "value": value} for name, value in _reports(role, context).items()]
+    helped = bool(context.options.text("helper_image"))
+    reports = results.variables(helped)
+    made += [{"name": name, "value": value} for name, value in reports.items() if name not in role.env]
     for name, value in role.env.items():
-        if name not in taken and not looks_secret(name):
+        if name not in taken and not looks_secret(name) and (helped or value != results.FOLDER):
             made.append({"name": name, "value": escaped(value, values)})
     own = names.secret_name(context.base)
-    made += _secret_environment(role, context)
+    for name, parts in hidden(role, context).items():
+        made += [_reference(part, own, names.secret_key(role.name, part)) for part in parts]
+        if name not in parts:
+            made.append({"name": name, "value": "$(TRANSLOAD_REPLICA_ID)".join(f"$({part})" for part in parts)})
     for name, source in role.secrets.items():
         if source.startswith("k8s:"):
             match = _SECRET_SOURCE.match(source)
@@ -167,12 +144,6 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
     return made
 
 
-def _reports(role: Role, context: Context) -> dict[str, str]:
-    """Return the variables that say where to report, as far as the role does not say it itself."""
-    own = results.variables(bool(context.options.text("helper_image")))
-    return {name: value for name, value in own.items() if name not in role.env}
-
-
 def _annotation(name: str) -> dict[str, Any]:
     return {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}}
 
@@ -181,21 +152,12 @@ def _reference(name: str, secret: str, key: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
-def native_retries(role: Role) -> bool:
-    """Tell whether the Job itself starts single replicas again (the policy was made REPLICA by the conversion)."""
-    return role.max_retries > 0 and role.retry_policy.value == "REPLICA"
-
-
 def resources(role: Role, gpu: str) -> dict[str, Any]:
     """Return requests and limits, which are equal: what is asked for is what one gets."""
-    asked: dict[str, str] = {}
-    if role.resource.cpu > 0:
-        asked["cpu"] = f"{round(role.resource.cpu * 1000)}m"
-    if role.resource.memMB > 0:
-        asked["memory"] = f"{role.resource.memMB}Mi"
-    if role.resource.gpu > 0:
-        asked[gpu] = str(role.resource.gpu)
-    asked.update({name: str(count) for name, count in role.resource.devices.items() if count})
+    wanted = role.resource
+    sizes = {"cpu": (wanted.cpu, f"{round(wanted.cpu * 1000)}m"), "memory": (wanted.memMB, f"{wanted.memMB}Mi")}
+    counts = {name: (count, str(count)) for name, count in {gpu: wanted.gpu, **wanted.devices}.items()}
+    asked = {name: text for name, (amount, text) in {**sizes, **counts}.items() if amount > 0}
     return {"requests": dict(asked), "limits": dict(asked)} if asked else {}
 
 
@@ -216,12 +178,8 @@ def mounts(role: Role, path: str, privileged: bool) -> tuple[list[dict[str, Any]
             raise SpecError(f"{where}.dst_path={mount.dst_path!r}: must be an absolute path")
         name, source = _volume(mount, where)
         volumes[name] = {"name": name, **source}
-        entry: dict[str, Any] = {"name": name, "mountPath": mount.dst_path}
-        if not isinstance(mount, DeviceMount) and mount.read_only:
-            entry["readOnly"] = True
-        if isinstance(mount, DeviceMount) and "w" not in mount.permissions:
-            entry["readOnly"] = True
-        used.append(entry)
+        fixed = "w" not in mount.permissions if isinstance(mount, DeviceMount) else mount.read_only
+        used.append({"name": name, "mountPath": mount.dst_path, **({"readOnly": True} if fixed else {})})
     if all(entry["mountPath"] != "/dev/shm" for entry in used):  # noqa: S108 - the pod's own
         # a container's own is 64 MB: too little for data loaders
         volumes["dshm"] = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
@@ -245,42 +203,50 @@ def _volume(mount: BindMount | VolumeMount | DeviceMount, where: str) -> tuple[s
     if kind == "emptydir":
         name, _, size = name.partition(":")
         return label(f"empty-{name}", 40), {"emptyDir": {"sizeLimit": size} if size else {}}
-    raise SpecError(
-        f"{where}.src={mount.src!r}: must be CLAIM, pvc:CLAIM, secret:NAME, configmap:NAME or emptydir:NAME"
-    )
+    allowed = "CLAIM, pvc:CLAIM, secret:NAME, configmap:NAME or emptydir:NAME"
+    raise SpecError(f"{where}.src={mount.src!r}: must be {allowed}")
 
 
 def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     """Return the pod template of a role, or refuse what a pod cannot take."""
-    options = context.options
-    values = macro_values(role, context)
-    privileged = options.cfg.get("privileged") is True
+    options, values = context.options, macro_values(role, context)
+    privileged, strict = options.cfg.get("privileged") is True, bool(options.text("pod_security"))
+    if zero := [name for name, port in role.port_map.items() if port == 0]:
+        raise SpecError(f"{path}.port_map[{zero[0]!r}]=0: must be 1 to 65535")
+    ports = [{"name": label(name.lower(), 15), "containerPort": port} for name, port in role.port_map.items()]
+    secured = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}} if strict else {}
     volumes, used = mounts(role, path, privileged)
-    container: dict[str, Any] = {
+    container = {
         "name": names.MAIN,
         "image": role.image,
         "command": [escaped(role.entrypoint, values)],
         "args": [escaped(arg, values) for arg in role.args],
         "env": environment(role, path, context),
         "volumeMounts": used,
+        "workingDir": _root(role) if ROOT_KEY in role.metadata else "",
+        "resources": resources(role, options.text("gpu_resource")),
+        "ports": ports,
+        "imagePullPolicy": options.text("image_pull_policy"),
+        "securityContext": {"privileged": True} if privileged else secured,
     }
-    if ROOT_KEY in role.metadata:
-        container["workingDir"] = _root(role)
-    limits = resources(role, options.text("gpu_resource"))
-    if limits:
-        container["resources"] = limits
-    if role.port_map:
-        if zero := [name for name, port in role.port_map.items() if port == 0]:
-            raise SpecError(f"{path}.port_map[{zero[0]!r}]=0: must be 1 to 65535")
-        ports = [(label(name.lower(), 15), port) for name, port in role.port_map.items()]
-        container["ports"] = [{"name": name, "containerPort": port} for name, port in ports]
-    if options.text("image_pull_policy"):
-        container["imagePullPolicy"] = options.text("image_pull_policy")
-    if privileged:
-        container["securityContext"] = {"privileged": True}
-    elif options.text("pod_security"):
-        container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    spec = _pod_spec(role, container, volumes, context)
+    container = {name: value for name, value in container.items() if value or name == "args"}
+    # demands of a resource that are spelled like a label of a node are one
+    wanted = {name: str(value) for name, value in role.resource.capabilities.items() if "/" in name}
+    spec = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": int(options.cfg["grace_period"]),
+        "subdomain": context.base,
+        "shareProcessNamespace": options.cfg.get("share_process_namespace") is not False,
+        "containers": [container],
+        "volumes": volumes,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}} if strict else {},
+        "serviceAccountName": options.text("service_account"),
+        "priorityClassName": options.text("priority_class"),
+        "nodeSelector": {**wanted, **options.map("node_selector")},
+        "tolerations": options.tolerations,
+        "imagePullSecrets": [{"name": name} for name in options.cfg.get("image_pull_secrets") or ()],
+    }
+    spec = {name: value for name, value in spec.items() if value not in ("", {}, [])}
     if role.workspace and options.text("image_repo"):
         container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
     elif role.workspace:
@@ -288,33 +254,6 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     if options.text("helper_image") and role.env.get("TRANSLOAD_TRACKER_BASE", results.FOLDER) == results.FOLDER:
         results.add_helper(spec, options.text("helper_image"))
     return {"metadata": {"annotations": options.pod_annotations()}, "spec": spec}
-
-
-def _pod_spec(role: Role, container: dict[str, Any], volumes: list[dict[str, Any]], context: Context) -> dict[str, Any]:
-    options = context.options
-    spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": int(options.cfg["grace_period"]),
-        "subdomain": context.base,
-        "shareProcessNamespace": options.cfg.get("share_process_namespace") is not False,
-        "containers": [container],
-        "volumes": volumes,
-    }
-    if options.text("pod_security"):
-        spec["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    for name, key in (("service_account", "serviceAccountName"), ("priority_class", "priorityClassName")):
-        if options.text(name):
-            spec[key] = options.text(name)
-    # demands of a resource that are spelled like a label of a node are one
-    wanted = {name: str(value) for name, value in role.resource.capabilities.items() if "/" in name}
-    selector = {**wanted, **options.map("node_selector")}
-    if selector:
-        spec["nodeSelector"] = selector
-    if options.tolerations:
-        spec["tolerations"] = options.tolerations
-    if secrets := options.cfg.get("image_pull_secrets"):
-        spec["imagePullSecrets"] = [{"name": name} for name in secrets]
-    return spec
 
 
 def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Options) -> None:
@@ -325,7 +264,7 @@ def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Optio
             "set the run option workspace_url or image_repo, or put the code into the image",
             f"{path}.workspace",
         )
-    url = str(role.metadata.get(WORKSPACE_KEY) or f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.zip")
+    url = str(role.metadata.get(WORKSPACE_KEY) or f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.tar.gz")
     main = spec["containers"][0]
     fetch = {
         "name": "workspace",

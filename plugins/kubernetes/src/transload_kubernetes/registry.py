@@ -10,7 +10,6 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,20 +20,8 @@ _HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/
 _TIMEOUT_S: Final = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer as it is sent."""
-
-    path: str  # of the file, gzip
-    diff_id: str  # digest of the archive within
-
-
 class Image:
-    """An image in a registry, or a place for one.
-
-    Args:
-        name: its name, as engines take it: without a registry it is Docker's, without a tag ``latest``.
-    """
+    """An image in a registry, or a place for one; without a registry its name is Docker's, without a tag ``latest``."""
 
     def __init__(self, name: str) -> None:
         from dxf import DXF
@@ -80,8 +67,8 @@ class Image:
                 return False
             raise
 
-    def push(self, base: Image, manifest: dict[str, Any], config: dict[str, Any], layer: Layer) -> None:
-        """Push it: all of a base, and one layer more."""
+    def push(self, base: Image, manifest: dict[str, Any], config: dict[str, Any], layer: str, diff_id: str) -> None:
+        """Push it: all of a base, and one layer more, a file (gzip) and the digest of the archive in it."""
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "blob"
             for each in manifest["layers"]:
@@ -89,14 +76,14 @@ class Image:
                     with place.open("wb") as file:
                         file.writelines(base._api.pull_blob(each["digest"], chunk_size=1 << 20))
                     self._api.push_blob(str(place))
-            digest = self._api.push_blob(layer.path)
+            digest = self._api.push_blob(layer)
             config = {**config, "history": [*config.get("history", ()), {"created_by": "transload: workspace"}]}
-            config["rootfs"] = {**config["rootfs"], "diff_ids": [*config["rootfs"]["diff_ids"], layer.diff_id]}
+            config["rootfs"] = {**config["rootfs"], "diff_ids": [*config["rootfs"]["diff_ids"], diff_id]}
             place.write_text(json.dumps(config))
             own = {"digest": self._api.push_blob(str(place)), "size": place.stat().st_size}
         docker = "docker" in manifest["mediaType"]
         kind = f"application/vnd.{'docker.image.rootfs.diff.tar.gzip' if docker else 'oci.image.layer.v1.tar+gzip'}"
-        layers = [*manifest["layers"], {"mediaType": kind, "digest": digest, "size": os.path.getsize(layer.path)}]
+        layers = [*manifest["layers"], {"mediaType": kind, "digest": digest, "size": os.path.getsize(layer)}]
         made = {**manifest, "config": {**manifest["config"], **own}, "layers": layers}
         self._api.set_manifest(self.tag, json.dumps(made))
 
@@ -132,25 +119,17 @@ def told_as_submit_error(what: str) -> Iterator[None]:
 
 
 def _authenticate(api: Any, response: Any) -> None:
-    """Say who asks: as whom ``docker login`` was done for the registry, else nobody."""
-    user, secret = _login(_HUB[2] if api._host == _HUB[1] else api._host)
-    api.authenticate(user, secret, response=response)
-
-
-def _login(host: str) -> tuple[str | None, str | None]:
-    """Return user and password that Docker's settings have for a registry, or a helper that they name."""
+    """Say who asks: as whom Docker's settings note that ``docker login`` was done, or a helper of theirs; or nobody."""
+    host = _HUB[2] if api._host == _HUB[1] else api._host
+    user = secret = None
     folder = os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
-    try:
-        noted = json.loads((Path(folder) / "config.json").read_text())
-    except (OSError, ValueError):
-        return None, None
-    helper = (noted.get("credHelpers") or {}).get(host) or noted.get("credsStore")
     with contextlib.suppress(OSError, ValueError, KeyError, subprocess.SubprocessError):
-        if helper:
+        noted = json.loads((Path(folder) / "config.json").read_text())
+        if helper := (noted.get("credHelpers") or {}).get(host) or noted.get("credsStore"):
             command = [f"docker-credential-{helper}", "get"]
             done = subprocess.run(command, input=host, capture_output=True, text=True, timeout=60, check=True)
             found = json.loads(done.stdout)
-            return found["Username"], found["Secret"]
-        user, _, secret = base64.b64decode(noted["auths"][host]["auth"]).decode().partition(":")
-        return user, secret
-    return None, None
+            user, secret = found["Username"], found["Secret"]
+        else:
+            user, _, secret = base64.b64decode(noted["auths"][host]["auth"]).decode().partition(":")
+    api.authenticate(user, secret, response=response)

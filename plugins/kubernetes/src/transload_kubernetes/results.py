@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,6 +20,7 @@ MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"
 """The folder for results of a pod with a helper."""
 FILES_LIMIT: Final = 1 << 18
+_LISTEN_S: Final = 2
 OUTPUTS: Final = "outputs"
 """The part of an app's folder that may be large."""
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
@@ -59,10 +62,7 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     """Add a sidecar to a pod that hands over the folder for results when the program has ended."""
     main = spec["containers"][0]
     mount = {"name": names.HELPER, "mountPath": FOLDER}
-    limits = {
-        "cpu": "0",
-        "memory": "16Mi",
-    }  # said, since a quota may ask for it; programs that take whole nodes still fit
+    limits = {"cpu": "0", "memory": "16Mi"}  # a quota may ask for them; programs that take whole nodes still fit
     helper = {
         "name": names.HELPER,
         "image": image,
@@ -75,19 +75,38 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     # the kubelet makes the folder of a subPath, for any user
     outputs = {"name": names.HELPER, "mountPath": f"{FOLDER}/{OUTPUTS}", "subPath": OUTPUTS}
     main["volumeMounts"] = [*main["volumeMounts"], mount, outputs]
+    # who is ended from outside runs on for a moment, in which somebody who waits begins to listen
+    moment = min(_LISTEN_S, spec["terminationGracePeriodSeconds"] // 2)
+    main["lifecycle"] = {"preStop": {"sleep": {"seconds": moment}}} if moment else {}
     spec["volumes"] = [*spec["volumes"], {"name": names.HELPER, "emptyDir": {}}]
     spec["initContainers"] = [*spec.get("initContainers", ()), helper]
 
 
-class PodStore(Store):
-    """The files that the pods of an app handed over, to be read as if they lay in one folder.
+def helper_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the helper of a pod, if it has one."""
+    return next((each for each in spec.get("initContainers") or () if each["name"] == names.HELPER), None)
 
-    Args:
-        base: what messages call it.
-    """
+
+def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a Job that starts the helper's image as a pod would, and nothing else; None for a pod without a helper."""
+    helper = helper_of(spec)
+    if helper is None:
+        return None
+    alike = ("securityContext", "serviceAccountName", "priorityClassName", "tolerations", "imagePullSecrets")
+    container = {name: value for name, value in helper.items() if name not in ("restartPolicy", "volumeMounts")}
+    container["command"] = ["sh", "-c", "base64 </dev/null && find / -maxdepth 0 -exec true {} +"]
+    pod = {name: spec[name] for name in alike if name in spec} | {"restartPolicy": "Never", "containers": [container]}
+    name = f"{names.HELPER}-{hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]}"
+    limits = {"backoffLimitPerIndex": 0, "activeDeadlineSeconds": 300, "ttlSecondsAfterFinished": 86_400}
+    job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, **limits, "template": {"spec": pod}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
+
+
+class PodStore(Store):
+    """The files that the pods of an app handed over, to be read as if they lay in one folder."""
 
     def __init__(self, base: str) -> None:
-        self.base = base
+        self.base = base  # what messages call it
         self.files: dict[str, bytes] = {}  # path → content
         self.refused: TrackingError | None = None  # why there are no outputs
 
@@ -122,11 +141,6 @@ class PodStore(Store):
 
     def take_end(self, end: dict[str, Any], key: str, who: str) -> None:
         """Take in what a program left in its message file: JSON lines, each a result file's body, or plain results.
-
-        Args:
-            end: how its container ended.
-            key: what plain results are reported under.
-            who: the replica, for messages.
 
         Raises:
             TrackingError: if that was too much.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable, SpecError, UnsupportedFeature
@@ -19,7 +21,7 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, runopts
+from transload.specs import AppDef, CfgVal, runopts
 from transload_kubernetes import convert as _convert
 from transload_kubernetes import names, plan, results
 from transload_kubernetes.apps import Apps
@@ -27,12 +29,13 @@ from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.judge import Verdict
-from transload_kubernetes.logs import LogView, Tails
+from transload_kubernetes.logs import Logs
 from transload_kubernetes.options import Options, run_opts
 from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_images, with_uploads
 
+_log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 30.0
 _ARCH: Final = "kubernetes.io/arch"
 _LOOKED_S: Final = 1.0
@@ -62,11 +65,8 @@ class KubernetesScheduler(SchedulerBase):
         """Return the settings that say which cluster this is."""
         opts = runopts()
         opts.add("context", str, "context of the client's configuration; default: its current one")
-        opts.add(
-            "kubeconfig",
-            str,
-            "file of the client's configuration, or its text; default: KUBECONFIG, else ~/.kube/config",
-        )
+        text = "file of the client's configuration, or its text; default: KUBECONFIG, else ~/.kube/config"
+        opts.add("kubeconfig", str, text)
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
@@ -74,7 +74,7 @@ class KubernetesScheduler(SchedulerBase):
         given = {key: str(value) for key, value in connection.items() if value is not None}
         self._cluster = Cluster(given.get("context"), given.get("kubeconfig"))
         self._apps = Apps(self._cluster)
-        self._tails = Tails(self._cluster)
+        self._logs = Logs(self._cluster)
 
     def location(self) -> str:
         """Return the context and the file that say which cluster it is."""
@@ -121,22 +121,25 @@ class KubernetesScheduler(SchedulerBase):
         """Return the request under the id that the app really gets."""
         namespace, _ = names.parse_app_id(app_id)
         if namespace != request.namespace:
-            raise SpecError(
-                f"app_id={app_id!r}: is of namespace {namespace!r}, but run option namespace={request.namespace!r}"
-            )
+            named = f"but run option namespace={request.namespace!r}"
+            raise SpecError(f"app_id={app_id!r}: is of namespace {namespace!r}, {named}")
         cfg, app = dict(submission.cfg), request.source or submission.app
         as_set = cfg.get("jobset") == "auto" and request.jobset is None and is_wanted(app)
         if as_set and not self._cluster.has_jobsets(namespace):
             as_set = False
             if cfg.get("queue") and len(app.roles) > 1:
                 raise _convert.queue_of_roles(app)
-        if request.app_id == app_id and not as_set:
+        changes: dict[str, CfgVal] = {"jobset": "always"} if as_set else {}
+        if cfg.get("helper_image") and (why := self._apps.helper_fails(request)):
+            _log.warning("app %s runs without its helper, so that 4 KiB of results come back: %s", app_id, why)
+            changes["helper_image"] = None
+        if request.app_id == app_id and not changes:
             return request
         if request != _convert.convert(app, cfg, self.name, request.app_id):
             if request.app_id == app_id:
                 return request  # it was changed: it is submitted as it is
             raise ConfigError(f"the request was made for {request.app_id!r} and changed: submit it under that id")
-        return _convert.convert(app, {**cfg, **({"jobset": "always"} if as_set else {})}, self.name, app_id)
+        return _convert.convert(app, {**cfg, **changes}, self.name, app_id)
 
     # -- afterwards
 
@@ -148,36 +151,28 @@ class KubernetesScheduler(SchedulerBase):
         """Return `describe` for many apps: three queries for each namespace."""
         if len(set(app_ids)) == 1:
             return {app_id: self.describe(app_id) for app_id in app_ids}
-        by_namespace: dict[str, dict[str, str]] = {}
-        for app_id in app_ids:
-            by_namespace.setdefault(names.parse_app_id(app_id)[0], {})[app_id] = names.base_name(app_id)
-        found: dict[str, AppDescription | None] = {}
-        for namespace, bases in by_namespace.items():
-            facts = self._apps.many(namespace, set(bases.values()))
-            for app_id, base in bases.items():
-                found[app_id] = self._description(app_id, facts.get((namespace, base), Facts()))
-        return found
+        places = {app_id: names.place(app_id) for app_id in app_ids}
+        facts: dict[tuple[str, str], Facts] = {}
+        for namespace in {namespace for namespace, _ in places.values()}:
+            facts |= self._apps.many(namespace, {base for space, base in places.values() if space == namespace})
+        return {app_id: self._description(app_id, facts.get(place, Facts())) for app_id, place in places.items()}
 
     def _description(self, app_id: str, facts: Facts, *, explain: bool = False) -> AppDescription | None:
         if facts.kind != plan.APP:
             return None
-        verdict = self._apps.verdict(app_id, facts, explain=explain)
-        try:
-            made = facts.plan()
-        except ValueError:
-            made = None
+        verdict, made = self._apps.verdict(app_id, facts, explain=explain), facts.plan
         if made is None:
             return AppDescription(app_id, verdict.status)
         return AppDescription(
             app_id,
             verdict.status,
-            app=_read_app(facts.app()),
+            app=_read_app(facts.data.get("app", "")),
             session=made.session,
             cfg=dict(made.cfg),
             digest=made.digest,
             tracker_base=made.tracker_base,
             created=made.created,
-            due=verdict.due,
+            due=verdict.due or bool(self._apps.leaving(facts)),
         )
 
     def tend(self, app_id: str) -> None:
@@ -203,9 +198,8 @@ class KubernetesScheduler(SchedulerBase):
     def _known(self) -> Iterator[tuple[Plan, Verdict]]:
         """Yield what can be listed and read."""
         for facts in self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values():
-            with contextlib.suppress(ValueError):
-                if (made := facts.plan()) is not None:
-                    yield made, self._apps.verdict(made.app_id, facts)
+            if facts.plan is not None:
+                yield facts.plan, self._apps.verdict(facts.plan.app_id, facts)
 
     def _namespace(self) -> str:
         """Return the namespace that the settings name for apps."""
@@ -227,12 +221,12 @@ class KubernetesScheduler(SchedulerBase):
         if max_size is not None:
             raise UnsupportedFeature("max_size: a cluster does not tell how much an app takes", "max_size")
         moment = time.time() if now is None else now
-        ended = sorted(
-            (_end(verdict.status) or made.created, made.app_id)
-            for made, verdict in self._known()
-            if verdict.status.is_terminal()
-        )
-        old = [app_id for end, app_id in ended if older_than is not None and moment - end >= older_than]
+        ended: list[tuple[float, str]] = []
+        for made, verdict in self._known():
+            ends = [each.end_time or 0.0 for role in verdict.status.roles for each in role.replicas]
+            if verdict.status.is_terminal():
+                ended.append((max(ends, default=0.0) or made.created, made.app_id))
+        old = [app_id for end, app_id in sorted(ended) if older_than is not None and moment - end >= older_than]
         for app_id in old if not dry_run else ():
             self.delete(app_id)
         return old
@@ -248,26 +242,22 @@ class KubernetesScheduler(SchedulerBase):
             return False
         if not self._apps.verdict(app_id, facts).status.is_terminal():
             self.cancel(app_id)
-            self._await_end(app_id, facts)
-            facts = self._apps.facts(app_id)
-            if facts.kind != plan.APP:
-                return True
-        self._apps.forget(app_id, facts)
+            facts = self._ended(app_id, facts)
+        if facts.kind == plan.APP:
+            self._apps.forget(app_id, facts)
         return True
 
-    def _await_end(self, app_id: str, facts: Facts) -> None:
-        made = facts.plan()
-        deadline = time.monotonic() + _DELETE_S + (made.grace if made else 0)
-        watch = ClusterWatch(self._cluster)
-        try:
+    def _ended(self, app_id: str, facts: Facts) -> Facts:
+        """Wait until an app that was cancelled has ended; return what is left of it."""
+        cfg = facts.plan.cfg if facts.plan else {}
+        deadline = time.monotonic() + _DELETE_S + float(str(cfg.get("grace_period") or 0))
+        with contextlib.closing(ClusterWatch(self._cluster)) as watch:
             watch.update([app_id])
             while time.monotonic() < deadline:
                 watch.wait(1.0)
-                found = self._apps.facts(app_id)
-                if found.kind != plan.APP or self._apps.verdict(app_id, found).status.is_terminal():
-                    return
-        finally:
-            watch.close()
+                facts = self._apps.facts(app_id)
+                if facts.kind != plan.APP or self._apps.verdict(app_id, facts).status.is_terminal():
+                    return facts
         raise SchedulerUnavailable(f"app {app_id} does not end: a pod of it cannot be ended")
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
@@ -280,20 +270,15 @@ class KubernetesScheduler(SchedulerBase):
 
     # -- logs
 
-    def _look(self, app_id: str, age: float) -> tuple[Facts, AppStatus]:
-        """Return what is known of an app, if that is not too old, for reading logs; replicas of an app share it."""
+    def _facts(self, app_id: str, age: float = 0.0) -> Facts:
+        """Return what is known of an app, up to so many seconds old: replicas whose logs are read share it."""
         with self._lock:
-            moment, facts = self._looked.get(app_id, (-_LOOKED_S, None))
+            moment, facts = self._looked.get(app_id, (0.0, None))
         if facts is None or time.monotonic() - moment > age:
-            facts = self._facts(app_id)
-        status = self._apps.verdict(app_id, facts).status if facts.kind == plan.APP else AppStatus(AppState.UNKNOWN)
-        return facts, status
-
-    def _facts(self, app_id: str) -> Facts:
-        moment, facts = time.monotonic(), self._apps.facts(app_id)
-        with self._lock:
-            self._looked = {key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S}
-            self._looked[app_id] = (moment, facts)
+            moment, facts = time.monotonic(), self._apps.facts(app_id)
+            with self._lock:
+                self._looked = {key: old for key, old in self._looked.items() if moment - old[0] < _LOOKED_S}
+                self._looked[app_id] = (moment, facts)
         return facts
 
     def log_read(
@@ -311,8 +296,8 @@ class KubernetesScheduler(SchedulerBase):
     ) -> LogPage:
         """Return the next page of a log; never blocks. Kubernetes merges both streams."""
         age = _LOOKED_S if cursor else _LOOKED_S / 4
-        view = LogView(self._cluster, self._tails, lambda: self._look(app_id, age), app_id, role_name, k)
-        return view.page(cursor, max_bytes, since, last)
+        look = partial(self._facts, app_id, age)
+        return self._logs.page(look, app_id, role_name, k, cursor, max_bytes, since, last)
 
     # -- rest
 
@@ -322,12 +307,9 @@ class KubernetesScheduler(SchedulerBase):
 
     def close(self) -> None:
         """Close connections; apps go on. May be called more than once."""
-        self._tails.close()
+        self._apps.settle()
+        self._logs.close()
         self._cluster.close()
-
-
-def _end(status: AppStatus) -> float | None:
-    return max((each.end_time or 0.0 for role in status.roles for each in role.replicas), default=0.0) or None
 
 
 def _read_app(text: str) -> AppDef | None:

@@ -20,7 +20,7 @@ PHASES: Final = {
 _MAX_SIGNAL: Final = 64
 _ENDS: Final = ("Error", "Completed", "OOMKilled", "")
 """Reasons of the end of a program that ran; for others, the message is the container runtime's."""
-_FROM: Final = {names.HELPER: "the helper of run option helper_image: "}
+FROM_HELPER: Final = "the helper of run option helper_image: "
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
 
 
@@ -66,9 +66,7 @@ def exit_code(code: int | None) -> int | None:
 
     Container runtimes report a death by signal N as 128 + N; a program that itself exits so cannot be told apart.
     """
-    if code is not None and 128 < code <= 128 + _MAX_SIGNAL:
-        return 128 - code
-    return code
+    return 128 - code if code is not None and 128 < code <= 128 + _MAX_SIGNAL else code
 
 
 def program(pod: dict[str, Any], state: str) -> dict[str, Any]:
@@ -143,7 +141,7 @@ def stuck(pod: dict[str, Any]) -> str:
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in _USUAL:
-            return f"{_FROM.get(each['name'], '')}{_text(waiting)}"
+            return f"{FROM_HELPER if each['name'] == names.HELPER else ''}{_text(waiting)}"
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return _text(each)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from transload.schedulers import FedWatch, Feeder
 from transload_kubernetes import names
-from transload_kubernetes.cluster import Cluster, ClusterError, cut, lines
+from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut, lines
 
 _SESSION_S: Final = 300
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
-_MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
 
 
 class ClusterWatch(FedWatch):
@@ -24,7 +23,7 @@ class ClusterWatch(FedWatch):
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(_key)
+        super().__init__(names.place)
         self._cluster = cluster
         self._namespaces: dict[str, list[Feeder]] = {}
 
@@ -44,14 +43,37 @@ class ClusterWatch(FedWatch):
     def end(self) -> None:
         """End the threads and close the connections."""
         with self._condition:
-            ending, self._namespaces = list(self._namespaces.values()), {}
-        for feeders in ending:
-            for feeder in feeders:
-                feeder.stop()
+            ending, self._namespaces = [each for some in self._namespaces.values() for each in some], {}
+        for feeder in ending:
+            feeder.stop()
 
     def _feeder(self, kind: str, namespace: str) -> Feeder:
-        source = _Source(self._cluster, kind, namespace, self._seen)
-        return Feeder(f"transload-kubernetes-{kind.lower()}s", source.read, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        version = ""
+
+        def read(feeder: Feeder) -> None:
+            """Read changes of one kind of object until the connection ends."""
+            nonlocal version
+            try:
+                if not version:
+                    if kind == "JobSet" and not self._cluster.has_jobsets(namespace):
+                        return feeder.finish()
+                    version = str(self._cluster.list(kind, namespace, MANAGED, limit=1)["metadata"]["resourceVersion"])
+                    self._seen(namespace, None)
+                response = self._cluster.watch(kind, namespace, version, _SESSION_S)
+                for line in lines(response) if feeder.opened(lambda: cut(response)) else ():
+                    event = json.loads(line)
+                    item = event["object"]
+                    if event["type"] == "ERROR":
+                        code = int(item.get("code") or 500)
+                        raise ClusterError(code, item.get("reason") or "", item.get("message") or "")
+                    version = item["metadata"].get("resourceVersion") or version
+                    if event["type"] != "BOOKMARK":
+                        self._seen(namespace, (item["metadata"].get("labels") or {}).get(names.LABEL_APP))
+            except ClusterError as exc:
+                version = "" if exc.status == 410 else version
+                raise
+
+        return Feeder(f"transload-kubernetes-{kind.lower()}s", read, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
     def _seen(self, namespace: str, base: str | None) -> None:
         """Take note of a change of one app, or (None) of all of a namespace."""
@@ -59,43 +81,3 @@ class ClusterWatch(FedWatch):
             self.feed_all(lambda key: isinstance(key, tuple) and key[0] == namespace)
         else:
             self.feed((namespace, base))
-
-
-def _key(app_id: str) -> tuple[str, str]:
-    return names.parse_app_id(app_id)[0], names.base_name(app_id)
-
-
-class _Source:
-    """The changes of one kind of object in one namespace; ``seen`` is told it and an app's label (None: any app)."""
-
-    def __init__(self, cluster: Cluster, kind: str, namespace: str, seen: Callable[[str, str | None], None]) -> None:
-        self._cluster, self._kind, self._namespace, self._seen = cluster, kind, namespace, seen
-        self._version = ""
-
-    def read(self, feeder: Feeder) -> None:
-        """Read events until the connection ends."""
-        try:
-            if not self._version:
-                if self._kind == "JobSet" and not self._cluster.has_jobsets(self._namespace):
-                    return feeder.finish()
-                found = self._cluster.list(self._kind, self._namespace, _MANAGED, limit=1)
-                self._version = str(found["metadata"]["resourceVersion"])
-                self._seen(self._namespace, None)
-            self._follow(feeder)
-        except ClusterError as exc:
-            if exc.status == 410:
-                self._version = ""
-            raise
-
-    def _follow(self, feeder: Feeder) -> None:
-        response = self._cluster.watch(self._kind, self._namespace, self._version, _SESSION_S)
-        if not feeder.opened(lambda: cut(response)):
-            return
-        for line in lines(response):
-            event = json.loads(line)
-            item = event["object"]
-            if event["type"] == "ERROR":
-                raise ClusterError(int(item.get("code") or 500), item.get("reason") or "", item.get("message") or "")
-            self._version = item["metadata"].get("resourceVersion") or self._version
-            if event["type"] != "BOOKMARK":
-                self._seen(self._namespace, (item["metadata"].get("labels") or {}).get(names.LABEL_APP))

@@ -9,18 +9,13 @@ import hashlib
 import os
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Final
 
 from transload.errors import SpecError, SubmitError
 from transload.specs import AppDef, Role, Workspace
-from transload.workspace import workspace_digest, workspace_files, write_workspace_archive
+from transload.workspace import workspace_digest, write_workspace_archive
 from transload_kubernetes.pod import ROOT_KEY, WORKSPACE, WORKSPACE_KEY, named_image
-from transload_kubernetes.registry import Image, Layer, told_as_submit_error
-
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+from transload_kubernetes.registry import Image, told_as_submit_error
 
 
 def _each(app: AppDef, bring: Callable[[Role, Workspace, str], None]) -> AppDef:
@@ -37,7 +32,21 @@ def _each(app: AppDef, bring: Callable[[Role, Workspace, str], None]) -> AppDef:
     return app
 
 
-# -- uploaded
+@contextlib.contextmanager
+def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of a workspace, below a folder, as an archive: its path (gzip), and the digest of what is in it.
+
+    The same content has the same bytes.
+    """
+    with tempfile.TemporaryFile() as archive, tempfile.NamedTemporaryFile() as packed:
+        write_workspace_archive(archive, workspace, folder)
+        archive.seek(0)
+        inner = hashlib.file_digest(archive, "sha256").hexdigest()
+        archive.seek(0)
+        with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as target:
+            shutil.copyfileobj(archive, target)
+        packed.flush()
+        yield packed.name, f"sha256:{inner}"
 
 
 def with_uploads(app: AppDef, folder: str) -> AppDef:
@@ -46,50 +55,31 @@ def with_uploads(app: AppDef, folder: str) -> AppDef:
     def bring(role: Role, workspace: Workspace, digest: str) -> None:
         role.metadata = {**role.metadata, WORKSPACE_KEY: _upload(workspace, digest, folder)}
 
-    return _each(app, bring) if folder and any(role.workspace for role in app.roles) else app
+    return _each(app, bring) if folder else app
 
 
 def _upload(workspace: Workspace, digest: str, folder: str) -> str:
     """Upload a workspace to a folder (fsspec URL); return its own URL, which follows from the content."""
     import fsspec
 
-    url = f"{folder.rstrip('/')}/{digest.removeprefix('sha256:')[:32]}.zip"
+    url = f"{folder.rstrip('/')}/{digest.removeprefix('sha256:')[:32]}.tar.gz"
     try:
         store, path = fsspec.core.url_to_fs(url)
         if not store.exists(path):
-            with tempfile.TemporaryDirectory() as temporary:
-                packed = Path(temporary) / "workspace.zip"
-                _pack(workspace, packed)
+            with _packed(workspace, ".") as (packed, _):
                 store.makedirs(path.rpartition("/")[0], exist_ok=True)
                 aside = f"{path}.{os.urandom(4).hex()}.tmp"
-                store.put_file(str(packed), aside)
+                store.put_file(packed, aside)
                 store.mv(aside, path)
     except Exception as exc:  # whatever a store raises
         raise SubmitError(f"workspace {workspace}: cannot be uploaded to {url}: {exc}", transient=True) from exc
     return url
 
 
-def _pack(workspace: Workspace, target: Path) -> None:
-    """Write the files of a workspace as a zip file, the same bytes for the same content."""
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
-        for source, inner in sorted(workspace_files(workspace), key=lambda each: each[1]):
-            entry = zipfile.ZipInfo(inner, _EPOCH)
-            entry.external_attr = (os.stat(source).st_mode & 0xFFFF) << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            packed.writestr(entry, Path(source).read_bytes())
-
-
-# -- as images
-
-
 def with_images(app: AppDef, repository: str, default: str = "", architecture: str = "amd64") -> AppDef:
     """Return an app whose roles have images that carry their workspaces; what was pushed already is not pushed again.
 
-    Args:
-        app: the app.
-        repository: where images go.
-        default: image of roles that name none.
-        architecture: of the nodes, for images of several.
+    ``default`` is the image of roles that name none, ``architecture`` that of the nodes, for images of several.
     """
 
     def bring(role: Role, workspace: Workspace, digest: str) -> None:
@@ -98,7 +88,7 @@ def with_images(app: AppDef, repository: str, default: str = "", architecture: s
             role.image, folder = _pushed(Image(image), repository, workspace, digest, architecture)
         role.workspace, role.metadata = None, {**role.metadata, ROOT_KEY: folder}
 
-    return _each(app, bring) if any(role.workspace for role in app.roles) else app
+    return _each(app, bring)
 
 
 def _pushed(base: Image, repository: str, workspace: Workspace, digest: str, architecture: str) -> tuple[str, str]:
@@ -111,20 +101,6 @@ def _pushed(base: Image, repository: str, workspace: Workspace, digest: str, arc
     made = Image(f"{repository}:{tag}")
     if not made.exists():
         config["config"] = {**(config.get("config") or {}), "WorkingDir": folder}
-        with _layer(workspace, folder) as layer:
-            made.push(base, manifest, config, layer)
+        with _packed(workspace, folder) as (layer, inner):
+            made.push(base, manifest, config, layer, inner)
     return made.name, folder
-
-
-@contextlib.contextmanager
-def _layer(workspace: Workspace, folder: str) -> Iterator[Layer]:
-    """Yield the files of a workspace as a layer, below a folder of an image."""
-    with tempfile.TemporaryFile() as archive, tempfile.NamedTemporaryFile() as packed:
-        write_workspace_archive(archive, workspace, folder)
-        archive.seek(0)
-        inner = hashlib.file_digest(archive, "sha256").hexdigest()
-        archive.seek(0)
-        with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as target:
-            shutil.copyfileobj(archive, target)
-        packed.flush()
-        yield Layer(packed.name, f"sha256:{inner}")

@@ -94,11 +94,7 @@ def _filter(options: dict[str, Any], target: Target) -> _Filter:
 def _choose(
     everything: Replicas, roles: tuple[str, ...], numbers: str | None, in_path: tuple[str | None, str | None]
 ) -> Replicas:
-    """Return the replicas that are asked for.
-
-    Raises:
-        SpecError: for a role or number that does not exist.
-    """
+    """Return the replicas that are asked for."""
     known = list(dict.fromkeys(role for role, _ in everything))
     wanted = [*roles, *([in_path[0]] if in_path[0] else [])]
     for role in wanted:

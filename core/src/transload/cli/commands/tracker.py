@@ -30,11 +30,7 @@ def tracker(ctx: click.Context, name: str | None, base: str | None) -> None:
 
 
 def _open(ctx: click.Context) -> TrackerBase:
-    """Return the tracker that is asked for.
-
-    Raises:
-        ConfigError: if there is none of that name, or none at all.
-    """
+    """Return the tracker that is asked for."""
     name, base = ctx.obj
     if base:
         with told_as_tracking_error(f"--base={base!r}:"):
@@ -50,12 +46,7 @@ def _open(ctx: click.Context) -> TrackerBase:
 
 
 def _ask(ctx: click.Context, question: Callable[[TrackerBase], T]) -> T:
-    """Return the answer of the tracker that is asked for.
-
-    Raises:
-        TrackingError: if its storage cannot be read.
-        ConfigError: as in `_open`.
-    """
+    """Return the answer of the tracker that is asked for."""
     name, base = ctx.obj
     tracker = _open(ctx)
     with told_as_tracking_error(f"--base={base!r}:" if base else f"tracker {name!r}:" if name else "the tracker"):
@@ -126,11 +117,7 @@ def _emit_visible(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 
 def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
-    """Return the tracker if it knows the run.
-
-    Raises:
-        SpecError: if it does not; the nearest run id is suggested.
-    """
+    """Return the tracker if it knows the run."""
     from difflib import get_close_matches
 
     if tracker.metadata(run_id) or tracker.artifacts(run_id) or list(tracker.sources(run_id)):
