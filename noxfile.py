@@ -146,9 +146,9 @@ def torch(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def everywhere(session: nox.Session) -> None:
-    """Run one component, unchanged, in every host on every engine; print one table; all accuracies must be equal.
+    """Run one component, unchanged, in every host, each on one engine; print one table; all accuracies must be equal.
 
-    `-- --write` puts the table into the pages.
+    `-- --all`: each host on every engine. `-- --write`: that table goes to the pages, too.
     """
     starter, *rows = hosts_and_engines(session, EVERYWHERE)
     with real_cluster(session):

@@ -51,6 +51,8 @@ class Login:
         self.client = base / "client"
         self.tools = base / "tools"
         """What lies here is found before all else on the login node."""
+        self.leads = {"PATH": f"{self.client}/bin:/usr/bin:/bin", "XDG_RUNTIME_DIR": f"{self.client}/run"}
+        """The environment of a client that has ssh alone."""
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
