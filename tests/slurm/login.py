@@ -141,8 +141,12 @@ class Login:
                 os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def _children(self) -> list[int]:
-        own = self._process.pid if self._process else -1
-        return [pid for pid in _pids() if _parent(pid) == own]
+        """Return the server's processes below the first one: in newer releases two for each connection."""
+        servers = [pid for pid in _pids() if _read(pid, "comm").startswith(b"sshd")]
+        found = [self._process.pid] if self._process else []
+        for own in found:
+            found += [pid for pid in servers if _parent(pid) == own]
+        return found[1:]
 
     def sessions(self) -> list[int]:
         """Return the process ids of the server's ends of connections."""
