@@ -68,6 +68,7 @@ def test_report_lists_what_is_not_here(tmp_path: Path) -> None:
     """One line an engine, with the reason."""
     result = _run(tmp_path, "report", "")
     assert result.stdout.splitlines() == [
+        "not run: apptainer: apptainer, busybox not installed",
         "not run: charliecloud: ch-run, busybox not installed",
         "not run: chromium: chromium not installed",
         "not run: docker: docker not installed",
