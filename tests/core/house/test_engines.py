@@ -61,7 +61,10 @@ def test_unknown_engine_is_a_clear_error(tmp_path: Path) -> None:
     """A misspelt engine names the known ones, exit code 2."""
     result = _run(tmp_path, "install", "slrum")
     assert result.returncode == 2
-    assert "unknown slrum; known: apptainer, charliecloud, chromium, docker, kubernetes, registry, slurm, " in result.stderr
+    assert (
+        "unknown slrum; known: apptainer, charliecloud, chromium, docker, kubernetes, registry, slurm, "
+        in result.stderr
+    )
 
 
 def test_report_lists_what_is_not_here(tmp_path: Path) -> None:
