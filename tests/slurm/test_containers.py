@@ -117,9 +117,13 @@ def test_containers(runner: Runner, image: Path, tmp_path: Path, eventually: Eve
     role.num_replicas = 2
     role.args = ["-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done"]
     handle = runner.run(AppDef("boxed", [role]), "slurm", cfg)
-    eventually(lambda: all(list(runner.log_lines(handle, "main", k)) == ["up\n"] for k in range(2)), timeout=30)
+
+    def out(k: int) -> list[str]:
+        return list(runner.log_lines(handle, "main", k, streams=Stream.STDOUT))
+
+    eventually(lambda: all(out(k) == ["up\n"] for k in range(2)), timeout=30)
     runner.cancel(handle)
     status = runner.wait(handle, timeout=60)
     assert status is not None and status.state is AppState.CANCELLED
     for k in range(2):
-        assert list(runner.log_lines(handle, "main", k, streams=Stream.STDOUT)) == ["up\n", "bye\n"]
+        assert out(k) == ["up\n", "bye\n"]
