@@ -27,19 +27,20 @@ def settings(login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     return lambda name, host="login": file.write_text(f'[schedulers.{name}]\nkind = "slurm"\nssh = "{host}"\n')
 
 
-def test_renamed_while_an_app_runs(settings: Any, shell_app: ShellApp) -> None:
+def test_renamed_while_an_app_runs(settings: Any, shell_app: ShellApp, tmp_path: Path) -> None:
     """Its handle is an error that says so, never an app that is gone; what a host has kept goes on; so does its id."""
     settings("hpc")
     with get_runner("tests") as runner:
-        handle = runner.run(shell_app("sleep 2; exit 3"), "hpc", app_id="same")
+        handle = runner.run(shell_app(f"until test -e {tmp_path}/go; do sleep 0.2; done; exit 3"), "hpc")
         kept = runner.cluster("hpc")
     settings("prod")
     with get_runner("tests") as runner:
         for ask in (runner.status, runner.cancel, runner.results):
             with pytest.raises(UnknownSchedulerException, match=r"'hpc' is not installed or configured here.*prod"):
                 ask(handle)
-        found = runner.status("prod://tests/same")  # the same folder of apps
+        found = runner.status(handle.replace("hpc", "prod"))  # the same folder of apps
         assert found is not None and not found.is_terminal()
+    (tmp_path / "go").touch()
     with get_runner("tests", clusters=[kept]) as runner:
         status = runner.wait(handle, timeout=60)
         assert status is not None and status.state is AppState.FAILED
