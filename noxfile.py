@@ -40,6 +40,7 @@ QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
 WAITING = {"slurm": 4}  # workers of suites that mostly wait for others
 OTHER_PYTHONS = ("3.12", "3.13")
+SLURM_RELEASES = ("trixie", "sid")
 SCHEMAS = {
     "github-workflows": ".github/workflows/*.yml",
     "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
@@ -146,9 +147,9 @@ def torch(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def everywhere(session: nox.Session) -> None:
-    """Run one component, unchanged, in every host on every engine; print one table; all accuracies must be equal.
+    """Run one component, unchanged, in every host, each on one engine; print one table; all accuracies must be equal.
 
-    `-- --write` puts the table into the pages.
+    `-- --all`: each host on every engine. `-- --write`: that table goes to the pages, too.
     """
     starter, *rows = hosts_and_engines(session, EVERYWHERE)
     with real_cluster(session):
@@ -277,6 +278,22 @@ def real_kubernetes(session: nox.Session) -> None:
             session.run("pytest", outages, "--timeout=300", "-q")
 
 
+@nox.session
+@nox.parametrize("release", SLURM_RELEASES, ids=SLURM_RELEASES)
+def slurm_release(session: nox.Session, release: str) -> None:
+    """Run the Slurm suite with a newer Slurm, in a root of that release of Debian (`tests/slurm/root.py`)."""
+    root = runpy.run_path("tests/slurm/root.py")
+    why = root["missing"]()
+    if why is not None:
+        session.skip(why)
+    session.install(*TOOLS, *files_of("slurm"), *(f"./{folder}" for folder in (*BASE, "plugins/slurm")))
+    install_own(session, *BASE, "plugins/slurm")
+    folder = ROOT / ".nox" / f"debian-{release}"
+    given = session.posargs or ["tests/slurm", "-q", "-n", "2", "--timeout=200", "--reruns=1", *QUICK]
+    python = f"{session.virtualenv.location}/bin/python"
+    session.run("python", "tests/slurm/root.py", release, str(folder), python, "-m", "pytest", *given)
+
+
 @contextlib.contextmanager
 def real_cluster(session: nox.Session) -> Iterator[None]:
     """Have REAL_KUBECONFIG in the session's environment, if there is a cluster; one that was started here is ended."""
@@ -321,6 +338,8 @@ def slow(session: nox.Session) -> None:
     for name in ("airflow", "kfp", "prefect"):
         session.notify(f"suggested({name})")
     session.notify("real_kubernetes", SLOW)
+    for release in SLURM_RELEASES:
+        session.notify(f"slurm_release({release})", ())
     for version in OTHER_PYTHONS:
         session.notify(f"python({version})", ("-q", "-n", "2"))
     session.notify("wheels")

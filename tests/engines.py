@@ -68,6 +68,7 @@ class Engine:
 
 
 ENGINES: Final[Mapping[str, Engine]] = {
+    "apptainer": Engine(_needs("apptainer", "busybox"), {}),
     "charliecloud": Engine(_needs("ch-run", "busybox"), {"apt-get": ("charliecloud", "busybox-static")}),
     "chromium": Engine(_needs("chromium"), dict.fromkeys(("apt-get", "dnf", "apk"), ("chromium",))),
     "docker": Engine(

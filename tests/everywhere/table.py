@@ -1,11 +1,12 @@
 """One component, unchanged, in every host on every engine: runs all of it for real, and prints a table.
 
-    python table.py [--write] STARTER command_line=PYTHON airflow=PYTHON …
+    python table.py [--all | --write] STARTER command_line=PYTHON airflow=PYTHON …
 
-STARTER is the Python that starts the engines (``engines_up.py``). Each host's row of cells is made by ``run_<host>.py``
-with that host's own Python, since hosts cannot share an environment. An engine that is not on this machine is named
-with the reason, unless TRANSLOAD_REQUIRE names it. With ``--write`` the table goes to the pages, too. The exit status
-tells whether all cells are there, all succeeded, all accuracies are equal, bit for bit, and all logs show lines.
+Each host on one engine, so that every engine is met; with ``--all`` each on all of them; with ``--write`` likewise, and
+the table goes to the pages, too. STARTER is the Python that starts the engines (``engines_up.py``). A host's cells are
+made by ``run_<host>.py`` with that host's own Python, since hosts cannot share an environment. An engine that is not on
+this machine is named with the reason, unless TRANSLOAD_REQUIRE names it. The exit status tells whether all cells are
+there, all succeeded, all accuracies are equal, bit for bit, and all logs show lines.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ GRACE_S = 60
 
 
 @contextlib.contextmanager
-def started(python: str, pythons: list[str]) -> Iterator[dict[str, dict[str, str]]]:
+def started(python: str, pythons: list[str]) -> Iterator[dict[str, dict[str, Any]]]:
     """Have the engines started; give what ``engines_up.py`` says of them."""
     folder = tempfile.mkdtemp(prefix="tl-", dir="/tmp")
     command = [python, str(HERE / "engines_up.py"), folder, *pythons]
@@ -48,11 +49,17 @@ def started(python: str, pythons: list[str]) -> Iterator[dict[str, dict[str, str
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(host: str, python: str, environment: dict[str, str]) -> tuple[list[dict[str, Any]], str]:
+def chosen(hosts: list[str], engines: list[str]) -> list[tuple[str, list[str]]]:
+    """Return hosts, each with one engine, so that each host and each engine is met."""
+    count = max(len(hosts), len(engines))
+    return [(hosts[k % len(hosts)], [engines[k % len(engines)]]) for k in range(count)]
+
+
+def run(host: str, before: list[str], python: str, environment: dict[str, str]) -> tuple[list[dict[str, Any]], str]:
     """Return the cells of a host, and what went wrong, if anything did."""
     home = tempfile.mkdtemp(prefix="tl-", dir="/tmp")
     try:
-        command = [python, str(HERE / f"run_{host}.py")]
+        command = [*before, python, str(HERE / f"run_{host}.py")]
         code, out, errors = _finished(command, environment | {"TRANSLOAD_HOME": home})
         cells = [json.loads(line) for line in out.splitlines() if line.startswith('{"host"')]
         return cells, f"{host}: exit {code}\n{out[-3000:]}\n{errors[-6000:]}" if code else ""
@@ -100,35 +107,44 @@ def write(table: str, left_out: dict[str, str]) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run what the arguments name; return the exit status."""
-    to_pages = arguments[:1] == ["--write"]
-    starter, *hosts = arguments[to_pages:]
-    pairs = [each.partition("=")[::2] for each in hosts]
+    option = arguments.pop(0) if arguments[0].startswith("--") else ""
+    if option not in ("", "--all", "--write"):
+        raise SystemExit(f"{option}: the options are --all and --write")
+    starter, *hosts = arguments
+    pythons = dict(each.split("=", 1) for each in hosts)
     cells, troubles = [], []
-    with started(starter, [python for _, python in pairs]) as engines:
-        environment = {**os.environ, **engines["environment"], "EVERYWHERE_ENGINES": " ".join(engines["engines"])}
+    with started(starter, list(pythons.values())) as there:
+        places = there["engines"]
+        rows = [(host, list(places)) for host in pythons] if option else chosen(list(pythons), list(places))
+        environment = {**os.environ, **there["environment"]}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         here = str(ROOT / "examples" / "everywhere")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-        for host, python in pairs:
-            print(f"{host} …", file=sys.stderr, flush=True)
-            found, trouble = run(host, python, environment)
-            cells += found
-            troubles += [trouble] if trouble else []
+        for host, engines in rows:
+            # those that are used from one place together
+            for place in {json.dumps(places[engine]): places[engine] for engine in engines}.values():
+                same = [engine for engine in engines if places[engine] == place]
+                before, leads = place
+                print(f"{host} on {', '.join(same)} …", file=sys.stderr, flush=True)
+                more = {**leads, "EVERYWHERE_ENGINES": " ".join(same)}
+                found, trouble = run(host, before, pythons[host], environment | more)
+                cells += found
+                troubles += [trouble] if trouble else []
     table = render(cells)
     print(table)
-    for engine, why in engines["left_out"].items():
+    for engine, why in there["left_out"].items():
         print(f"not run: {engine}: {why}")
     for trouble in troubles:
         print(f"\n{trouble}", file=sys.stderr)
-    wanted = len(pairs) * len(engines["engines"])
+    wanted = sum(len(engines) for _, engines in rows)
     good = [cell for cell in cells if cell["state"] == "SUCCEEDED"]
     silent = [f"{cell['host']} on {cell['engine']}" for cell in cells if cell["lines"] == 0]
     accuracies = {cell["accuracy"] for cell in good}
     if len(good) < wanted or len(accuracies) != 1 or silent:
         print(f"not the same everywhere: {len(good)} of {wanted}; accuracies {sorted(accuracies)}; no lines: {silent}")
         return 1
-    if to_pages:
-        write(table, engines["left_out"])
+    if option == "--write":
+        write(table, there["left_out"])
     print(f"the same accuracy {accuracies.pop()} in {len(good)} of {wanted}")
     return 0
 

@@ -88,9 +88,10 @@ def main(arguments: list[str]) -> int:
             host, _, engine = cell.partition(":")
             done = [row for row in rows if (row["host"], row["engine"]) == (host, engine)]
             first = int(seed) if seed else sum(row["first_seed"] + row["kills"] for row in done)
-            command = [pythons[host], str(HERE / "run.py"), host, engine, kills, str(first)]
+            before, leads = engines["engines"][engine]
+            command = [*before, pythons[host], str(HERE / "run.py"), host, engine, kills, str(first)]
             with tempfile.TemporaryFile("w+") as out:
-                code |= subprocess.run(command, env=environment, stdout=out, check=False).returncode
+                code |= subprocess.run(command, env=environment | leads, stdout=out, check=False).returncode
                 out.seek(0)
                 for line in out:
                     if line.startswith('{"host"'):  # a host may write there, too

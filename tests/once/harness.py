@@ -86,7 +86,7 @@ def suite_of(host: str) -> AdapterConformance:
 def app_of(ledger: Path, unit: str, engine: str) -> str:
     """Return the app of a unit, as JSON."""
     words = [str(HERE / "job.py"), str(ledger), unit, str(SECONDS), str(LINES)]
-    mounts = [] if engine in ("local", "slurm") else [BindMount(str(ledger), str(ledger))]
+    mounts = [] if engine in ("local", "slurm", "hpc") else [BindMount(str(ledger), str(ledger))]
     role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts)
     return AppDef("once", [role]).to_json()
 

@@ -225,16 +225,17 @@ class Cluster:
                 command = Path(f"/proc/{entry}/cmdline").read_bytes()
             except OSError:
                 continue
-            ours = f"SLURM_CONF={self.conf}".encode() in environ
-            marked = node is None or self._logs_as(entry, node)
-            if ours and marked and int(entry) != os.getpid() and (node is None or b"slurmstepd" in command):
+            steps = b"slurmstepd" in command and self._logs_as(entry, node)  # newer ones hide their environment
+            ours = node is None and f"SLURM_CONF={self.conf}".encode() in environ
+            if (steps or ours) and int(entry) != os.getpid():
                 found.append(int(entry))
         return found
 
-    def _logs_as(self, pid: str, node: str) -> bool:
+    def _logs_as(self, pid: str, node: str | None) -> bool:
+        logs = [f"{self.base}/log/slurmd-{each}.log" for each in NODES if node in (None, each)]
         for number in range(3, 12):
             with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{pid}/fd/{number}") == f"{self.base}/log/slurmd-{node}.log":
+                if os.readlink(f"/proc/{pid}/fd/{number}") in logs:
                     return True
         return False
 

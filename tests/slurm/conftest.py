@@ -33,6 +33,7 @@ def _load(name: str) -> ModuleType:
 
 cluster_module = _load("cluster")
 login_module = _load("login")
+outside_module = _load("outside")
 
 
 @pytest.fixture(scope="session")
@@ -101,14 +102,24 @@ def login_at(cluster: object) -> Iterator[Callable[[str], object]]:
 
 
 @pytest.fixture
+def outside() -> Iterator[object]:
+    """A place from which this machine is reached by the network alone."""
+    why = outside_module.missing()
+    if why is not None:
+        pytest.skip(f"not run: {why}")
+    with contextlib.closing(outside_module.Outside()) as made:
+        yield made
+
+
+@pytest.fixture
 def login(
     login_of_three: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, transload_home: Path
 ) -> Iterator[object]:
     """A login node, which this process reaches as ``login``, by ssh alone: it has none of Slurm's tools."""
     made = login_of_three
     assert isinstance(made, login_module.Login)
-    monkeypatch.setenv("PATH", f"{made.client}/bin:/usr/bin:/bin")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(made.client / "run"))
+    for name, value in made.leads.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.delenv("SLURM_CONF", raising=False)
     folder = tmp_path / "cwd"
     folder.mkdir(exist_ok=True)

@@ -51,6 +51,8 @@ class Login:
         self.client = base / "client"
         self.tools = base / "tools"
         """What lies here is found before all else on the login node."""
+        self.leads = {"PATH": f"{self.client}/bin:/usr/bin:/bin", "XDG_RUNTIME_DIR": f"{self.client}/run"}
+        """The environment of a client that has ssh alone."""
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
@@ -139,8 +141,12 @@ class Login:
                 os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def _children(self) -> list[int]:
-        own = self._process.pid if self._process else -1
-        return [pid for pid in _pids() if _parent(pid) == own]
+        """Return the server's processes below the first one: in newer releases two for each connection."""
+        servers = [pid for pid in _pids() if _read(pid, "comm").startswith(b"sshd")]
+        found = [self._process.pid] if self._process else []
+        for own in found:
+            found += [pid for pid in servers if _parent(pid) == own]
+        return found[1:]
 
     def sessions(self) -> list[int]:
         """Return the process ids of the server's ends of connections."""

@@ -1,4 +1,4 @@
-"""Images on the nodes: charliecloud for real, the others by their command lines."""
+"""Images on the nodes: those that are here for real, and all by their command lines."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def test_command_lines() -> None:
     assert _plan(Role("main", "", entrypoint="true"), "apptainer")["container"] == []
 
 
+_TRIED = ("apptainer", "charliecloud")
 _READ_ONLY = BindMount("/data", "/in", read_only=True)
 
 
@@ -87,8 +88,8 @@ def image(tmp_path: Path) -> Path:
 
 
 @pytest.mark.engine("slurm")
-@pytest.mark.engine("charliecloud")
-def test_charliecloud(runner: Runner, image: Path, tmp_path: Path, eventually: Eventually) -> None:
+@pytest.mark.parametrize("kind", [pytest.param(name, marks=pytest.mark.engine(name)) for name in _TRIED])
+def test_containers(runner: Runner, image: Path, tmp_path: Path, eventually: Eventually, kind: str) -> None:
     """The program runs in the image: its files, the workspace, a mount, results; exit codes and signals come out."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").write_text("mounted\n")
@@ -105,7 +106,7 @@ def test_charliecloud(runner: Runner, image: Path, tmp_path: Path, eventually: E
         mounts=[BindMount(str(tmp_path / "data"), "/data")],
         workspace=Workspace({str(tmp_path / "ws"): ""}),
     )
-    cfg = {"container": "charliecloud"}
+    cfg = {"container": kind}
     handle = runner.run(AppDef("boxed", [role]), "slurm", cfg)
     status = runner.wait(handle, timeout=60)
     assert status is not None
@@ -116,9 +117,13 @@ def test_charliecloud(runner: Runner, image: Path, tmp_path: Path, eventually: E
     role.num_replicas = 2
     role.args = ["-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done"]
     handle = runner.run(AppDef("boxed", [role]), "slurm", cfg)
-    eventually(lambda: all(list(runner.log_lines(handle, "main", k)) == ["up\n"] for k in range(2)), timeout=30)
+
+    def out(k: int) -> list[str]:
+        return list(runner.log_lines(handle, "main", k, streams=Stream.STDOUT))
+
+    eventually(lambda: all(out(k) == ["up\n"] for k in range(2)), timeout=30)
     runner.cancel(handle)
     status = runner.wait(handle, timeout=60)
     assert status is not None and status.state is AppState.CANCELLED
     for k in range(2):
-        assert list(runner.log_lines(handle, "main", k, streams=Stream.STDOUT)) == ["up\n", "bye\n"]
+        assert out(k) == ["up\n", "bye\n"]

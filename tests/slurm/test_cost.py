@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import statistics
 import subprocess
@@ -9,18 +10,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transload.following import watch
 from transload.runner import Runner
-from transload.specs import AppDef, AppState
+from transload.specs import AppDef, AppState, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm
+from transload_slurm.wire import Channel
 
 pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
 
 WATCHED = 200
+LARGE = 256  # files of 8 MB
 WATCH_S = 120.0
 DELAY_S = 0.05
 
@@ -126,6 +130,40 @@ class Slow:
     def close(self) -> None:
         """Take no more connections."""
         self._listener.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_large_workspace(login: Any, far: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workspace of 2 GB travels once; when one of its files has changed, that file does."""
+    project = tmp_path / "project"
+    project.mkdir()
+    for k in range(LARGE):
+        (project / f"file-{k}").write_bytes(os.urandom(8 << 20))
+    sent = 0
+    send = Channel.send
+
+    def counted(self: Channel, message: Any, payload: bytes = b"") -> None:
+        nonlocal sent
+        sent += len(payload)
+        send(self, message, payload)
+
+    monkeypatch.setattr(Channel, "send", counted)
+    app = AppDef("ws", [Role("main", "", entrypoint="sh", args=["-c", "ls"], workspace=Workspace({str(project): ""}))])
+    told = []
+    for _ in range(3):
+        start = time.perf_counter()
+        handle = far.run(app, "slurm")
+        took = time.perf_counter() - start
+        status = far.wait(handle, timeout=60)
+        assert status is not None and status.state is AppState.SUCCEEDED, status
+        assert len(list(far.log_lines(handle, "main"))) == LARGE
+        far.delete(handle)
+        told.append((sent, round(took, 1)))
+        sent = 0
+        (project / "file-1").write_bytes(b"changed")
+    print(f"bytes sent and seconds: all, one file changed, none: {told}")
+    assert [each for each, _ in told] == [LARGE * (8 << 20), len(b"changed"), 0]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, Sub
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm, pack, ssh
+from transload_slurm import connection as connection_module
 from transload_slurm.connection import Connection
 from transload_slurm.results import RemoteStore
 
@@ -171,7 +173,7 @@ def test_key_that_is_not_taken(login: Any, shell_app: Callable[..., AppDef]) -> 
         scheduler = create_slurm("tests")
         scheduler.connect({"ssh": "login"})
         with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
-            with pytest.raises(SubmitError, match="no key or agent of yours lets you in") as caught:
+            with pytest.raises(SubmitError, match="no key, certificate or agent of yours lets you in") as caught:
                 runner.run(shell_app("true"), "slurm")
             assert not caught.value.transient
     finally:
@@ -240,11 +242,40 @@ def test_connections_are_shared(login: Any) -> None:
     for connection in made:
         assert connection.call("list") == []
     assert len(login.helpers()) == 9
-    sockets = [path for path in (login.client / "run").rglob("*") if path.is_socket()]
+    sockets = [
+        path
+        for path in (login.client / "run").rglob(f"{hashlib.sha256(b'login').hexdigest()[:12]}-*")
+        if path.is_socket()
+    ]
     assert len(sockets) == 2
     assert all(len(str(path)) < 100 for path in sockets)
     for connection in made:
         connection.close()
+
+
+def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -> None:
+    """Three schedulers, one helper; it ends with the last of them, and a name of another folder has its own."""
+    made = [create_slurm("tests", name) for name in ("one", "two", "three", "other")]
+    for scheduler in made:
+        scheduler.connect({"ssh": "login", **({"folder": "~/other"} if scheduler.name == "other" else {})})
+        assert scheduler.list() == []
+    assert len(login.helpers()) == 2
+    for scheduler in made[:2]:
+        scheduler.close()
+    assert (made[2].list(), len(login.helpers())) == ([], 2)
+    for scheduler in made[2:]:
+        scheduler.close()
+    eventually(lambda: not login.helpers(), timeout=10)
+
+
+def test_old_copies_of_the_helper_go(tmp_path: Path) -> None:
+    """What was packed of other sources is kept for a day."""
+    for name, age in (("packed-old", 2 * 86400), ("packed-new", 60), ("else", 2 * 86400)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    pack.packed.cache_clear()
+    assert pack.packed(str(tmp_path)) == pack.packed()
+    assert {path.name for path in tmp_path.iterdir()} == {"packed-new", "else", f"packed-{pack._stamp()}"}
 
 
 def test_nothing_stays(login: Any, eventually: Eventually) -> None:
@@ -313,6 +344,30 @@ def test_answer_of_a_submit_is_lost(
     assert status is not None and status.state is AppState.SUCCEEDED
     assert ran.read_text() == "once\n"
     assert connection.opened == 2
+
+
+def test_a_submit_that_insists_is_in_a_hurry(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may have reached the cluster is tried again every two seconds, however long others are to pause."""
+    monkeypatch.setattr(connection_module, "_PAUSE_S", (60.0, 60.0))
+    scheduler = far.scheduler("slurm")
+    connection = scheduler.apps.connection  # type: ignore[attr-defined]
+    link = connection.link()
+
+    def cut(*_args: Any, **_more: Any) -> Any:
+        login.refuse()
+        login.cut()
+        assert link.lost.wait(20)
+        with pytest.raises(SchedulerUnavailable):
+            connection.link()
+        login.let_in()
+        raise connection_module.Lost("cut")
+
+    monkeypatch.setattr(link, "call", cut)
+    began = time.monotonic()
+    far.run(shell_app("true"), "slurm")
+    assert time.monotonic() - began < 30
 
 
 def test_a_fork_opens_its_own(login: Any) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.specs import AppState, AppStatus, is_terminal
+from transload_slurm import commands
 from transload_slurm.elements import gather
-from transload_slurm.jobs import Job, _merge
-from transload_slurm.states import STATES, combined, ended, to_state
+from transload_slurm.jobs import Job, _merge, sacct, squeue
+from transload_slurm.states import STATES, clean, combined, ended, to_state
 from transload_slurm.verdict import judge
 
 WORDS = [
@@ -49,6 +54,40 @@ def test_table_is_total() -> None:
     """Every state that Slurm's documentation knows is in the table."""
     assert set(WORDS) <= set(STATES)
     assert [word for word in STATES if STATES[word] is AppState.SUCCEEDED] == ["COMPLETED"]
+
+
+RELEASES = sorted(Path(__file__).with_name("releases").glob("*.json"))
+SAID = {
+    "runs": "RUNNING",
+    "waits": "PENDING",
+    "needs a node for itself": "PENDING",
+    "fails": "FAILED",
+    "succeeds": "COMPLETED",
+    "is cancelled": "CANCELLED",
+    "is suspended": "SUSPENDED",
+    "depends on a failure": "PENDING",
+    "is an array": "RUNNING",
+    "has two parts": "RUNNING",
+}
+
+
+@pytest.mark.parametrize("path", RELEASES, ids=lambda path: path.stem)
+def test_what_releases_say(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words that a release knows are in the table, and its tools' lines are read (see ``record.py``)."""
+    told = json.loads(path.read_text())
+    assert set(told["words"]) <= set(STATES)
+    assert len(told["words"]) > 20
+    answer = commands.Answer(0, "", "")
+    monkeypatch.setattr(commands, "run", lambda *_: answer)
+    for name, state in SAID.items():
+        answer = commands.Answer(0, "\n".join(told["jobs"][name]["squeue"]), "")
+        (job,) = squeue().values()
+        assert (job.state, job.name, job.comment) == (state, name.replace(" ", "-"), "its comment")
+        answer = commands.Answer(0, "\n".join(told["jobs"][name]["record"]), "")
+        for recorded in sacct(["1"], completed=True).values():
+            assert clean(recorded.state) == state
+    answer = commands.Answer(1, "", told["unknown"])
+    assert squeue("-j", "99999") == {}
 
 
 @given(st.text(max_size=30))

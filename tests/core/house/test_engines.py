@@ -61,13 +61,17 @@ def test_unknown_engine_is_a_clear_error(tmp_path: Path) -> None:
     """A misspelt engine names the known ones, exit code 2."""
     result = _run(tmp_path, "install", "slrum")
     assert result.returncode == 2
-    assert "unknown slrum; known: charliecloud, chromium, docker, kubernetes, registry, slurm, " in result.stderr
+    assert (
+        "unknown slrum; known: apptainer, charliecloud, chromium, docker, kubernetes, registry, slurm, "
+        in result.stderr
+    )
 
 
 def test_report_lists_what_is_not_here(tmp_path: Path) -> None:
     """One line an engine, with the reason."""
     result = _run(tmp_path, "report", "")
     assert result.stdout.splitlines() == [
+        "not run: apptainer: apptainer, busybox not installed",
         "not run: charliecloud: ch-run, busybox not installed",
         "not run: chromium: chromium not installed",
         "not run: docker: docker not installed",

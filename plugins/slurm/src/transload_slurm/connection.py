@@ -37,6 +37,8 @@ class Lost(SchedulerUnavailable):
 class Connection:
     """Opened when it is first needed, and again when it is needed after it was lost, with growing pauses.
 
+    `shared` gives all schedulers of a process the same one.
+
     Args:
         host: the login node, as ssh knows it.
         root: the folder of the apps there.
@@ -44,17 +46,23 @@ class Connection:
     """
 
     def __init__(self, host: str, root: str, python: str) -> None:
-        self.host, self._root, self._python = host, root, python
+        self.host, self._root, self._python = self._key = host, root, python
         self._lock = threading.Lock()
+        _connections.add(self)
         self._link: Link | None = None
         self._problem = ""
         self._refused = False
-        self._pause, self._again = _PAUSE_S[0], 0.0
+        self._pause = self._failed = 0.0
+        self.users = 1
+        """How many will `close` it."""
         self.opened = 0
         """How often it was opened."""
 
-    def link(self) -> Link:
+    def link(self, longest: float = _PAUSE_S[1]) -> Link:
         """Return the connection, opened if there is none.
+
+        Args:
+            longest: seconds after which it is tried again, however often it could not be opened.
 
         Raises:
             SchedulerUnavailable: if it cannot be opened, or could not a moment ago.
@@ -62,7 +70,7 @@ class Connection:
         with self._lock:
             if self._link is not None and self._link.alive:
                 return self._link
-            if time.monotonic() < self._again:
+            if time.monotonic() < self._failed + min(self._pause, longest):
                 raise (ssh.Refused if self._refused else SchedulerUnavailable)(self._problem)
             if self._link is not None:
                 self._link.close()
@@ -71,10 +79,10 @@ class Connection:
                 self._link = Link(self.host, self._root, self._python)
             except SchedulerUnavailable as exc:
                 self._problem, self._refused = str(exc), isinstance(exc, ssh.Refused)
-                self._again = time.monotonic() + self._pause
-                self._pause = min(2 * self._pause, _PAUSE_S[1])
+                self._failed = time.monotonic()
+                self._pause = min(max(2 * self._pause, _PAUSE_S[0]), _PAUSE_S[1])
                 raise
-            self._pause = _PAUSE_S[0]
+            self._pause = 0.0
             self.opened += 1
             return self._link
 
@@ -91,11 +99,40 @@ class Connection:
             return self.link().call(method, timeout, payload, **arguments)
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Let the connection go, once nobody else uses it."""
+        with _sharing:
+            self.users -= 1
+            if self.users > 0:
+                return
+            if _shared.get(self._key) is self:
+                del _shared[self._key]
         with self._lock:
             link, self._link = self._link, None
         if link is not None:
             link.close()
+
+    def forget(self) -> None:
+        """In a child of a fork: leave it to the parent, one of whose threads may have been at it."""
+        self._lock = threading.Lock()
+        if self._link is not None:
+            self._link.forget()
+            self._link = None
+
+
+_sharing = threading.Lock()
+_shared: dict[tuple[str, str, str], Connection] = {}
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def shared(host: str, root: str, python: str) -> Connection:
+    """Return this process's connection to a login node, which each who asks for it closes once; see `Connection`."""
+    with _sharing:
+        found = _shared.get((host, root, python))
+        if found is None:
+            found = _shared[(host, root, python)] = Connection(host, root, python)
+        else:
+            found.users += 1
+        return found
 
 
 class Link:
@@ -143,7 +180,6 @@ class Link:
             raise
         finally:
             too_long.cancel()
-        _links.add(self)
         self._threads = [
             threading.Thread(target=target, daemon=True, name=f"{THREAD}-{name}")
             for name, target in (("reads", self._read), ("beats", self._beat))
@@ -305,18 +341,18 @@ class Link:
     def forget(self) -> None:
         """In a child of a fork: leave it to the parent."""
         for end in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError, AttributeError):
-                os.close(end.fileno())  # type: ignore[union-attr]
+            if end is not None:
+                end.close()
+        self._process.returncode = 0  # it is not our child
         os.close(self._slot)
 
 
-_links: weakref.WeakSet[Link] = weakref.WeakSet()
-
-
 def _after_fork() -> None:
-    for link in list(_links):
+    global _sharing
+    _sharing = threading.Lock()
+    for connection in list(_connections):
         with contextlib.suppress(OSError, ValueError):
-            link.forget()
+            connection.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)

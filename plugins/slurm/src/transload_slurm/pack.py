@@ -9,6 +9,7 @@ import importlib.util
 import io
 import os
 import pkgutil
+import time
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from transload_slurm import __version__
 _ROOT: Final = "transload_slurm.helper"
 _WHOLE: Final = ("transload.specs", "transload_slurm.job")  # packages whose parts are imported when they are used
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)
+_OLD_S: Final = 86400.0
 _NEWER: Final = ("slots", "strict", "kw_only")
 _MAIN: Final = "from transload_slurm.helper import main\n\nmain()\n"
 
@@ -41,6 +43,10 @@ def packed(folder: str = "") -> tuple[str, bytes]:
             aside = kept.with_suffix(f".{os.getpid()}")
             aside.write_bytes(data)
             aside.replace(kept)
+            for other in kept.parent.glob("packed-*"):  # of sources that were changed, or are gone
+                with contextlib.suppress(OSError):
+                    if time.time() - other.stat().st_mtime > _OLD_S:
+                        other.unlink()
     return f"helper-{__version__}-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data
 
 

@@ -13,13 +13,14 @@ from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, S
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.specs import AppState
 from transload_slurm import blobs, ssh, wire
-from transload_slurm.connection import THREAD, Connection, Link, Lost
+from transload_slurm.connection import THREAD, Connection, Link, Lost, shared
 from transload_slurm.convert import SlurmRequest
 from transload_slurm.diagnose import Check
 from transload_slurm.results import RemoteStore
 
 _SUBMIT_S: Final = 180.0
 _AGAIN_S: Final = 120.0
+_SOON_S: Final = 2.0
 _DELETE_S: Final = 200.0
 _AHEAD: Final = 16
 
@@ -36,7 +37,7 @@ class RemoteApps:
     def __init__(self, host: str, root: str, python: str = "python3") -> None:
         self.root = root
         self.where = f"ssh {host}"
-        self.connection = Connection(ssh.check_host(host), root, python)
+        self.connection = shared(ssh.check_host(host), root, python)
 
     def place(self, folder: str) -> str:
         """Return a ``job_dir`` as it is on the cluster."""
@@ -59,7 +60,7 @@ class RemoteApps:
         while True:
             sent = False
             try:
-                link = self.connection.link()
+                link = self.connection.link() if deadline is None else self.connection.link(_SOON_S)
                 travels = wire.request_to_dict(request, [_bring(link, role.workspace) for role in request.roles])
                 sent = True
                 started: bool = link.call(

@@ -38,7 +38,7 @@ _BAD: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 _FOR_GOOD: Final = (
     ("remote host identification has changed", "its host key is another than before; if that is right, remove the old"),
     ("host key verification failed", "its host key is not known here: log in once by hand, and check it"),
-    ("permission denied", "no key or agent of yours lets you in, and nobody can type a password here"),
+    ("permission denied", "no key, certificate or agent of yours lets you in, and nobody can type a password here"),
     ("too many authentication failures", "no key or agent of yours lets you in"),
 )
 
