@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from transload.errors import (
@@ -20,11 +18,12 @@ from transload.errors import (
     TransloadTimeout,
 )
 from transload.following.follower import watch
-from transload.following.patience import Patience
+from transload.following.patience import Patience, longer
 from transload.following.subscription import Observation, Subscription
 from transload.pipelines._attacher import Attached, Attacher, Wait
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._failure import failure_message
+from transload.pipelines._host_runner import where
 from transload.pipelines._identity import Identity
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.pipelines._options import ExecutionOptions, next_limit, note_state
@@ -48,7 +47,7 @@ _OUTCOMES: Final[dict[type[Exception], str]] = {
 """What ends a wait, as `Execution.outcome_async` names it."""
 
 _AGAIN_S: Final = (1.0, 30.0)
-"""Seconds after which a cancel that did not come through is tried again: at first, and at most (each time twice)."""
+"""Seconds after which a cancel that did not come through is tried again: at first, and at most."""
 
 
 class Execution:
@@ -102,6 +101,7 @@ class Execution:
         self._cancel_due, self._cancel_pause = 0.0, _AGAIN_S[0]
         self._news: Subscription | None = None
         self._forwarder: LogForwarder | None = None
+        self._cursor: dict[str, Any] | None = None
         self._place = where()
         self._patience = Patience(self.options.patience)
         self._counts: dict[str, float] = {}
@@ -192,8 +192,7 @@ class Execution:
 
     def attach(self, handle: str) -> None:
         """Take an app that is known by its handle, in place of `start`; nothing is asked or submitted."""
-        self.handle = handle
-        self._forwarder = self._forward(handle)
+        self.handle, self._cursor, self._forwarder = handle, None, None
 
     def dry_run(self) -> str:
         """Return what would be submitted, as text for a person; nothing outside of this process is touched.
@@ -329,7 +328,7 @@ class Execution:
         now = time.monotonic()
         if (killed or self._passed is not None) and not done and now >= self._cancel_due:
             self._cancelled = self.cancel()
-            self._cancel_due, self._cancel_pause = now + self._cancel_pause, min(2 * self._cancel_pause, _AGAIN_S[1])
+            self._cancel_due, self._cancel_pause = now + self._cancel_pause, longer(self._cancel_pause, _AGAIN_S[1])
 
     def _note(self, status: AppStatus) -> None:
         changed = self.status is None or status.state is not self.status.state or status != self.status
@@ -434,16 +433,18 @@ class Execution:
 
     def state(self) -> dict[str, Any]:
         """Return JSON values from which `from_state` goes on in another process. No secrets are in them."""
-        identity = self.identity
+        identity, handle, cluster = self.identity, self.handle, None
+        if handle is not None:
+            cluster = self.runner.cluster(parse_app_handle(handle).scheduler_backend).to_dict()
         return {
             "schema": SCHEMA,
-            "handle": self.handle,
-            "cluster": None if self.handle is None else self.runner.cluster(_scheduler_of(self.handle)).to_dict(),
+            "handle": handle,
+            "cluster": cluster,
             "attempt": self.attempt,
             "identity": [identity.host, identity.namespace, list(identity.key), identity.generation],
             "options": self.options.to_dict(),
             "status": None if self.status is None else self.status.to_json(),
-            "cursor": None if self._forwarder is None else self._forwarder.cursor,
+            "cursor": None if handle is None else self._logs.cursor,
             "counts": dict(self._counts),
             "unknown_for": self._patience.elapsed,
             "place": self._place,
@@ -491,8 +492,7 @@ class Execution:
                 self._runner = self.runner.with_clusters(Cluster.from_dict(state["cluster"]))
                 if self._attacher is not None:
                     self._attacher.runner = self._runner
-            if self.handle is not None:
-                self._forwarder = self._forward(self.handle, state.get("cursor"))
+            self._cursor, self._forwarder = state.get("cursor"), None
             self._counts = dict(state.get("counts") or {})
             self._place = state.get("place") or self._place
             self._patience = Patience(self.options.patience, elapsed=state.get("unknown_for"))
@@ -562,43 +562,13 @@ class Execution:
     def _logs(self) -> LogForwarder:
         handle = self._need_handle()
         if self._forwarder is None:
-            self._forwarder = self._forward(handle)
+            place, options, kept = partial(self._locate, handle), self.options, (self._log_store, self._cursor)
+            self._forwarder = LogForwarder(handle, place, self._sink, options, *kept)
         return self._forwarder
-
-    def _forward(self, handle: str, cursor: dict[str, Any] | None = None) -> LogForwarder:
-        options, store = self.options, self._log_store
-        return LogForwarder(handle, lambda: self._locate(handle), self._sink, options, store=store, cursor=cursor)
 
     def _locate(self, handle: str) -> tuple[SchedulerBase, str]:
         parsed = parse_app_handle(handle)
         return self.runner.scheduler(parsed.scheduler_backend), parsed.app_id
-
-
-def dry_run(
-    host: str,
-    launch: Launch,
-    options: ExecutionOptions | None = None,
-    *,
-    known: Mapping[str, Any] | None = None,
-    inherit_env: bool = False,
-) -> str:
-    """Return what a host would submit, as text for a person; nothing outside of this process is touched.
-
-    Args:
-        host: name of the host.
-        launch: what to run.
-        options: the host's settings.
-        known: see `Execution`.
-        inherit_env: see `host_runner`.
-
-    Raises:
-        SpecError: if the app is wrong, or the scheduler cannot express it.
-        ConfigError: for an unknown scheduler or option.
-    """
-    from transload.pipelines._host_runner import host_runner
-
-    identity = Identity(host, "dry-run", (launch.name,))
-    return Execution(host_runner(host, inherit_env=inherit_env), launch, identity, options, known=known).dry_run()
 
 
 def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
@@ -607,26 +577,6 @@ def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
         return next(steps)
     except StopIteration as stop:
         return cast("Attached", stop.value)
-
-
-def _scheduler_of(handle: str) -> str:
-    return parse_app_handle(handle).scheduler_backend
-
-
-@cache
-def where() -> str:
-    """Return a text that is equal in two processes only if they see the same machine: one boot, one set of processes.
-
-    On Linux the boot id and the process namespace (two containers of one machine differ); elsewhere host name and
-    hardware address.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
-    import platform
-    import uuid
-
-    return f"{platform.node()}/{uuid.getnode():x}"
 
 
 def _log(message: str) -> None:

@@ -1,16 +1,20 @@
-"""The runners that hosts share in a process."""
+"""What is the same for all units of work of a host in a process: the runner that they share, and where it runs."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from transload._forks import fork_lock
 
 if TYPE_CHECKING:
-    from transload.runner import Cluster, Runner
+    from transload.pipelines._options import ExecutionOptions
+    from transload.runner import Cluster, Launch, Runner
 
 _runners: dict[tuple[object, ...], Runner] = {}
 _runners_lock = fork_lock()
@@ -43,3 +47,47 @@ def host_runner(
                 host, scheduler_params=scheduler_params, inherit_env=inherit_env, secret_sources=secret_sources
             )
     return runner.with_clusters(*clusters)
+
+
+def dry_run(
+    host: str,
+    launch: Launch,
+    options: ExecutionOptions | None = None,
+    *,
+    known: Mapping[str, Any] | None = None,
+    inherit_env: bool = False,
+) -> str:
+    """Return what a host would submit, as text for a person; nothing outside of this process is touched.
+
+    Args:
+        host: name of the host.
+        launch: what to run.
+        options: the host's settings.
+        known: see `Execution`.
+        inherit_env: see `host_runner`.
+
+    Raises:
+        SpecError: if the app is wrong, or the scheduler cannot express it.
+        ConfigError: for an unknown scheduler or option.
+    """
+    from transload.pipelines._execution import Execution
+    from transload.pipelines._identity import Identity
+
+    identity = Identity(host, "dry-run", (launch.name,))
+    return Execution(host_runner(host, inherit_env=inherit_env), launch, identity, options, known=known).dry_run()
+
+
+@cache
+def where() -> str:
+    """Return a text that is equal in two processes only if they see the same machine: one boot, one set of processes.
+
+    On Linux the boot id and the process namespace (two containers of one machine differ); elsewhere host name and
+    hardware address.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
+    import platform
+    import uuid
+
+    return f"{platform.node()}/{uuid.getnode():x}"

@@ -81,7 +81,6 @@ class LogForwarder:
         locate: Callable[[], tuple[SchedulerBase, str]],
         sink: LogSink | None,
         options: ExecutionOptions,
-        *,
         store: AttachStore | None = None,
         cursor: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
