@@ -23,8 +23,7 @@ from transload.following.subscription import Observation, Subscription
 from transload.pipelines._attacher import Attached, Attacher, Wait
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._failure import failure_message
-from transload.pipelines._host_runner import where
-from transload.pipelines._identity import Identity
+from transload.pipelines._identity import Identity, where
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.pipelines._options import ExecutionOptions, next_limit, note_state
 from transload.runner.clusters import Cluster

@@ -1,12 +1,9 @@
-"""What is the same for all units of work of a host in a process: the runner that they share, and where it runs."""
+"""What is the same for all units of work of a host in a process: the runner that they share, and a look at what they would submit."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -75,19 +72,3 @@ def dry_run(
 
     identity = Identity(host, "dry-run", (launch.name,))
     return Execution(host_runner(host, inherit_env=inherit_env), launch, identity, options, known=known).dry_run()
-
-
-@cache
-def where() -> str:
-    """Return a text that is equal in two processes only if they see the same machine: one boot, one set of processes.
-
-    On Linux the boot id and the process namespace (two containers of one machine differ); elsewhere host name and
-    hardware address.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
-    import platform
-    import uuid
-
-    return f"{platform.node()}/{uuid.getnode():x}"

@@ -1,10 +1,14 @@
-"""Ids of apps that a host starts: derived from what the host calls its unit of work, the same on every machine."""
+"""Whose app it is: ids derived from what a host calls its unit of work, the same everywhere; and where this process is."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import SpecError
@@ -77,3 +81,19 @@ class Identity:
             readable = f"a-{readable}"
         made = f"{readable[: MAX_LENGTH - _DIGEST_LENGTH - 1].rstrip('-')}-{text}"
         return made if runner is None else runner.qualified_id(made, scheduler, cfg)
+
+
+@cache
+def where() -> str:
+    """Return a text that is equal in two processes only if they see the same machine: one boot, one set of processes.
+
+    On Linux the boot id and the process namespace (two containers of one machine differ); elsewhere host name and
+    hardware address.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
+    import platform
+    import uuid
+
+    return f"{platform.node()}/{uuid.getnode():x}"
