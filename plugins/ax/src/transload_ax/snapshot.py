@@ -14,8 +14,7 @@ from ax.core.experiment import Experiment
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.errors import ConfigError
-from transload_ax.encoding import Encoder, json_object
-from transload_ax.storage import decode_experiment, register
+from transload_ax.storage import decode_experiment, encode, encode_experiment, encode_strategy, register
 from transload_search.places import locked
 
 SCHEMA: Final = 1
@@ -24,8 +23,8 @@ SCHEMA: Final = 1
 class Snapshot:
     """One experiment and its generation strategy in a JSON file, replaced as a whole; new trials in a second one.
 
-    Saving again costs what has changed since the last time, and writing the file. `add` costs the same however many
-    trials there are: it writes new trials to the end of ``<path>.trials``, which the next `save` removes.
+    Saving takes a few milliseconds for each trial. `add` takes the same however many there are: it writes new trials to
+    the end of ``<path>.trials``, which the next `save` removes.
 
     Args:
         path: the file; its folder is made.
@@ -33,7 +32,6 @@ class Snapshot:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._encoder = Encoder()
         self._runs: int | None = None
 
     def exists(self) -> bool:
@@ -61,11 +59,9 @@ class Snapshot:
             generation_strategy: what proposes its trials.
             more: JSON values to store along.
         """
-        strategy, runs = "null", 0
-        if generation_strategy is not None:
-            strategy, runs = self._encoder.strategy(generation_strategy)
-        body = {"schema": SCHEMA, **more}
-        text = json_object(body, experiment=self._encoder.experiment(experiment), generation_strategy=strategy)
+        strategy = None if generation_strategy is None else encode_strategy(generation_strategy)
+        body = {"schema": SCHEMA, **more, "experiment": encode_experiment(experiment), "generation_strategy": strategy}
+        text = json.dumps(body)
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         with open(aside, "w", encoding="utf-8") as file:
@@ -74,7 +70,7 @@ class Snapshot:
             os.fsync(file.fileno())
         os.replace(aside, self.path)
         self._added.unlink(missing_ok=True)
-        self._runs = runs
+        self._runs = 0 if strategy is None else len(strategy["generator_runs"])
 
     def add(self, trials: Iterable[BaseTrial], generation_strategy: GenerationStrategy) -> None:
         """Store trials that were made since the last `save` or `add`, and nothing else that is new.
@@ -90,9 +86,10 @@ class Snapshot:
         """
         if self._runs is None:
             raise ConfigError(f"{self.path}: save the experiment as a whole first")
-        texts = {str(trial.index): self._encoder.trial(trial) for trial in trials}
-        strategy, self._runs = self._encoder.strategy(generation_strategy, self._runs)
-        line = json_object({"schema": SCHEMA}, trials=json_object({}, **texts), generation_strategy=strategy)
+        made = encode_strategy(generation_strategy, self._runs)
+        self._runs += len(made["generator_runs"])
+        added = {str(trial.index): encode(trial) for trial in trials}
+        line = json.dumps({"schema": SCHEMA, "trials": added, "generation_strategy": made})
         descriptor = os.open(self._added, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, line.encode() + b"\n")

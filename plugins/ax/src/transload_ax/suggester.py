@@ -65,13 +65,10 @@ class AxSuggester:
         """Return everything that it knows as JSON values."""
         if self._made is None:
             return {"schema": SCHEMA, "suggester": "ax", "experiment": None, "strategy": None}
-        import json
+        from transload_ax.storage import encode_experiment, encode_strategy
 
-        from transload_ax.encoding import Encoder
-
-        encoder = Encoder()
         experiment, strategy = self._made
-        stored, plan = json.loads(encoder.experiment(experiment)), json.loads(encoder.strategy(strategy)[0])
+        stored, plan = encode_experiment(experiment), encode_strategy(strategy)
         del plan["generator_runs"]  # they are in the trials
         for trial in list(stored["trials"].values())[:-1]:
             # only the last one is gone on from
