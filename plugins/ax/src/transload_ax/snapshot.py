@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from transload_ax.storage import decode_experiment, encode, encode_experiment, e
 from transload_search.places import locked
 
 SCHEMA: Final = 1
+SHARE: Final = 0.05
+"""Of the time: what storing may take where it can wait. After a save of 5 ms the next one comes 95 ms later."""
 
 
 class Snapshot:
@@ -146,3 +149,59 @@ def _merge(line: dict[str, Any], experiment: dict[str, Any], strategy: dict[str,
         added = line["generation_strategy"]
         runs = [*strategy["generator_runs"], *added["generator_runs"]]
         strategy.update({**added, "generator_runs": runs})
+
+
+class Keeper:
+    """Stores an experiment while it runs: at once where it must be, otherwise soon, at a small share of the time.
+
+    *Before a trial is submitted*, the trial with its parameters must be on the disk: whoever goes on after a crash has
+    to know that there may be a job, and of what. Everything else may be a moment behind: ids of apps follow from what
+    was stored, so that handles, states and results are found again by asking. Such changes are stored as soon as
+    `SHARE` allows, together.
+
+    Args:
+        snapshot: where to; None: nowhere.
+        experiment: what.
+        generation_strategy: what proposes its trials.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot | None, experiment: Experiment, generation_strategy: GenerationStrategy
+    ) -> None:
+        self._snapshot = snapshot
+        self._experiment = experiment
+        self._strategy = generation_strategy
+        self._stored: set[int] = set()
+        self._whole: list[Any] = []  # what this process stored, so that trials can be added
+        self._next = 0.0
+
+    def before_submit(self) -> None:
+        """Store the trials that are about to be submitted, unless that was done."""
+        candidates = [trial for trial in self._experiment.trials.values() if trial.status.is_candidate]
+        new = [trial for trial in candidates if trial.index not in self._stored]
+        if self._snapshot is None or not new:
+            return
+        if self._whole:
+            self._snapshot.add(new, self._strategy)
+        else:
+            self.save()
+        self._stored.update(trial.index for trial in new)
+
+    def idle(self, _: Any = None) -> None:
+        """Store what has changed, if that is due."""
+        if self._snapshot is not None and time.monotonic() >= self._next and self._now() != self._whole:
+            self.save()
+
+    def save(self) -> None:
+        """Store the experiment as it is."""
+        if self._snapshot is not None:
+            began = time.monotonic()
+            self._whole = self._now()
+            self._snapshot.save(self._experiment, self._strategy, saved=time.time())
+            ended = time.monotonic()
+            self._next = ended + (ended - began) * (1 / SHARE - 1)
+
+    def _now(self) -> list[Any]:
+        """Return what differs once anything has changed."""
+        trials, rows = self._experiment.trials.values(), getattr(self._experiment.data, "_data_rows", ())
+        return [len(rows), [(trial.status, repr(trial.run_metadata)) for trial in trials]]

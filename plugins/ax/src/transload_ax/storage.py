@@ -107,7 +107,7 @@ def encode(thing: Any) -> Any:
 
 
 def encode_experiment(experiment: Experiment) -> dict[str, Any]:
-    """Return an experiment as the JSON values that Ax's own decoder reads; Ax itself takes 80 ms a trial for its data."""
+    """Return an experiment as the JSON values that Ax's decoder reads; Ax itself takes 80 ms a trial for data."""
     light = copy.copy(experiment)
     light.data = Data()
     return {**encode(light), "data_by_trial": _data_by_trial(experiment.data)}
