@@ -402,6 +402,7 @@ def test_a_cluster_by_its_name(
     import transload.pipelines._host_runner as shared
 
     def in_another_process(settings: str) -> None:
+        host_runner("ax").close()
         monkeypatch.setattr(shared, "_runners", {})
         (tmp_path / "settings.toml").write_text(settings)
 
@@ -420,6 +421,7 @@ def test_a_cluster_by_its_name(
     eventually(lambda: {status.name for status in made.runner.poll_trial_status([trial])} == {"COMPLETED"})
     trial.mark_completed()
     assert made.fetch_data().df["mean"].tolist() == [1.0]
+    host_runner("ax").close()
 
 
 def test_secret_options_of_the_one_who_goes_on(

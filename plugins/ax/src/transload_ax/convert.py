@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from transload.components import Component as ComponentOf
 from transload.components import ComponentArgumentError, decode_value
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import AdapterCapabilities, Launch, dry_run
@@ -17,13 +18,12 @@ from transload_ax.units import HOST
 from transload_search.check import check_names
 
 if TYPE_CHECKING:
-    from transload.components import Component as ComponentOf
     from transload_ax.runner import TransloadRunner
 
 CONSTANTS: Final = "component_const_params"
 """What a runner calls the arguments that are the same in all trials."""
 
-Component = str | Callable[..., AppDef]
+Component = ComponentOf | str | Callable[..., AppDef]
 
 
 def component_path(component: Component) -> str:
