@@ -165,6 +165,9 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     grace = cfg.get("grace_period", 5.0)
     if not isinstance(grace, (int, float)) or not 0 <= grace < math.inf:
         raise ConfigError(f"run option grace_period={grace!r}: must be 0 or more")
+    keep = cfg.get("keep_days")
+    if isinstance(keep, (int, float)) and not keep > 0:
+        raise ConfigError(f"run option keep_days={keep!r}: must be more than 0")
     folder = cfg.get("job_dir")
     return SlurmRequest(
         name=app.name,
