@@ -10,8 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from transload.errors import SchedulerUnavailable
+from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
+from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor.logindex import STREAMS
 from transload.specs import AppDef, AppState, AppStatus
 from transload_slurm import commands, submission
@@ -19,7 +20,6 @@ from transload_slurm import diagnose as _diagnose
 from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest
 from transload_slurm.jobs import Job, Jobs, seconds_until
-from transload_slurm.logview import LogView
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import Store, last_line, read_json, write_file
 from transload_slurm.verdict import FORGOTTEN, judge, written_end
@@ -426,5 +426,14 @@ class Apps:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        view = LogView(self.store, app_id, role_name, k, lambda: self._over(app_id))
-        return view.page(Stream(stream), cursor, max_bytes, since, until, last)
+        record = self.store.record(app_id)
+        if record is None:
+            raise AppNotFound(app_id)
+        roles = {each["name"]: each["num_replicas"] for each in record["roles"]}
+        if role_name not in roles:
+            raise SpecError(f"role {role_name!r}: app {app_id} has no such role; it has: {', '.join(sorted(roles))}")
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < roles[role_name]:
+            raise SpecError(f"replica {k!r}: role {role_name!r} has the replicas 0 to {roles[role_name] - 1}")
+        over = self._over(app_id)  # asked before the log is read: nothing is written after an end
+        folder = f"{self.store.folder(app_id)}/logs/{role_name}/{k}"
+        return read_log(folder, Stream(stream), cursor, max_bytes, over, since=since, until=until, last=last)
