@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
-from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import (
     AppDef,
     CfgVal,
@@ -32,6 +32,7 @@ CAPABILITIES: Final = Capabilities(
     mounts=frozenset(),
     ports=False,
     since_until=True,
+    streams=frozenset({Stream.STDOUT, Stream.STDERR}),
     delete=True,
     reachable_from="network",
 )

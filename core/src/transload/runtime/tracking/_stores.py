@@ -194,13 +194,6 @@ class LocalStore(Store):
         except FileNotFoundError:
             return []
 
-    def folders(self, folder: str) -> list[str]:
-        try:
-            with os.scandir(self._root + folder) as listing:
-                return [entry.name for entry in listing if entry.is_dir()]
-        except FileNotFoundError:
-            return []
-
     def listing_stamp(self, folder: str) -> object:
         try:
             stat = os.stat(self._root + folder)

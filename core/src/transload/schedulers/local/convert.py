@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from transload.errors import UnsupportedFeature
-from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, macros, masked_env
 
 CAPABILITIES: Final = Capabilities(
@@ -17,6 +17,7 @@ CAPABILITIES: Final = Capabilities(
     mounts=frozenset(),
     ports=True,
     since_until=True,
+    streams=frozenset({Stream.STDOUT, Stream.STDERR}),
     delete=True,
     reachable_from="host",
 )

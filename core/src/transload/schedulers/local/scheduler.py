@@ -282,17 +282,7 @@ class LocalScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended: the old, and then the oldest until the rest is small enough.
-
-        Args:
-            older_than: seconds since their end; None: age does not matter.
-            max_size: bytes that all ended apps together may take; None: size does not matter.
-            now: seconds since the epoch; default: the time.
-            dry_run: delete nothing, only tell.
-
-        Returns:
-            The ids of the deleted apps, oldest first.
-        """
+        """Delete apps that have ended: the old, and then the oldest until the rest is small enough (see the base)."""
         moment = time.time() if now is None else now
         ended = []
         for app_id in self._store.ids():

@@ -170,7 +170,7 @@ class FsspecTracker(TrackerBase):
         return list(self._listed[1])
 
     def _list_runs(self) -> list[str]:
-        folders = [name for name in self._store.folders(RUNS) if name[0] != "."]
+        folders = self._store.folders(RUNS)
         found = decode_names(folders)
         long_ones = (self._run_id_of_folder(name) for name in folders if is_digest_name(name))
         found += [run_id for run_id in long_ones if run_id is not None]

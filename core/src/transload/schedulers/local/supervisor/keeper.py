@@ -98,13 +98,7 @@ class Keeper:
         self._finish()
 
     def _listen(self) -> None:
-        self.wake, waker = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(waker, False)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, logindex._nothing)
-        logindex.ignore_signals()
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        self.wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
         for fd in (self.wake, self.ctl, self.link.fileno()):
             self.poll.register(fd, select.POLLIN)
 
@@ -318,14 +312,14 @@ class Keeper:
             if fd == self.wake:
                 self._on_signals()
             elif fd == self.ctl:
-                self._look_around(_drain(self.ctl))
+                self._look_around(kernel.drain(self.ctl))
             else:
                 self._on_link()
         if not ready and self.waiting_for_gpus:
             self._look_around()
 
     def _on_signals(self) -> None:
-        numbers = _drain(self.wake)
+        numbers = kernel.drain(self.wake)
         if signal.SIGTERM in numbers:
             self._look_around()  # whoever asks for the end of an app does not do it this way
             self._end("FAILED", "its keeper was told to end (SIGTERM): the machine or the service was stopped")
@@ -452,18 +446,6 @@ def _end_of(path: str, most: int, beginning: bool = False) -> bytes:
         return b""
     finally:
         os.close(fd)
-
-
-def _drain(fd: int) -> bytes:
-    data = b""
-    try:
-        while part := os.read(fd, 4096):
-            data += part
-            if len(part) < 4096:
-                break
-    except BlockingIOError:
-        pass
-    return data
 
 
 def main(home: str, app_id: str, body: memoryview, link: int) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import struct
 from types import SimpleNamespace
 
@@ -151,13 +150,3 @@ def _drop(path: str, log: SimpleNamespace, number: int, upto: int) -> None:
         pass
     finally:
         os.close(fd)
-
-
-def ignore_signals() -> None:
-    """Have dnotify's signal wake the keeper's poll, and do nothing else."""
-    if kernel.LINUX:
-        signal.signal(signal.SIGIO, _nothing)
-
-
-def _nothing(*_: object) -> None:
-    pass
