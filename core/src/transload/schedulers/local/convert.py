@@ -72,13 +72,7 @@ class LocalRequest:
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str) -> LocalRequest:
-    """Convert an app.
-
-    Args:
-        app: the app, ``${app_id}`` replaced.
-        cfg: resolved run options.
-        always_cwd: ``local_cwd``: the image says nothing of where the replicas run.
-        copies: folder below which copies of workspaces lie.
+    """Convert an app, to run where the image says or (``always_cwd``) not; copies of workspaces lie below ``copies``.
 
     Raises:
         UnsupportedFeature: for a field that a local process cannot have.

@@ -37,16 +37,8 @@ def read_log(
 ) -> LogPage:
     """Return the next page of a replica's log; never blocks. Lines of other times are skipped by the index.
 
-    Args:
-        folder: the replica's log folder.
-        stream: which output.
-        cursor: where to go on; None: at the beginning of what is wanted.
-        max_bytes: about how much to read.
-        ended: nothing will be written any more (found out *before* this call): the last line may lack its newline.
-        limited: a size limit is set: there may be holes.
-        since: only lines from this time on are wanted, seconds since the epoch.
-        until: only lines before this time are wanted.
-        last: only so many last lines are wanted.
+    Of ``ended`` (nothing will be written any more; found out *before* this call) the last line may lack its newline;
+    with a size limit (``limited``) there may be holes. The rest as for `transload.schedulers.SchedulerBase.log_read`.
 
     Raises:
         SpecError: for a malformed cursor.

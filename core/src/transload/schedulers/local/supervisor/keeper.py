@@ -28,14 +28,7 @@ _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-u
 
 
 class Keeper:
-    """The loop of a keeper.
-
-    Args:
-        home: ``$TRANSLOAD_HOME/local``.
-        app_id: the app.
-        request: what the client sent.
-        link: the connection to the spawner; its end is the spawner's end.
-    """
+    """The loop of a keeper; the end of ``link``, its connection to the spawner, is the spawner's end."""
 
     def __init__(self, home: str, app_id: str, request: dict[str, Any], link: int) -> None:
         self.home, self.app_id, self.request = home, app_id, request
@@ -412,16 +405,13 @@ class Keeper:
     def abandon(self, problem: str) -> None:
         """Something in the keeper itself went wrong: end everything; the app has failed, unless its end was decided."""
         self._log(problem)
-        pause = 0.01
-        while True:
+
+        def mine() -> tuple[tree.Snapshot, set[int]]:
             self._reap()
             processes = tree.snapshot()
-            left = tree.below(processes, {os.getpid()})
-            if not left:
-                break
-            tree.signal_all(processes, left, signal.SIGKILL)
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
+            return processes, tree.below(processes, {os.getpid()})
+
+        tree.kill(mine)
         last = problem.strip().rsplit("\n", 1)[-1]
         self.app.end("FAILED", f"internal error of the keeper: {last} (see keeper.log)")
         self._finish()

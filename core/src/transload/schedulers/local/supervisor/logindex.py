@@ -25,12 +25,7 @@ _BLOCK = 4096
 
 
 class LogIndex:
-    """Writes the indexes of an app's replicas, and keeps their streams below a size.
-
-    Args:
-        folders: the replicas' log folders.
-        max_bytes: size above which the oldest part of a stream is dropped; 0: none.
-    """
+    """Writes the indexes in an app's log folders, and keeps streams below ``max_bytes`` (0: no limit)."""
 
     def __init__(self, folders: list[str], max_bytes: int) -> None:
         self._logs = [
