@@ -43,7 +43,7 @@ class Connection:
             SubmitError: if there is no spawner and none can be started.
             SchedulerUnavailable: if it does not answer.
         """
-        message = protocol.pack_submit(app_id, body)
+        message = protocol.frame(protocol.SUBMIT, os.fsencode(app_id) + b"\n" + body)
         with self._lock:
             for attempt in range(_ATTEMPTS):
                 try:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from transload.errors import ConfigError
 from transload.schedulers.local.supervisor import kernel, layout
-
-if TYPE_CHECKING:
-    import logging
 
 ENV_HOME: Final = "TRANSLOAD_HOME"
 ENV_ALLOW_NETWORK: Final = "TRANSLOAD_ALLOW_NETWORK_HOME"
@@ -41,7 +38,7 @@ def local_home(name: str = "local") -> str:
         return f"{state_home()}/{name}"
     home = FALLBACK.format(os.geteuid())
     if os.path.lexists(home):
-        _check_own(home)
+        _check(home, os.lstat(home), 0o077)  # it lies where anybody may write: no link is followed
     return f"{home}/{name}"
 
 
@@ -65,9 +62,11 @@ def ensure(local: str) -> None:
         if home == FALLBACK.format(os.geteuid()):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(home, 0o700)
-            _check_own(home)
+            _check(home, os.lstat(home), 0o077)
             if fresh:
-                _log().warning("%s", explain()[1])
+                import logging
+
+                logging.getLogger("transload.local").warning("%s", explain()[1])
         else:
             os.makedirs(home, mode=0o700, exist_ok=True)
             _check(home, os.stat(home), 0o022)
@@ -99,11 +98,6 @@ def explain() -> tuple[bool, str]:
     return True, f"{home} is on a network file system ({kind}): local apps are kept in {local}, on {machine} alone"
 
 
-def _check_own(home: str) -> None:
-    """Check a folder that lies where anybody may write: no link is followed."""
-    _check(home, os.lstat(home), 0o077)
-
-
 def _check(home: str, found: os.stat_result, forbidden: int) -> None:
     if not stat.S_ISDIR(found.st_mode):
         _refuse(home, "is not a folder")
@@ -116,9 +110,3 @@ def _check(home: str, found: os.stat_result, forbidden: int) -> None:
 
 def _refuse(home: str, reason: str) -> NoReturn:
     raise ConfigError(f"state folder {home}: {reason}; set {ENV_HOME} to a folder of your own on a local disk")
-
-
-def _log() -> logging.Logger:
-    import logging
-
-    return logging.getLogger("transload.local")

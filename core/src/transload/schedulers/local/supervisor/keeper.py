@@ -438,12 +438,12 @@ def _end_of(path: str, most: int, beginning: bool = False) -> bytes:
         os.close(fd)
 
 
-def main(home: str, app_id: str, body: memoryview, link: int) -> None:
+def main(home: str, app_id: str, body: bytes, link: int) -> None:
     """Keep one app; returns at its end. Runs in a process forked for it."""
     tree.enter(home, b"tl-keeper")
     os.setsid()
     kernel.become_subreaper()
-    keeper = Keeper(home, app_id, json.loads(bytes(body)), link)
+    keeper = Keeper(home, app_id, json.loads(body), link)
     try:
         if keeper.begin():
             keeper.run()

@@ -172,7 +172,8 @@ class Spawner:
     # ------------------------------------------------------------------------------------------------------ keepers
 
     def _submit(self, client: _Peer, payload: bytes) -> None:
-        app_id, body = protocol.unpack_submit(payload)
+        name, _, body = payload.partition(b"\n")
+        app_id = os.fsdecode(name)
         try:
             ours, theirs = socket.socketpair()
             pid = os.fork()
@@ -191,7 +192,7 @@ class Spawner:
     def _refuse(self, client: _Peer | None, error: dict[str, object]) -> None:
         self._reply(client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
 
-    def _become_keeper(self, app_id: str, body: memoryview, link: socket.socket) -> None:
+    def _become_keeper(self, app_id: str, body: bytes, link: socket.socket) -> None:
         """Run a keeper in the forked child; never returns."""
         code = 70
         signal.set_wakeup_fd(-1)
