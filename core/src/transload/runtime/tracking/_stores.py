@@ -212,13 +212,12 @@ class LocalStore(Store):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             fd = os.open(path, flags, 0o666)
         try:
-            try:
-                _write_all(fd, data)
-            finally:
-                os.close(fd)
+            _write_all(fd, data)
         except BaseException:
             _remove(path)
             raise
+        finally:
+            os.close(fd)
 
 
 class OneFileStore(Store):

@@ -94,16 +94,14 @@ class Connection:
         if sock is not None:
             return sock
         with layout.locked(f"{self._local}/start.lock"):
-            sock = self._try()
-            if sock is not None:
-                return sock
-            for attempt in range(_ATTEMPTS):
-                # returns when it listens
-                self._start(scope.command() if attempt == 0 else [])
-                sock = self._try()
+            for attempt in range(_ATTEMPTS + 1):
+                sock = self._try()  # at first: somebody else may have started one
                 if sock is not None:
                     return sock
-                time.sleep(0.01 * attempt)  # killed at once, or it could not begin
+                if attempt:
+                    time.sleep(0.01 * attempt)  # it was killed at once, or could not begin
+                if attempt < _ATTEMPTS:
+                    self._start([] if attempt else scope.command())  # returns when it listens
         raise SubmitError(f"cannot start the spawner: see {self._local}/spawner.log", transient=True)
 
     def _try(self) -> socket.socket | None:

@@ -73,14 +73,9 @@ def ensure(local: str) -> None:
             if kind := network_home():
                 _refuse(home, f"is on a network file system ({kind}), where locks and notifications do not reach far")
         for folder in (local, *(f"{local}/{name}" for name in layout.FOLDERS)):
-            if not os.path.isdir(folder):
-                try:
-                    os.mkdir(folder, 0o700)
-                except FileExistsError:  # another process or thread made it at the same time
-                    if not os.path.isdir(folder):
-                        _refuse(folder, "is not a folder")
-    except FileExistsError:
-        _refuse(home, "is not a folder")
+            os.makedirs(folder, 0o700, exist_ok=True)
+    except FileExistsError as exc:
+        _refuse(exc.filename or home, "is not a folder")
     except OSError as exc:
         raise ConfigError(f"state folder {exc.filename or home}: {exc.strerror} (set {ENV_HOME} to another)") from exc
 

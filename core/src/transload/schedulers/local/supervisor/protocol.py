@@ -13,7 +13,8 @@ VERSION = 1
 HEADER = struct.Struct("!IB")
 MAX_FRAME = 1 << 28
 
-# client -> spawner: SUBMIT (the app's id in a line for the spawner, the rest for the keeper), BYE; spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now)
+# client -> spawner: SUBMIT (the app's id in a line for the spawner, the rest for the keeper), BYE
+# spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now)
 SUBMIT, REPLY, BYE, STAY, ENDING = 1, 2, 3, 4, 5
 
 
