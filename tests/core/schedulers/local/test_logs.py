@@ -165,6 +165,9 @@ def test_bad_cursor(local, cursor: str) -> None:
     app_id = local.run(local.sh("exit 0"))
     with pytest.raises(SpecError, match="cursor="):
         local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, cursor)
+    if cursor:
+        with pytest.raises(SpecError, match="cursor="):
+            LogReader(local.scheduler, app_id, "main", 0, Stream.COMBINED, cursor).read()
 
 
 def test_size_limit(local) -> None:
