@@ -15,8 +15,8 @@ from typing import Any
 from transload.errors import TransloadError
 from transload.pipelines import AppLost, host_runner
 from transload_ax.run import TrialApps
-from transload_ax.trials import ENDED, HANDLE, Trials, TrialView
-from transload_ax.units import TrialLaunch, execution_options
+from transload_ax.trials import ENDED, Trials, TrialView
+from transload_ax.units import HANDLE, TrialLaunch, execution_options
 from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
 
@@ -39,8 +39,8 @@ class Optimiser:
         self.child = child
         job = child.job
         self.options = execution_options(job.options)
-        self.trials = Trials(TrialApps(f"{job.namespace}/{job.generation}", self.options))
-        self.trials.on_record = self.trials.on_logs = self.keep
+        namespace = f"{job.namespace}/{job.generation}"
+        self.trials = Trials(TrialApps(namespace, job.scheduler, job.cfg, self.options), keep=self.keep)
         self._file = JsonFileStore(child.store)
         kept = self._file.get() or {}
         if kept.get("of") != job.generation:
@@ -71,7 +71,7 @@ class Optimiser:
         if self.kept["status"] == "CANDIDATE":
             self.kept["metadata"][HANDLE] = self.trials.run(self.view, self.launch)
             self.become("RUNNING")
-        names = self.trials.poll([self.view], self.child.job.scheduler, self.child.job.cfg)
+        names = self.trials.poll([self.view])
         self.become(names[0])
 
     def report(self) -> None:
@@ -82,9 +82,7 @@ class Optimiser:
             return
         left = 0 in self.trials.left
         retryable = status == "FAILED" and (left or self.options.host_may_retry(AppLost("")))
-        child.finish(
-            status, error=self.trials.reason(self.view, child.job.scheduler, child.job.cfg), retryable=retryable
-        )
+        child.finish(status, error=self.trials.reason(self.view), retryable=retryable)
 
 
 def run(child: ChildJob) -> None:

@@ -45,14 +45,14 @@ class TestAdapter:
         assert (runner.component_const_params, runner.tracker_base, runner.max_running) == ({"y": 1.0}, base, 2)
 
     def test_convert_refuses(self, base: str) -> None:
-        """An app without parameters and a missing base are refused by name."""
+        """An app without parameters and arguments without names are refused by name."""
         from transload.specs import AppDef, Role
 
         adapter = get_adapter("ax")
         with pytest.raises(UnsupportedFeature, match="source"):
             adapter.convert(AppDef("a", [Role("r", "i", entrypoint="true")]), tracker_base=base)
-        with pytest.raises(SpecError, match="tracker_base"):
-            adapter.convert("utils.booth")
+        with pytest.raises(SpecError, match="name → value"):
+            adapter.convert("utils.booth", launch={"args": ["--x1", "1"]})
 
     def test_dry_run(self, base: str, transload_home: Path) -> None:
         """A dry run shows the request, and starts nothing."""

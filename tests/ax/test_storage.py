@@ -287,7 +287,7 @@ def test_another_search_under_the_same_name(experiment: Callable[..., Any], tmp_
         ({"tracker_base": "/other"}, "not /other"),
         ({"cfg": {"log_dir": "/x", "grace_period": 3.0}}, "cfg (grace_period, log_dir)"),
         ({"workspace": "/code"}, "workspace (none, not /code)"),
-        ({"constants": {"y": 1.0}}, "constant arguments (y)"),
+        ({"constants": {"y": 1.0}}, "component_const_params (y)"),
         ({"component": "ax_components:fails_below_zero"}, "component (ax_components:square, not"),
         ({"parameters": ["x:float:-1:3", "y:float:0:1"]}, "search space (y)"),
         ({"minimize": False}, "objective"),
@@ -297,7 +297,7 @@ def test_another_search_under_the_same_name(experiment: Callable[..., Any], tmp_
         ({"inherit_env": True}, "inherit_env (False, not True)"),
         ({"arms_as_apps": True}, "arms_as_apps (False, not True)"),
         ({"max_running": 2}, "max_running (none, not 2)"),
-        ({"cfg": {"log_dir": "/x"}, "max_running": 2}, "max_running (none, not 2), cfg (log_dir)"),
+        ({"cfg": {"log_dir": "/x"}, "max_running": 2}, "cfg (log_dir), max_running (none, not 2)"),
     ],
 )
 def test_another_definition_under_the_same_name(
@@ -313,14 +313,6 @@ def test_another_definition_under_the_same_name(
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert host_runner("ax").list("local") == []
-
-
-def test_every_argument_of_the_runner_is_compared() -> None:
-    """An argument that the runner gets one day is compared too, or is said not to be."""
-    from transload_ax.resume import NAMED, SHOWN
-    from transload_ax.runner import _ARGUMENTS
-
-    assert set(_ARGUMENTS) == {*SHOWN, *NAMED, "component", "namespace"}
 
 
 def test_another_strategy_under_the_same_name(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
@@ -350,14 +342,86 @@ def test_what_no_scheduler_takes_is_not_stored(
     assert not kept.exists()
 
 
-def test_folders_are_those_of_the_one_who_began(
-    experiment: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_paths_are_relative_to_the_file_that_defines_the_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transload_home: Path
 ) -> None:
-    """Relative folders are made absolute: whoever goes on from another folder finds the same ones; URLs stay."""
+    """Component file and what a trial opens lie beside that file, wherever it is run; the tracker base is absolute."""
+    from ax.core.arm import Arm
+
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "loss.txt").write_text("0.25")
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "search.py").write_text(
+        "from transload_ax import make_experiment\n"
+        'made = make_experiment("train.py", ["x:float:0:1"], "loss", "results", pass_env=["AX_TEST_*"])\n'
+    )
     monkeypatch.chdir(tmp_path)
-    made = experiment(tracker_base="results", workspace="code=src,/other").runner
-    assert (made.tracker_base, made.workspace) == (f"{tmp_path}/results", f"{tmp_path}/code=src,/other")
-    assert experiment(tracker_base="memory://results").runner.tracker_base == "memory://results"
+    monkeypatch.setenv("AX_TEST_MORE", "1")
+    program: dict[str, Any] = {"__name__": "search", "__file__": str(folder / "search.py")}
+    exec((folder / "search.py").read_text(), program)
+    made = program["made"]
+    assert (made.runner.folder, made.runner.tracker_base) == (str(folder), str(tmp_path / "results"))
+    trial = made.new_trial()
+    trial.add_arm(Arm(parameters={"x": 1.0}))
+    trial.run()
+    end = host_runner("ax").wait(trial.run_metadata["transload_app_handle"], timeout=60)
+    assert end is not None
+    assert end.state is AppState.SUCCEEDED
+    assert made.metrics["loss"].fetch_trial_data(trial).unwrap().df["mean"].tolist() == [1.25]
+
+
+TRAIN = """
+import sys
+from transload.specs import AppDef, Role
+
+PROGRAM = '''
+import os
+from transload.runtime import report
+
+report(loss=float(open('loss.txt').read()) + float(os.environ['AX_TEST_MORE']))
+'''
+
+
+def train(x: float) -> AppDef:
+    \"\"\"Report what a file beside this one says.
+
+    Args:
+        x: nothing
+    \"\"\"
+    return AppDef("train", [Role("train", image="", entrypoint=sys.executable, args=["-c", PROGRAM])])
+"""
+
+
+def test_a_cluster_by_its_name(
+    experiment: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any, gate: Path
+) -> None:
+    """Trials run on a cluster of the settings, without a tracker base; it is found again where it has no table."""
+    from ax.core.arm import Arm
+
+    import transload.pipelines._host_runner as shared
+
+    def in_another_process(settings: str) -> None:
+        host_runner("ax").close()
+        monkeypatch.setattr(shared, "_runners", {})
+        (tmp_path / "settings.toml").write_text(settings)
+
+    monkeypatch.setenv("TRANSLOAD_CONFIG", str(tmp_path / "settings.toml"))
+    in_another_process('[schedulers.prod]\nkind = "local"\n')
+    made = experiment("ax_components:waits", constants={"gate": str(gate)}, scheduler="prod", tracker_base=None)
+    trial = made.new_trial()
+    trial.add_arm(Arm(parameters={"x": 1.0}))
+    trial.run()
+    assert trial.run_metadata["transload_app_handle"].startswith("prod://ax/")
+    made.runner.close(cancel=False)
+    del made.runner._trials
+    in_another_process("")
+    assert {status.name for status in made.runner.poll_trial_status([trial])} == {"RUNNING"}
+    gate.touch()
+    eventually(lambda: {status.name for status in made.runner.poll_trial_status([trial])} == {"COMPLETED"})
+    trial.mark_completed()
+    assert made.fetch_data().df["mean"].tolist() == [1.0]
+    host_runner("ax").close()
 
 
 def test_secret_options_of_the_one_who_goes_on(

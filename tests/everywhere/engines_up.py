@@ -45,7 +45,7 @@ class Engines:
     def __init__(self, stack: contextlib.ExitStack, folder: Path, pythons: list[str]) -> None:
         self._stack, self._folder, self._pythons = stack, folder, pythons
         self._cluster: Any = None
-        self.environment = {"TRANSLOAD_CONFIG": f"{folder}/transload.toml", "EVERYWHERE_SHARED": str(folder)}
+        self.environment = {"TRANSLOAD_CONFIG": f"{folder}/transload.toml"}
         self.places: dict[str, tuple[list[str], dict[str, str]]] = {"local": ([], {})}
 
     def docker(self) -> str:
@@ -79,7 +79,7 @@ class Engines:
         self._stack.callback(login.stop)
         login.start()
         hidden = [str(self._cluster.base), str(login.home)]
-        nothing = {"SLURM_CONF": "/nowhere", "TRANSLOAD_SLURM_DIR": "/nowhere", "EVERYWHERE_SHARED": str(login.home)}
+        nothing = {"SLURM_CONF": "/nowhere", "TRANSLOAD_SLURM_DIR": "/nowhere"}
         leads = login.leads | {"PATH": f"{login.client}/bin:{os.environ['PATH']}"}
         self.places["hpc"] = place.command(hidden, self._cluster.env["PATH"]), leads | nothing
         return '[schedulers.hpc]\nkind = "slurm"\nssh = "login"\n'
@@ -90,10 +90,9 @@ class Engines:
         cluster, image = real["RealCluster"](os.environ["REAL_KUBECONFIG"]), real["IMAGE"]
         self._stack.callback(cluster.wait_removed)
         self._stack.callback(cluster.remove)
-        # the image has Python and no scikit-learn: the interpreters of the hosts are mounted from the node, and a
-        # folder for what gets a tracker base
+        # the image has Python and no scikit-learn: the interpreters of the hosts are mounted from the node
         pythons = (str(Path(python).parents[1]) for python in self._pythons)
-        folders = dict.fromkeys([sys.base_prefix, *pythons, str(self._folder)])
+        folders = dict.fromkeys([sys.base_prefix, *pythons])
         mounts = [{"name": f"mount-{number}", "mountPath": path} for number, path in enumerate(folders)]
         volumes = [{"name": each["name"], "hostPath": {"path": each["mountPath"]}} for each in mounts]
         pod = {"containers": [{"name": "main", "volumeMounts": mounts}], "volumes": volumes}

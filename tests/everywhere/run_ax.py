@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from ax_trial import one_trial
 from row import ENGINES, Cell
 
@@ -12,7 +10,7 @@ from transload_ax import TRANSLOAD_APP_HANDLE
 
 for engine in ENGINES:
     cell = Cell("Ax", engine)
-    trial, accuracy = one_trial(f"{os.environ['EVERYWHERE_SHARED']}/ax-{engine}", engine)
+    trial, accuracy = one_trial(engine)
     handle = trial.run_metadata[TRANSLOAD_APP_HANDLE]
     with get_runner() as runner:
         status = runner.status(handle)

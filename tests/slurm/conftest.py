@@ -36,6 +36,11 @@ login_module = _load("login")
 outside_module = _load("outside")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, so that none of them is alone at the end."""
+    items.sort(key=lambda item: item.path.stem not in ("test_elsewhere", "test_cuts"))
+
+
 @pytest.fixture(scope="session")
 def cluster_of_three() -> Iterator[object]:
     """The cluster itself; tests take ``cluster``."""

@@ -186,3 +186,18 @@ def test_prune(runner: Runner, shell_app: ShellApp, proj: Path, slurm_dir: Path)
     assert sorted(path.name for path in proj.iterdir()) == ["thesis", "third", "waits"]
     assert scheduler.prune(older_than=0, now=time.time() + 10) == ["third"]
     assert scheduler.existed("waits") and scheduler.existed("first")
+
+
+def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
+    """With the option, a submit removes what has ended long ago; once a day, and nothing else."""
+    for name in ("old", "new"):
+        assert runner.wait(runner.run(shell_app("true"), "slurm", app_id=name), timeout=60) is not None
+    at = time.time() - 86400 * 2
+    os.utime(slurm_dir / "old" / "state.json", (at, at))
+    with pytest.raises(ConfigError, match=r"keep_days=0\.0: must be more than 0"):
+        runner.run(shell_app("true"), "slurm", {"keep_days": 0.0})
+    runner.run(shell_app("true"), "slurm", {"begin": "now+1hour", "keep_days": 1.0}, app_id="waits")
+    assert sorted(path.name for path in slurm_dir.iterdir()) == [".gone", ".pruned", "new", "waits"]
+    os.utime(slurm_dir / "new" / "state.json", (at, at))
+    runner.run(shell_app("true"), "slurm", {"begin": "now+1hour", "keep_days": 1.0})
+    assert (slurm_dir / "new").exists()

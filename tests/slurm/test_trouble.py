@@ -20,7 +20,7 @@ from transload.errors import SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Resource, RetryPolicy, parse_app_handle
 from transload_slurm import jobs, submission
-from transload_slurm.background import THREAD
+from transload_slurm.jobs import THREAD
 from transload_slurm.scheduler import SlurmScheduler
 
 pytestmark = pytest.mark.engine("slurm")

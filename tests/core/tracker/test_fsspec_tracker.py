@@ -221,14 +221,13 @@ def test_listing_reads_no_run(tmp_path: Path, tracker: FsspecTracker, monkeypatc
     for number in range(20):
         tracker.add_metadata(f"local://s/app-{number}", x=1)
     listings: list[str] = []
-    real = LocalStore.folders
+    real = LocalStore.entries
 
-    def counted(self: LocalStore, folder: str) -> list[str]:
+    def counted(self: LocalStore, folder: str = "", **options: bool) -> object:
         listings.append(folder)
-        return real(self, folder)
+        return real(self, folder, **options)
 
-    monkeypatch.setattr(LocalStore, "folders", counted)
-    monkeypatch.setattr(LocalStore, "entries", lambda self, folder, **_: pytest.fail(f"listed {folder}"))
+    monkeypatch.setattr(LocalStore, "entries", counted)
     monkeypatch.setattr(LocalStore, "read", lambda self, path: pytest.fail(f"read {path}"))
     assert len(tracker.run_ids()) == 20
     assert listings == ["runs"]

@@ -39,7 +39,9 @@ def _invoke(args: Sequence[str] | None) -> int:
     try:
         result = cli.main(args=args, prog_name="transload", standalone_mode=False)
     except click.ClickException as exc:
-        note_error(_usage_text(exc))
+        context = exc.ctx if isinstance(exc, click.UsageError) else None
+        advice = "" if context is None else f" (see `{context.command_path} --help`)"
+        note_error(f"{exc.format_message()}{advice}")
         return ExitCode.MISTAKE
     except (ReaderGone, OutputFailed):
         raise
@@ -48,7 +50,7 @@ def _invoke(args: Sequence[str] | None) -> int:
     except click.exceptions.Exit as exc:
         return exc.exit_code
     except TransloadError as exc:
-        if debug_wanted():
+        if os.environ.get("TRANSLOAD_DEBUG", "") not in ("", "0"):
             _print_traceback()
         note_error(str(exc))
         return exit_code_for(exc)
@@ -68,19 +70,6 @@ def _is_nowhere() -> bool:
     except FileNotFoundError:
         return True
     return False
-
-
-def debug_wanted() -> bool:
-    """Tell whether ``TRANSLOAD_DEBUG`` asks for tracebacks of users' mistakes too."""
-    return os.environ.get("TRANSLOAD_DEBUG", "") not in ("", "0")
-
-
-def _usage_text(error: click.ClickException) -> str:
-    text = error.format_message()
-    context = getattr(error, "ctx", None)
-    if isinstance(error, click.UsageError) and context is not None:
-        return f"{text} (see `{context.command_path} --help`)"
-    return text
 
 
 def _print_traceback() -> None:

@@ -88,17 +88,14 @@ def _home(module: ModuleType) -> str:
 def _loaded() -> dict[str, ModuleType]:
     """Return the loaded top-level modules that may be a user's: not the standard library's, not ours."""
     ours = sys.stdlib_module_names | {"__main__", "__mp_main__", "transload"}
-    return {
-        name: module
-        for name, module in list(sys.modules.items())
-        if "." not in name and name not in ours and isinstance(module, ModuleType)
-    }
+    tops = [name for name in list(sys.modules) if "." not in name and name not in ours]
+    # the component file itself stays: its classes are looked up by their module's name
+    tops = [name for name in tops if isinstance(sys.modules[name], ModuleType) and not name.startswith(FILE_MODULE)]
+    return {name: sys.modules[name] for name in tops}
 
 
 def _neighbours(folder: str) -> set[str]:
-    found = {name for name, module in _loaded().items() if _home(module) == folder}
-    # the component file itself stays: its classes are looked up by their module's name
-    return {name for name in found if not name.startswith(FILE_MODULE)}
+    return {name for name, module in _loaded().items() if _home(module) == folder}
 
 
 def _foreign(folder: str) -> set[str]:

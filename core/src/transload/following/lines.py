@@ -100,8 +100,16 @@ class LogReader:
 
     def _read_both(self, max_bytes: int) -> LogPage:
         """Return a page of both streams in the order of their stamps; the cursor holds both and what was taken."""
-        places: list[Any] = json.loads(self.cursor) if self.cursor else [[None, 0], [None, 0]]
+        try:
+            (out, taken), (err, also) = json.loads(self.cursor) if self.cursor else [[None, 0], [None, 0]]
+        except (ValueError, TypeError) as exc:
+            raise SpecError(f"cursor={self.cursor!r}: must be a cursor from an earlier page") from exc
+        places: list[Any] = [[out, taken], [err, also]]
         pages = [self._page(each, at[0], max_bytes) for each, at in zip(_BOTH, places, strict=True)]
+        if not (any(place[1] for place in places) or all(page.lines for page in pages)):  # nothing to be put in order
+            one, other = pages if pages[0].lines else pages[::-1]
+            cursor = json.dumps([[page.cursor, 0] for page in pages])
+            return LogPage(one.lines, cursor, one.complete and other.complete, one.dropped + other.dropped, one.stamps)
         timed = [list(zip(times(page), page.lines, strict=True)) for page in pages]
         # of a full page more may follow: what the other one wrote later waits for it
         full = [each[-1][0] for page, each in zip(pages, timed, strict=True) if sum(map(len, page.lines)) >= max_bytes]

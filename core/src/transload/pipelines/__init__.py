@@ -34,6 +34,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_logs": "LogSink",
         "_options": "ExecutionOptions",
         "_states": "StateMap",
-        ".runner._launch": "Launch",
+        ".runner._launch": "Launch caller_folder",
     },
 )

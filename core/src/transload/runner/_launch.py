@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -225,6 +226,15 @@ class Launch:
         """
         with reading("launch", data) as values:
             return Launch(**values)
+
+
+def caller_folder(*ours: str) -> str | None:
+    """Return the folder of the file that calls these packages or ``transload``; None: it is no file (a prompt)."""
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in ("transload", *ours):
+        frame = frame.f_back
+    file = None if frame is None else frame.f_globals.get("__file__")
+    return None if file is None else os.path.dirname(os.path.abspath(file))
 
 
 def _path(function: Callable[..., Any]) -> str:

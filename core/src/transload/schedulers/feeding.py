@@ -58,7 +58,8 @@ class FedWatch:
         """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
         with self._condition:
             self._condition.wait_for(lambda: self._changed or self._woken or self._closed, timeout)
-            return self._take()
+            changed, self._changed, self._woken = self._changed, set(), False
+            return changed
 
     def wake(self) -> None:
         """Make a `wait` in another thread return at once."""
@@ -103,12 +104,6 @@ class FedWatch:
             if new and not self._closed:
                 self._changed |= new
                 self._condition.notify_all()
-
-    # -- inside, under the lock
-
-    def _take(self) -> set[Change]:
-        changed, self._changed, self._woken = self._changed, set(), False
-        return changed
 
 
 class Feeder:

@@ -332,24 +332,17 @@ def _replica_text(replica: ReplicaStatus) -> str:
     return f"\n {'*' if replica.id == 0 else ' '}{replica.role}[{replica.id}]:{text}"
 
 
-_LATER: Final[dict[str, Any]] = {
-    "exit_code": None,
-    "start_time": None,
-    "end_time": None,
-    "restarts": 0,
-    "earlier": [],
-    "usage": None,
-    "cancel_requested": False,
-}
+_LATER: Final = ("exit_code", "start_time", "end_time", "restarts", "earlier", "usage", "cancel_requested")
 
 
 def _without_unset(value: Any) -> Any:
     """Drop the fields that TorchX does not have where they say nothing, so that the text form stays its."""
     if isinstance(value, dict):
-        return {key: _without_unset(item) for key, item in value.items() if not (key in _LATER and item == _LATER[key])}
-    if isinstance(value, list):
-        return [_without_unset(item) for item in value]
-    return value
+        kept = {
+            key: item for key, item in value.items() if key not in _LATER or item or (key, item) == ("exit_code", 0)
+        }
+        return {key: _without_unset(item) for key, item in kept.items()}
+    return [_without_unset(item) for item in value] if isinstance(value, list) else value
 
 
 def _error_value(text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transload.runtime.tracking import TrackingError
 
@@ -87,35 +87,26 @@ class Lineage:
         return json.dumps(self.to_dict())
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Lineage:
-        """Read what ``to_dict`` made.
+    def from_json(cls, text: str) -> Lineage:
+        """Read what `to_json` made.
 
         Raises:
             TrackingError: it is of a newer schema, or not a lineage.
         """
-        schema = data.get("schema")
-        if type(schema) is not int or not 1 <= schema <= _SCHEMA:
-            raise TrackingError(f"lineage: schema {schema!r}; this version reads up to {_SCHEMA}")
         try:
+            data = json.loads(text)
+            if data["schema"] > _SCHEMA:
+                raise TrackingError(f"lineage: schema {data['schema']}; this version reads up to {_SCHEMA}")
             edges = [LineageEdge(e["run_id"], e["source_run_id"], e["artifact_name"]) for e in data["edges"]]
             artifacts = {
                 run_id: {name: TrackerArtifact(a["name"], a["path"], a["metadata"]) for name, a in items.items()}
                 for run_id, items in data["artifacts"].items()
             }
             return cls(data["run_id"], list(data["parents"]), list(data["descendants"]), edges, artifacts)
-        except (KeyError, TypeError, AttributeError) as exc:
-            raise TrackingError(f"lineage: {type(exc).__name__}: {exc}") from exc
-
-    @classmethod
-    def from_json(cls, text: str) -> Lineage:
-        """Read what ``to_json`` made (see ``from_dict``)."""
-        try:
-            data = json.loads(text)
-        except ValueError as exc:
-            raise TrackingError(f"lineage: not JSON: {exc}") from exc
-        if not isinstance(data, dict):
-            raise TrackingError(f"lineage: {type(data).__name__}; must be a JSON object")
-        return cls.from_dict(data)
+        except TrackingError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            raise TrackingError(f"lineage: not the JSON form of one: {exc!r}") from exc
 
 
 def trace_lineage(tracker: TrackerBase, run_id: str) -> Lineage:

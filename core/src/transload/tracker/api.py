@@ -290,7 +290,9 @@ def check_trackers(factory_and_config: Mapping[str, str | None]) -> None:
 
 
 def _build(name: str, config: str | None) -> TrackerBase:
-    factory = _resolve(name)
+    factory = _factory(name)
+    if not callable(factory):
+        raise ConfigError(f"tracker {name!r}: {type(factory).__name__} is not a factory (a callable of one argument)")
     # the configuration may hold credentials: it is not shown
     try:
         tracker = factory(config)
@@ -303,37 +305,24 @@ def _build(name: str, config: str | None) -> TrackerBase:
     return tracker
 
 
-def _resolve(name: str) -> TrackerFactory:
+def _factory(name: str) -> Any:
     # before any plugin: a job with a built-in tracker loads none
     reference = BUILTINS["trackers"].get(name, name)
     if ":" in reference:
-        factory = _import(name, reference)
-    else:
-        factory = _registered(name)
-    if not callable(factory):
-        raise ConfigError(f"tracker {name!r}: {type(factory).__name__} is not a factory (a callable of one argument)")
-    checked: TrackerFactory = factory
-    return checked
+        from pkgutil import resolve_name
 
-
-def _import(name: str, reference: str) -> Any:
-    from pkgutil import resolve_name
-
-    try:
-        return resolve_name(reference)
-    except Exception as exc:
-        raise ConfigError(f"tracker {name!r} cannot be imported: {type(exc).__name__}: {exc}") from exc
-
-
-def _registered(name: str) -> Any:
+        try:
+            return resolve_name(reference)
+        except Exception as exc:
+            raise ConfigError(f"tracker {name!r} cannot be imported: {type(exc).__name__}: {exc}") from exc
     from transload.plugins import get_plugins
 
     plugins = get_plugins()
     try:
         return plugins.get("trackers", name)
     except KeyError as exc:
-        hint = plugins.hint("trackers", name)
         known = ", ".join(plugins.names("trackers"))
-        raise ConfigError(f"tracker {name!r}: no such tracker: {hint} (known: {known}, or module:factory)") from exc
+        hint = f"{plugins.hint('trackers', name)} (known: {known}, or module:factory)"
+        raise ConfigError(f"tracker {name!r}: no such tracker: {hint}") from exc
     except PluginError as exc:
         raise ConfigError(f"tracker {name!r}: {exc}") from exc

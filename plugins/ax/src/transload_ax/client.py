@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ax.api.protocols.metric import IMetric
@@ -10,9 +12,10 @@ from ax.api.protocols.runner import IRunner
 from ax.core.trial_status import TrialStatus
 
 from transload_ax.convert import CONSTANTS
-from transload_ax.metric import Reported, read_curve, read_value
-from transload_ax.runner import TRANSLOAD_APP_HANDLE, TRANSLOAD_TRACKER_BASE, TransloadRunner
+from transload_ax.metric import read_curve, read_value, reported
+from transload_ax.runner import TransloadRunner
 from transload_ax.trials import TrialView
+from transload_ax.units import BASE, HANDLE
 from transload_search.check import check_missing
 
 
@@ -30,22 +33,18 @@ class TransloadClientRunner(TransloadRunner, IRunner):
             SpecError: if the parameters are not what the component needs.
             SubmitError: if the app was not taken.
         """
-        from transload.components import as_component
-
-        args = {**self.component_const_params, **parameterization}
-        check_missing(as_component(self._component), args, CONSTANTS)
+        check_missing(self.found(), {**self.component_const_params, **parameterization}, CONSTANTS)
         view = _view(trial_index, "CANDIDATE", {}, parameterization)
-        handle = self.trials.run(view, lambda _, parameters: self._launch(parameters, self.tracker_base, None))
-        return {TRANSLOAD_APP_HANDLE: handle, TRANSLOAD_TRACKER_BASE: self.tracker_base}
+        return {HANDLE: self.trials.run(view, partial(self._launch, ttl=None)), BASE: self.tracker_base}
 
     def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
         """Return the status of a trial. Never raises; what cannot be told is RUNNING, as long as patience lasts."""
         view = _view(trial_index, "RUNNING", trial_metadata)
-        return TrialStatus[self.trials.poll([view], self.scheduler, self._cfg)[trial_index]]
+        return TrialStatus[self.trials.poll([view])[trial_index]]
 
     def stop_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Cancel the trial's app; one that has ended stays as it is."""
-        self.trials.stop(_view(trial_index, "RUNNING", trial_metadata), self.scheduler, self._cfg)
+        self.trials.stop(_view(trial_index, "RUNNING", trial_metadata))
         return {}
 
 
@@ -78,11 +77,11 @@ class TransloadClientMetric(IMetric):
         Raises:
             MetricMissing: if there is no finite value.
         """
-        results, place = Reported(trial_index, trial_metadata).of(self.name)
+        results, place = reported(trial_index, trial_metadata, self.name)
         if self.name not in results and f"{self.name}/mean" not in results:
             step, value = read_curve(results, place, self.name, self.step_name)[-1]
-            return int(step), float(value)
+            return int(step), value
         mean, sem = read_value(results, place, self.name)
         told = results.get(self.step_name, 0)
         step = int(told) if isinstance(told, (int, float)) else 0
-        return step, float(mean) if sem != sem else (float(mean), float(sem))
+        return step, mean if math.isnan(sem) else (mean, sem)

@@ -8,30 +8,22 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.components import ComponentArgumentError, as_component, decode_value
+from transload.components import Component as ComponentOf
+from transload.components import ComponentArgumentError, decode_value
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import AdapterCapabilities, Launch, dry_run
 from transload.specs import AppDef
-from transload_ax.run import HOST
 from transload_ax.states import STATES
-from transload_search.check import check_name, check_names
+from transload_ax.units import HOST
+from transload_search.check import check_names
 
 if TYPE_CHECKING:
-    from ax.core.experiment import Experiment
-
-    from transload.components import Component as ComponentOf
     from transload_ax.runner import TransloadRunner
 
 CONSTANTS: Final = "component_const_params"
 """What a runner calls the arguments that are the same in all trials."""
 
-Component = str | Callable[..., AppDef]
-
-
-class StoredComponent(str):
-    """The name of a component as it was stored: not looked up before it is needed."""
-
-    __slots__ = ()
+Component = ComponentOf | str | Callable[..., AppDef]
 
 
 def component_path(component: Component) -> str:
@@ -44,40 +36,26 @@ def component_path(component: Component) -> str:
     return str(path)
 
 
-def check_constants(component: Component, constants: Mapping[str, Any]) -> None:
-    """Check the arguments that are the same in all trials.
-
-    Raises:
-        SpecError: if there is no such component, or for an unknown name or a value that does not fit, by name.
-    """
-    found = as_component(component)
-    for name, value in constants.items():
-        check_name(found, name, CONSTANTS)
-        parameter = found.parameter(name)
-        assert parameter is not None
-        if parameter.kind != "varargs":
-            decode_value(value, parameter.annotation, f"{CONSTANTS}: {found.name}: {name}")
-
-
-def check_space(component: Component, constants: Mapping[str, Any], parameters: Iterable[Any]) -> None:
+def check_space(found: ComponentOf, constants: Mapping[str, Any], parameters: Iterable[Any]) -> None:
     """Check that parameters of a search space, and constants, are exactly what a component needs.
 
     Args:
-        component: the component.
+        found: the component.
         constants: arguments that are the same in all trials.
         parameters: ``ax.core.parameter.Parameter`` objects.
 
     Raises:
         SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
     """
-    found = as_component(component)
     searched = {parameter.name: parameter for parameter in parameters}
-    check_names(component, constants, searched, CONSTANTS)
+    check_names(found, constants, searched, CONSTANTS)
+    declared = {parameter.name: parameter for parameter in found.parameters}
+    for name, value in constants.items():
+        if declared[name].kind != "varargs":
+            decode_value(value, declared[name].annotation, f"{CONSTANTS}: {found.name}: {name}")
     for name, searched_parameter in searched.items():
-        parameter = found.parameter(name)
-        assert parameter is not None
         for value in _samples(searched_parameter):
-            _check_fit(found, parameter.annotation, name, value, searched_parameter)
+            _check_fit(found, declared[name].annotation, name, value, searched_parameter)
 
 
 def _check_fit(found: ComponentOf, annotation: Any, name: str, value: Any, parameter: Any) -> None:
@@ -135,7 +113,7 @@ class AxAdapter:
         Args:
             source: a component (name or function), or a `Launch` of one.
             launch: arguments of `transload.pipelines.Launch` (``args``, ``scheduler``, ``cfg`` …).
-            host_options: arguments of `TransloadRunner`; ``tracker_base`` is needed.
+            host_options: more arguments of `TransloadRunner`.
 
         Raises:
             UnsupportedFeature: for an app without parameters.
@@ -146,16 +124,19 @@ class AxAdapter:
 
         made = _component_launch(source, launch)
         assert made.component is not None
-        given: dict[str, Any] = {"scheduler": made.scheduler or "local", "cfg": dict(made.cfg)}
-        if made.tracker_base is not None:
-            given["tracker_base"] = made.tracker_base
-        if made.workspace is not None:
-            given["workspace"] = made.workspace
-        if isinstance(made.args, Mapping) and made.args:
-            given["component_const_params"] = dict(made.args)
-        given.update(host_options)
-        if "tracker_base" not in given:
-            raise SpecError("tracker_base: must be given: it is where trials report, and where metrics are read")
+        if not isinstance(made.args, Mapping):
+            raise SpecError(f"launch: args={made.args!r}: must be name → value")
+        given: dict[str, Any] = {
+            "tracker_base": made.tracker_base,
+            "component_const_params": made.args,
+            "scheduler": made.scheduler or "local",
+            "cfg": made.cfg,
+            "workspace": made.workspace,
+            "parent_run_id": made.parent_run_id,
+            "pass_env": made.pass_env,
+            "folder": made.folder,
+            **host_options,
+        }
         return TransloadRunner(component=made.component, **given)
 
     def dry_run(self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any) -> str:
@@ -171,8 +152,3 @@ def _component_launch(source: Any, launch: Mapping[str, Any] | None) -> Launch:
             "source: an AppDef has no parameters to search: give the component that makes it", "source"
         )
     return made
-
-
-def check_experiment(component: Component, constants: Mapping[str, Any], experiment: Experiment) -> None:
-    """Do what `check_space` does, for an experiment."""
-    check_space(component, constants, experiment.search_space.parameters.values())

@@ -16,17 +16,15 @@ from ax.core.experiment import Experiment
 from ax.core.metric import Metric
 from ax.early_stopping.strategies import BaseEarlyStoppingStrategy
 from ax.generation_strategy.generation_strategy import GenerationStrategy
-from ax.orchestration.orchestrator import OrchestratorOptions
+from ax.orchestration.orchestrator_options import OrchestratorOptions
 
 from transload.errors import ConfigError, SpecError
-from transload.specs import Workspace
 from transload_ax.convert import component_path
-from transload_ax.keeper import Keeper
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
 from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.resume import resume
 from transload_ax.runner import TransloadRunner
-from transload_ax.snapshot import Snapshot
+from transload_ax.snapshot import Keeper, Snapshot
 from transload_ax.spaces import metrics_of, optimization, search_space, strategy
 from transload_ax.storage import is_stored
 from transload_ax.threads import one_thread, seeded
@@ -57,7 +55,7 @@ def make_experiment(
     component: Any,
     parameters: Sequence[Parameter | str],
     objective: str | Objective | Sequence[Objective],
-    tracker_base: str | os.PathLike[str],
+    tracker_base: str | os.PathLike[str] | None = None,
     *,
     minimize: bool = True,
     name: str = "search",
@@ -74,30 +72,29 @@ def make_experiment(
         parameters: `transload_search.Parameter`, or texts: ``lr:float:1e-4:1e-1:log``, ``layers:int:1:5``,
             ``solver:choice:adam,sgd``.
         objective: name of the result; or `transload_search.Objective`, one or several.
-        tracker_base: where trials report; a folder is made absolute, since trials may run in any.
+        tracker_base: where trials report, see `TransloadRunner`; a folder is made absolute.
         minimize: make a result that is given by its name small, or (False) large.
         name: of the experiment.
         curve: the result is a learning curve (`TransloadCurveMetric`); early stopping needs one.
         constants: arguments that are the same in all trials.
         constraints: bounds on other results: ``latency<=20``, or `transload_search.Constraint`.
         metrics: more metrics to record.
-        runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg`` …; folders of a ``workspace`` are
-            made absolute, for whoever goes on from another folder.
+        runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg`` …
 
     Raises:
         SpecError: if the search does not fit the component, by name.
         ConfigError: for a wrong option.
     """
-    space = search_space(parameters, component)
     goals = [Objective(objective, minimize)] if isinstance(objective, str) else objective
     goals = [goals] if isinstance(goals, Objective) else list(goals)
     bounds = [Constraint.parse(each) if isinstance(each, str) else each for each in constraints]
     measured = metrics_of(goals, bounds, TransloadCurveMetric if curve else TransloadMetric)
-    if isinstance(runner_options.get("workspace"), str):
-        runner_options["workspace"] = _absolute_workspace(runner_options["workspace"])
-    runner = TransloadRunner(_absolute(str(tracker_base)), component, constants, **runner_options)
+    base = None if tracker_base is None else str(tracker_base)
+    if base and "://" not in base:
+        base = str(Path(base).expanduser().absolute())
+    runner = TransloadRunner(base, component, constants, **runner_options)
     experiment = Experiment(
-        space,
+        search_space(parameters, runner.found()),
         name=name,
         metrics=[*measured.values(), *metrics],
         optimization_config=optimization(goals, bounds, measured),
@@ -105,15 +102,6 @@ def make_experiment(
     )
     runner.check(experiment)
     return experiment
-
-
-def _absolute(path: str) -> str:
-    return path if not path or "://" in path else str(Path(path).expanduser().absolute())
-
-
-def _absolute_workspace(workspace: str) -> str:
-    projects = Workspace.from_str(workspace).projects
-    return str(Workspace({_absolute(source): target for source, target in projects.items()}))
 
 
 def run_experiment(
@@ -169,9 +157,7 @@ def run_experiment(
         made = generation_strategy or strategy(seed=seed)
         keeper = Keeper(kept, experiment, made)
         with _sigterm_leaves(), one_thread(), seeded(seed), _kept(runner, experiment, keeper, keep_running):
-            orchestrator = TransloadOrchestrator(
-                experiment, made, settings, db_settings, on_change=keeper.touch, next_idle=keeper.due
-            )
+            orchestrator = TransloadOrchestrator(experiment, made, settings, db_settings)
             missing = max(0, trials - len(orchestrator.trials) + len(orchestrator.candidate_trials))
             orchestrator.run_n_trials(missing, timeout_hours=timeout_hours, idle_callback=keeper.idle)
     return outcome(experiment)
@@ -198,16 +184,16 @@ def _sigterm_leaves() -> Iterator[None]:
 @contextmanager
 def _kept(runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_running: bool | None) -> Iterator[None]:
     """Have what runs within it stored; leave no job behind, not even an earlier process's, however it ends."""
-    runner.trials.on_record, runner.trials.on_logs = keeper.before_submit, keeper.touch
+    before, runner.trials.keep = runner.trials.keep, keeper.before_submit
     try:
         runner.follow(experiment.trials.values())
         yield
     finally:
-        runner.trials.on_record = runner.trials.on_logs = None
+        runner.trials.keep = before
         runner.follow(experiment.trials.values(), candidates=True)
         runner.close(cancel=None if keep_running is None else not keep_running)
         if experiment.trials:
-            keeper.close()
+            keeper.save()
 
 
 def _checked_runner(experiment: Experiment, *, stored: bool) -> TransloadRunner:

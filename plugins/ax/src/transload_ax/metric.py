@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
-from ax.core.arm import Arm
 from ax.core.base_trial import BaseTrial
 from ax.core.batch_trial import BatchTrial
 from ax.core.data import MAP_KEY, Data
@@ -16,10 +16,10 @@ from ax.core.metric import Metric, MetricFetchE, MetricFetchResult
 from ax.utils.common.result import Err, Ok
 
 from transload.errors import TransloadError
-from transload.runner import AppResults, NoSuchResult
-from transload.runtime.tracking import FsspecResultTracker, app_folder
-from transload.specs import AppState, parse_app_handle
-from transload_ax.trials import BASE, HANDLE
+from transload.pipelines import host_runner
+from transload.runner import Cluster, NoSuchResult
+from transload.runtime.tracking import FsspecResultTracker
+from transload_ax.units import BASE, HANDLE, HOST, RECORD, base_of
 
 Results = Mapping[str, Any]
 
@@ -44,14 +44,7 @@ class TransloadMetric(Metric):
 
     def fetch_trial_data(self, trial: BaseTrial, **kwargs: Any) -> MetricFetchResult:
         """Return the metric's value for each arm of a trial."""
-        try:
-            rows = []
-            for arm, reported in _arms(trial):
-                mean, sem = read_value(*reported.of(self.name), self.name)
-                rows.append(_row(self, trial, arm, mean, sem))
-            return Ok(Data(df=pd.DataFrame.from_records(rows)))
-        except Exception as exc:
-            return Err(MetricFetchE(message=f"trial {trial.index}: {exc}", exception=exc))
+        return _fetch(self, trial, lambda results, place: [read_value(results, place, self.name)])
 
 
 class TransloadCurveMetric(MapMetric):
@@ -86,14 +79,13 @@ class TransloadCurveMetric(MapMetric):
 
     def fetch_trial_data(self, trial: BaseTrial, **kwargs: Any) -> MetricFetchResult:
         """Return the curve of each arm of a trial, as far as it goes."""
-        try:
-            rows = []
-            for arm, reported in _arms(trial):
-                curve = read_curve(*reported.of(self.name), self.name, self.step_name)
-                rows += [{**_row(self, trial, arm, value, math.nan), MAP_KEY: float(step)} for step, value in curve]
-            return Ok(Data(df=pd.DataFrame.from_records(rows)))
-        except Exception as exc:
-            return Err(MetricFetchE(message=f"trial {trial.index}: {exc}", exception=exc))
+        return _fetch(
+            self,
+            trial,
+            lambda results, place: [
+                (value, math.nan, step) for step, value in read_curve(results, place, self.name, self.step_name)
+            ],
+        )
 
 
 def read_value(results: Results, place: str, name: str) -> tuple[float, float]:
@@ -146,70 +138,54 @@ def _number(value: Any, name: str, place: str) -> float:
     return float(value)
 
 
-class Reported:
-    """What the app of a trial, or of one arm of a batch trial, reported.
+def reported(index: int, metadata: Mapping[str, Any], name: str, arm: str = "") -> tuple[Results, str]:
+    """Return results of a trial among which is one of a name, its mean or its curve; and where they are.
 
     Args:
         index: the trial.
         metadata: its run metadata.
+        name: name of the result.
         arm: name of the arm; ``""``: the trial has one app.
 
     Raises:
-        MetricMissing: if it was not run by a `TransloadRunner`.
+        MetricMissing: if there is none, or under several keys that the app's own results do not tell apart.
     """
-
-    def __init__(self, index: int, metadata: Mapping[str, Any], arm: str = "") -> None:
-        base = metadata.get(BASE)
-        if not isinstance(base, str):
-            raise MetricMissing(f"trial {index}: its run metadata has no {BASE!r}: it was not run by a TransloadRunner")
-        found = metadata.get(HANDLE)
-        self.handle = str(found.get(arm, "")) if isinstance(found, Mapping) else str(found or "")
-        self.base, self.key = f"{base.rstrip('/')}/{arm}" if arm else base, str(index)
-
-    def of(self, name: str) -> tuple[Results, str]:
-        """Return the results of the key that has a result of that name, its mean or its curve; and where they are.
-
-        Raises:
-            MetricMissing: if no key has it, or several that the app's own results do not tell apart.
-        """
-        shared, place = FsspecResultTracker(self.base).get(self.key), f"key {self.key!r} of {self.base}"
-        if _has(shared, name) or not self.handle:
-            return shared, place
-        folder = app_folder(self.base, parse_app_handle(self.handle).app_id)
-        own = FsspecResultTracker(folder).to_dict()
-        having: dict[str, dict[str, Any]] = {key: {name: 0} for key, values in own.items() if _has(values, name)}
-        try:
-            key = AppResults(self.handle, AppState.UNKNOWN, having, looked_in=[folder]).key_of(name)
-        except NoSuchResult as exc:
-            there = {f"{self.key} (of all trials)": shared, **own}
-            shown = "; ".join(f"{key}: {', '.join(list(values)[:10])}" for key, values in there.items() if values)
-            problem = str(exc) if having else f"no result {name!r} in {place} or in {folder}"
-            raise MetricMissing(f"{problem}; there is {shown or 'nothing'}") from exc
-        return own[key], f"key {key!r} of {folder}"
+    if BASE not in metadata:
+        raise MetricMissing(f"trial {index}: its run metadata has no {BASE!r}: it was not run by a TransloadRunner")
+    base, handle = base_of(metadata[BASE], arm), metadata.get(HANDLE)
+    handle = handle.get(arm) if isinstance(handle, Mapping) else handle
+    shared = {} if base is None else FsspecResultTracker(base).get(str(index))
+    if _has(shared, name) or not handle:
+        return shared, f"key {index} of {base}"
+    record = metadata.get(f"{RECORD}/{arm}" if arm else RECORD) or {}
+    clusters = [Cluster.from_dict(record["cluster"])] if record.get("cluster") else []
+    own = host_runner(HOST, clusters=clusters).results(handle)
+    having: dict[str, Any] = {key: {name: 0} for key, values in own.results.items() if _has(values, name)}
+    try:
+        key = replace(own, results=having).key_of(name)
+    except NoSuchResult as exc:
+        old = f" (key {index} of {base}, which trials share, has {', '.join(list(shared)[:10])})" if shared else ""
+        raise MetricMissing(str(exc) if having else f"no result {name!r}: {own.explain()}{old}") from exc
+    return own.results[key], f"key {key!r} of {own.looked_in[0]}"
 
 
 def _has(results: Results, name: str) -> bool:
     return name in results or any(each.startswith(f"{name}/") for each in results)
 
 
-def _arms(trial: BaseTrial) -> Iterable[tuple[Arm, Reported]]:
-    """Yield the arms of a trial that have not been given up, each with what it reported."""
+def _fetch(
+    metric: Metric, trial: BaseTrial, read: Callable[[Results, str], list[tuple[float, ...]]]
+) -> MetricFetchResult:
+    """Return a row for each mean, standard error and perhaps step that is read of an arm that has not been given up."""
+    columns, rows = ("mean", "sem", MAP_KEY), []
     batch = isinstance(trial, BatchTrial)
     gone = {each.name for each in trial.abandoned_arms} if isinstance(trial, BatchTrial) else set()
-    for arm in trial.arms:
-        if arm.name not in gone:
-            yield arm, Reported(trial.index, trial.run_metadata, arm.name if batch else "")
-
-
-def _row(metric: Metric, trial: BaseTrial, arm: Arm, mean: float, sem: float) -> dict[str, Any]:
-    return {
-        "arm_name": arm.name,
-        "trial_index": trial.index,
-        "metric_name": metric.name,
-        "metric_signature": metric.signature,
-        "mean": mean,
-        "sem": sem,
-    }
-
-
-METRICS: Final = (TransloadMetric, TransloadCurveMetric)
+    try:
+        for name in (arm.name for arm in trial.arms if arm.name not in gone):
+            found = reported(trial.index, trial.run_metadata, metric.name, name if batch else "")
+            about = {"arm_name": name, "trial_index": trial.index, "metric_name": metric.name}
+            about["metric_signature"] = metric.signature
+            rows += [about | dict(zip(columns, values, strict=False)) for values in read(*found)]
+        return Ok(Data(df=pd.DataFrame.from_records(rows)))
+    except Exception as exc:
+        return Err(MetricFetchE(message=f"trial {trial.index}: {exc}", exception=exc))

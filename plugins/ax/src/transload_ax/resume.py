@@ -11,21 +11,12 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.errors import ConfigError
 from transload_ax.convert import component_path
-from transload_ax.runner import TransloadRunner
+from transload_ax.runner import ARGUMENTS, TransloadRunner
 from transload_ax.snapshot import Snapshot
 
-SHOWN: Final = {
-    "scheduler": "scheduler",
-    "tracker_base": "tracker base",
-    "workspace": "workspace",
-    "parent_run_id": "parent_run_id",
-    "inherit_env": "inherit_env",
-    "arms_as_apps": "arms_as_apps",
-    "max_running": "max_running",
-}
-NAMED: Final = {"component_const_params": "constant arguments", "cfg": "cfg", "options": "options"}
-"""Arguments of the runner that must be as they were → what a message calls them. Of the second kind, mappings, only
-names are told. ``namespace`` is always the stored one: it is how the jobs are found again."""
+SAME: Final = tuple(name for name in ARGUMENTS if name not in ("component", "namespace"))
+"""Arguments of the runner that must be as they were; the component, too, by its name. ``namespace`` is always the
+stored one: it is how the jobs are found again."""
 
 logger = logging.getLogger("transload_ax")
 
@@ -85,13 +76,11 @@ def _differences(given: Experiment, stored: Experiment) -> Iterator[str]:
         return
     if component_path(mine.component) != its.component:
         yield f"component ({its.component}, not {component_path(mine.component)})"
-    for name, called in SHOWN.items():
+    for name in SAME:
         old, new = getattr(its, name), getattr(mine, name)
         if old != new:
-            yield f"{called} ({_word(old)}, not {_word(new)})"
-    for name, called in NAMED.items():
-        if getattr(mine, name) != getattr(its, name):
-            yield f"{called}{_names(getattr(mine, name), getattr(its, name))}"
+            # of mappings, which may hold what is not to be shown, only names are told
+            yield name + (_names(new, old) if isinstance(new, dict) else f" ({_word(old)}, not {_word(new)})")
 
 
 def _names(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
@@ -109,4 +98,4 @@ def _lend_secrets(given: Experiment, stored: Experiment) -> None:
     """Give the stored runner what is not stored: run options whose name looks secret."""
     mine, its = given.runner, stored.runner
     if isinstance(mine, TransloadRunner) and isinstance(its, TransloadRunner):
-        its.here.secrets.update(mine.here.secrets)
+        its.trials.apps.cfg.update(mine.trials.apps.cfg)

@@ -10,25 +10,24 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.errors import SchedulerUnavailable, StateUnknown, TransloadError
 from transload.following import Observation, Patience, Subscription, longer, watch
 from transload.pipelines import AppLost, Ending, Execution, ExecutionOptions, Identity, host_runner
+from transload.runner import Cluster
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
-from transload.specs import AppDef, AppState, AppStatus, is_terminal, make_app_handle, parse_app_handle
+from transload.specs import AppState, AppStatus, CfgVal, is_terminal, make_app_handle, parse_app_handle
 from transload_ax.states import ENDINGS, STATES
-from transload_ax.units import MARK, Seen, TrialLaunch, Unit, log_sink
+from transload_ax.units import HOST, LOGS, MARK, RECORD, MetadataStore, Seen, TrialLaunch, Unit, log_sink
 
 if TYPE_CHECKING:
-    from transload.pipelines import AttachStore, Launch
+    from transload.pipelines import Launch
     from transload.runner import Runner
-
-HOST: Final = "ax"
-"""Session name of all handles."""
+    from transload.schedulers import AppDescription
 
 CLOSE_SECONDS: Final = 30.0
 _FIRST_PAUSE: Final = 0.05
@@ -42,27 +41,27 @@ def identity_of(unit: Unit, namespace: str, generation: int = 0) -> Identity:
     return Identity(HOST, namespace, unit.key, str(generation))
 
 
-def execution_of(
-    unit: Unit, identity: Identity, launch: Launch | None, options: ExecutionOptions, runner: Runner, **more: Any
-) -> Execution:
+def execution_of(apps: TrialApps, unit: Unit, launch: Launch | None, generation: int = 0, **more: Any) -> Execution:
     """Return the execution of a trial's app; without a launch it can only be attached to.
 
     Args:
+        apps: the experiment's apps.
         unit: the trial, or an arm of it.
-        identity: see `identity_of`.
         launch: what to submit.
-        options: how apps are run.
-        runner: submits and asks.
-        more: other arguments of `transload.pipelines.Execution`.
+        generation: see `TrialApps.start`.
+        more: other arguments of `transload.pipelines.Execution`; see `traces_of`.
     """
-    return Execution(runner, launch, identity, options, **traces_of(unit), **more)
+    return Execution(apps.runner, launch, identity_of(unit, apps.namespace, generation), apps.options, **more)
 
 
-def traces_of(unit: Unit) -> dict[str, Any]:
+def traces_of(unit: Unit, metadata: MutableMapping[str, Any], changed: Callable[[], None]) -> dict[str, Any]:
     """Return where a trial leaves what it knows of its app: arguments of `transload.pipelines.Execution`."""
+    arm = f"/{unit.arm}" if unit.arm else ""
     return {
         "sink": log_sink(unit),
         "log": lambda line: logger.info("trial %s: %s", "/".join(unit.key), line),
+        "store": MetadataStore(metadata, RECORD + arm, changed),
+        "log_store": MetadataStore(metadata, LOGS + arm, changed),
     }
 
 
@@ -72,63 +71,59 @@ def ending_of(handle: str, error: TransloadError) -> Seen:
     return Seen(handle, ENDINGS[ending], str(error), left=ending is Ending.UNKNOWN)
 
 
-@dataclass
-class _Live:
-    """An app that has not been seen to end."""
-
-    execution: Execution
-    subscription: Subscription | None = None
-    owed: bool = False  # its end was asked for, and the scheduler could not be reached
-
-
 class TrialApps:
     """The apps of an experiment's trials, as one process sees them.
 
     Args:
         namespace: tells this experiment from others of its name; see `transload.pipelines.Identity`.
+        scheduler: where they run.
+        cfg: its run options.
         options: how apps are run.
         inherit_env: give jobs the whole environment of this process.
     """
 
-    def __init__(self, namespace: str, options: ExecutionOptions, *, inherit_env: bool = False) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal],
+        options: ExecutionOptions,
+        *,
+        inherit_env: bool = False,
+    ) -> None:
         self.namespace = namespace
+        self.scheduler = scheduler
+        self.cfg = dict(cfg)
         self.options = options
         self._inherit_env = inherit_env
-        self._live: dict[Unit, _Live] = {}
+        self._clusters: dict[str, Cluster] = {}
+        self._live: dict[Unit, Execution] = {}
         self._known: dict[Unit, tuple[str, str]] = {}
-        self._news = threading.Event()
+        self._watched: dict[Unit, Subscription] = {}
         self._watching = False
+        self._news = threading.Event()
         self.moved = True
 
     @property
     def runner(self) -> Runner:
         """What submits and asks."""
-        return host_runner(HOST, inherit_env=self._inherit_env)
+        return host_runner(HOST, inherit_env=self._inherit_env, clusters=self._clusters.values())
 
     @property
     def live(self) -> dict[Unit, str]:
         """The apps that have not been seen to end: unit → handle."""
-        return {unit: live.execution.handle or "" for unit, live in self._live.items()}
+        return {unit: str(execution.handle) for unit, execution in self._live.items()}
 
     # -- start
 
-    def start(
-        self,
-        unit: Unit,
-        launch: TrialLaunch,
-        known: Mapping[str, Any],
-        *,
-        store: AttachStore | None = None,
-        log_store: AttachStore | None = None,
-    ) -> str:
+    def start(self, unit: Unit, launch: TrialLaunch, known: Mapping[str, Any], traces: Mapping[str, Any]) -> str:
         """Submit the app of a unit or attach to it; return its handle. A second call with equal values changes nothing.
 
         Args:
             unit: the unit.
             launch: what to submit; ``tracker_base`` is the unit's own.
             known: arguments that the component may declare.
-            store: keeps what re-attaching needs.
-            log_store: keeps how far logs were handed on.
+            traces: see `traces_of`.
 
         Raises:
             SubmitError: if it was not taken.
@@ -140,29 +135,30 @@ class TrialApps:
         before = self._known.get(unit)
         if before is not None and before[0] == launch.mark:
             return before[1]
-        generation = self._generation(unit, launch, store)
-        identity, more = identity_of(unit, self.namespace, generation), {"store": store, "log_store": log_store}
-        execution = execution_of(unit, identity, launch, self.options, self.runner, known=known, **more)
+        record = traces["store"].get()
+        generation = int(record["generation"]) if record is not None else self._generation(unit, launch)
+        execution = execution_of(self, unit, launch, generation, known=known, **traces)
         execution.start()
         return self._add(unit, execution, launch.mark)
 
-    def attach(
-        self, unit: Unit, handle: str, *, store: AttachStore | None = None, log_store: AttachStore | None = None
-    ) -> None:
-        """Follow an app that an earlier process started.
+    def attach(self, unit: Unit, handle: str, traces: Mapping[str, Any]) -> None:
+        """Follow an app that an earlier process started, on the cluster that it knew.
 
         Raises:
             TransloadError: if it is not a handle of a scheduler that is known here.
         """
         if unit in self._live:
             return
-        identity, more = identity_of(unit, self.namespace), {"store": store, "log_store": log_store}
-        execution = execution_of(unit, identity, None, self.options, self.runner, **more)
+        record = traces["store"].get()
+        if record is not None and record.get("cluster"):
+            cluster = Cluster.from_dict(record["cluster"])
+            self._clusters[cluster.name] = cluster
+        execution = execution_of(self, unit, None, **traces)
         execution.attach(handle)
         self.runner.status_many([handle])  # raises for what cannot be asked about
         self._add(unit, execution, self._known.get(unit, ("", ""))[0])
 
-    def find(self, unit: Unit, scheduler: str, cfg: Mapping[str, Any]) -> str | None:
+    def find(self, unit: Unit) -> str | None:
         """Return the handle of the unit's latest app, found by its id alone; None if there is none.
 
         Raises:
@@ -171,75 +167,64 @@ class TrialApps:
         found = None
         for generation in count():
             for attempt in count():
-                app_id = self._app_id(unit, generation, attempt, scheduler, cfg)
-                if self.runner.scheduler(scheduler).describe(app_id) is None:
+                app_id = self._app_id(unit, generation, attempt)
+                if self.runner.scheduler(self.scheduler).describe(app_id) is None:
                     break
-                found = make_app_handle(scheduler, HOST, app_id)
+                found = make_app_handle(self.scheduler, HOST, app_id)
             if attempt == 0:
                 return found
         raise AssertionError("generations do not end")
 
     def _add(self, unit: Unit, execution: Execution, mark: str) -> str:
-        assert execution.handle is not None
-        self._live[unit] = live = _Live(execution)
-        self._known[unit] = (mark, execution.handle)
+        self._live[unit] = execution
+        self._known[unit] = (mark, str(execution.handle))
         self.moved = True
         if self._watching:
-            self._watch(live)
-        return execution.handle
+            self._watch(unit)
+        return str(execution.handle)
 
-    def _generation(self, unit: Unit, launch: TrialLaunch, store: AttachStore | None) -> int:
+    def _generation(self, unit: Unit, launch: TrialLaunch) -> int:
         """Return the first generation that no app of other parameters has; such an app is ended first.
 
         An optimiser that died after a submit and before it was saved may give the same number to another trial.
         """
-        record = store.get() if store is not None else None
-        if record is not None:
-            return int(record["generation"])
-        scheduler = launch.scheduler or self.runner.settings.scheduler
         base = launch.tracker_base
-        stray = False
         for generation in count():
-            app_id = self._app_id(unit, generation, 0, scheduler, launch.cfg)
-            app, status = self._ask(scheduler, app_id)
-            if status is None and not stray:
+            app_id = self._app_id(unit, generation)
+            found = self._describe(app_id)
+            if found is None and generation == 0 and base is not None:
                 self._warn_of_results(unit, base)
-            if status is None or not launch.mark or app is None or app.metadata.get(MARK, launch.mark) == launch.mark:
+            mark = launch.mark if found is None or found.app is None else found.app.metadata.get(MARK, launch.mark)
+            if not launch.mark or mark == launch.mark:
                 return generation
-            handle = make_app_handle(scheduler, HOST, app_id)
+            handle = make_app_handle(self.scheduler, HOST, app_id)
             logger.warning("%s has other parameters than trial %s now: it is ended", handle, unit.trial)
-            self._end(handle, status)
-            if base:
+            if found is not None and not is_terminal(found.status.state):
+                self.runner.cancel(handle)
+                self.runner.wait(handle, patience=self.options.patience)
+            if base is not None:
                 FsspecResultTracker(base)[unit.trial] = {}
-            stray = True
         raise AssertionError("generations do not end")
 
-    def _app_id(self, unit: Unit, generation: int, attempt: int, scheduler: str, cfg: Mapping[str, Any]) -> str:
-        return identity_of(unit, self.namespace, generation).app_id(attempt, self.runner, scheduler, cfg)
+    def _app_id(self, unit: Unit, generation: int, attempt: int = 0) -> str:
+        return identity_of(unit, self.namespace, generation).app_id(attempt, self.runner, self.scheduler, self.cfg)
 
-    def _ask(self, scheduler: str, app_id: str) -> tuple[AppDef | None, AppStatus | None]:
+    def _describe(self, app_id: str) -> AppDescription | None:
         patience, pause = Patience(self.options.patience), _FIRST_PAUSE
         while True:
             try:
-                found = self.runner.scheduler(scheduler).describe(app_id)
+                return self.runner.scheduler(self.scheduler).describe(app_id)
             except SchedulerUnavailable as exc:
                 if patience.observe(AppState.UNKNOWN):
-                    handle = make_app_handle(scheduler, HOST, app_id)
+                    handle = make_app_handle(self.scheduler, HOST, app_id)
                     raise StateUnknown(handle, patience.elapsed or 0.0, str(exc)) from exc
                 time.sleep(min(pause, patience.left or pause))
                 pause = longer(pause, _LONGEST_PAUSE)
-                continue
-            return (None, None) if found is None else (found.app, found.status)
 
-    def _end(self, handle: str, status: AppStatus) -> None:
-        if is_terminal(status.state):
-            return
-        self.runner.cancel(handle)
-        self.runner.wait(handle, patience=self.options.patience)
-
-    def _warn_of_results(self, unit: Unit, base: str | None) -> None:
+    @staticmethod
+    def _warn_of_results(unit: Unit, base: str) -> None:
         try:
-            there = base is not None and unit.trial in FsspecResultTracker(base)
+            there = unit.trial in FsspecResultTracker(base)
         except (TrackingError, OSError):
             return
         if there:
@@ -256,141 +241,109 @@ class TrialApps:
         """Look at the apps of units once; one query per scheduler. Never raises; an ended app is looked at no more."""
         wanted = {unit: self._live[unit] for unit in units if unit in self._live}
         self._news.clear()
-        handles = [live.execution.handle or "" for live in wanted.values()]
+        handles = [str(execution.handle) for execution in wanted.values()]
         try:
             found = self.runner.status_many(handles)
         except Exception as exc:
             logger.warning("apps could not be looked at, trying again: %s", exc)
             found = {handle: AppStatus(AppState.UNKNOWN, msg=f"{type(exc).__name__}: {exc}") for handle in handles}
         seen: dict[Unit, Seen] = {}
-        for unit, live in wanted.items():
-            handle = live.execution.handle or ""
+        for unit, execution in wanted.items():
+            handle = str(execution.handle)
             try:
-                seen[unit] = self._look(unit, live, found.get(handle))
+                observation = execution.poll(found.get(handle), asked=True)
             except Exception:
                 logger.exception("trial %s: %s could not be looked at", unit.trial, handle)
                 seen[unit] = Seen(handle, None)
+                continue
+            try:
+                seen[unit] = Seen(handle, _status(execution, observation))
+            except TransloadError as exc:
+                seen[unit] = ending_of(handle, exc)
+            if observation.final:
+                self._drop(unit)
         self.moved = False
         return seen
-
-    def _look(self, unit: Unit, live: _Live, status: AppStatus | None) -> Seen:
-        seen = live.execution.poll(status, asked=True)
-        if live.owed:
-            self._cancel(live)
-        if seen.exhausted:
-            why = "" if status is None else status.msg
-            return self._gone(unit, StateUnknown(seen.handle, seen.unknown_for, why))
-        if status is None:
-            return self._gone(unit, AppLost(seen.handle))
-        if not is_terminal(status.state):
-            return Seen(seen.handle, None if status.state is AppState.UNKNOWN else STATES[status.state])
-        try:
-            if status.state is not AppState.SUCCEEDED:
-                live.execution.collect(status)
-        except TransloadError as exc:
-            return self._gone(unit, exc)
-        self._drop(unit)
-        return Seen(seen.handle, STATES[status.state])
-
-    def _gone(self, unit: Unit, error: TransloadError) -> Seen:
-        handle = self._live[unit].execution.handle or ""
-        self._drop(unit)
-        return ending_of(handle, error)
 
     def wait(self, seconds: float) -> bool:
         """Block until something changed with one of the live apps, or time ran out; return True for a change."""
         if not self._watching:
             self._watching = True
-            for live in self._live.values():
-                self._watch(live)
+            for unit in self._live:
+                self._watch(unit)
         return self._news.wait(seconds)
 
-    def _watch(self, live: _Live) -> None:
+    def _watch(self, unit: Unit) -> None:
         def tell(observation: Observation) -> None:
             self._news.set()
 
-        handle, options = live.execution.handle or "", self.options
+        handle, options = str(self._live[unit].handle), self.options
         scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
-        live.subscription = watch(
+        self._watched[unit] = watch(
             scheduler, handle, tell, patience=options.patience, poll_interval=options.poll_interval
         )
 
     def _drop(self, unit: Unit) -> None:
-        live = self._live.pop(unit)
+        del self._live[unit]
         self.moved = True
-        if live.subscription is not None:
-            live.subscription.close()
+        if unit in self._watched:
+            self._watched.pop(unit).close()
 
     # -- stop
 
-    def stop(self, unit: Unit, handle: str) -> None:
-        """Cancel the app of a unit; what has ended stays as it is. If it cannot be reached, it is tried again.
+    def stop(self, unit: Unit) -> None:
+        """Cancel the app of a unit that is followed; if it cannot be reached, `poll` tries again."""
+        execution = self._live[unit]
+        execution.options = replace(execution.options, on_kill="cancel")
+        execution.give_up()
 
-        Raises:
-            TransloadError: if it is not a handle of a scheduler that is known here.
-        """
-        live = self._live.get(unit)
-        if live is None:
-            status = self.runner.status(handle)
-            if status is None or is_terminal(status.state):
-                return
-            self.attach(unit, handle)
-            live = self._live[unit]
-        self._cancel(live)
-
-    def _cancel(self, live: _Live) -> None:
-        handle = live.execution.handle or ""
-        live.owed = False
-        try:
-            self.runner.cancel(handle)
-        except AppNotFound:
-            return
-        except SchedulerUnavailable as exc:
-            live.owed = True
-            logger.warning("%s could not be cancelled, trying again: %s", handle, exc)
-
-    def close(self, *, cancel: bool | None = None, seconds: float = CLOSE_SECONDS) -> list[str]:
-        """Let go of all apps; return the handles of those that were cancelled.
+    def close(self, *, cancel: bool | None = None, seconds: float = CLOSE_SECONDS) -> None:
+        """Let go of all apps.
 
         Args:
             cancel: end those that run, and wait for their end; None: as ``on_kill`` says.
-            seconds: how long to wait for their end.
+            seconds: how long to try, and to wait for their end.
         """
         if cancel is None:
             cancel = self.options.on_kill == "cancel"
-        ended: list[str] = []
-        if cancel:
-            end = time.monotonic() + seconds
-            ended = [live.execution.handle or "" for live in self._live.values()]
-            self._cancel_all(end)
-            self._await(ended, end)
-        for unit in list(self._live):
-            self._drop(unit)
-        return ended
-
-    def _cancel_all(self, end: float) -> None:
-        """Cancel all apps; where that fails, again, as long as there is time."""
-        pause, left = _FIRST_PAUSE, [*self._live.values()]
-        while True:
-            for live in left:
-                try:
-                    self._cancel(live)
-                except Exception as exc:
-                    live.owed = True
-                    logger.warning("%s could not be cancelled, trying again: %s", live.execution.handle, exc)
-            left = [live for live in left if live.owed]
-            if not left or time.monotonic() >= end:
-                return
+        end = time.monotonic() + seconds
+        ending = [*self._live.values()] if cancel else []
+        left, pause = ending, _FIRST_PAUSE
+        while left := [execution for execution in left if not _cancelled(execution)]:
+            if time.monotonic() >= end:
+                break
             time.sleep(pause)
             pause = longer(pause, _LONGEST_PAUSE)
-
-    def _await(self, handles: list[str], end: float) -> None:
-        for handle in handles:
-            left = max(0.01, end - time.monotonic())
+        for execution in ending:
+            rest = max(0.01, end - time.monotonic())
             try:
-                self.runner.wait(handle, timeout=left, patience=left)
+                self.runner.wait(str(execution.handle), timeout=rest, patience=rest)
             except TransloadError as exc:
-                logger.warning("%s was cancelled; its end was not seen: %s", handle, exc)
+                logger.warning("%s was cancelled; its end was not seen: %s", execution.handle, exc)
+        for unit in list(self._live):
+            self._drop(unit)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrialApps:
-        return self  # processes cannot be copied
+
+def _cancelled(execution: Execution) -> bool:
+    """Cancel an app; tell whether that came through."""
+    try:
+        return execution.cancel()
+    except Exception as exc:
+        logger.warning("%s could not be cancelled, trying again: %s", execution.handle, exc)
+        return False
+
+
+def _status(execution: Execution, seen: Observation) -> str | None:
+    """Return the name of what an app comes to; None: that cannot be said now.
+
+    Raises:
+        TransloadError: if it did not end well.
+    """
+    status = seen.status
+    if seen.exhausted:
+        raise StateUnknown(seen.handle, seen.unknown_for, "" if status is None else status.msg)
+    if status is None:
+        raise AppLost(seen.handle)
+    if is_terminal(status.state) and status.state is not AppState.SUCCEEDED:
+        execution.collect(status)
+    return None if status.state is AppState.UNKNOWN else STATES[status.state]

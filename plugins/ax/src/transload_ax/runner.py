@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from ax.core.base_trial import BaseTrial
 from ax.core.batch_trial import BatchTrial
@@ -15,44 +21,44 @@ from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 
 from transload.errors import ConfigError, SpecError
+from transload.pipelines import Launch, caller_folder
 from transload.specs import AppState, CfgVal, looks_secret
-from transload_ax.convert import (
-    Component,
-    StoredComponent,
-    check_constants,
-    check_experiment,
-    component_path,
-    digest,
-)
-from transload_ax.process import PerProcess
+from transload_ax.convert import Component, check_space, component_path, digest
 from transload_ax.run import TrialApps
 from transload_ax.states import STATES
-from transload_ax.trials import BASE, GIVEN_UP, HANDLE, Trials, TrialView
-from transload_ax.units import TrialLaunch, execution_options
+from transload_ax.trials import GIVEN_UP, Trials, TrialView
+from transload_ax.units import BASE, HANDLE, TrialLaunch, base_of, execution_options
+
+if TYPE_CHECKING:
+    from transload.components import Component as FoundComponent
 
 TRANSLOAD_APP_HANDLE: Final = HANDLE
 """Key in a trial's run metadata: the handle of its app; of a batch trial, a dict of arm name → handle."""
 
+TRANSLOAD_TRACKER_BASE: Final = BASE
+"""Key in a trial's run metadata: the tracker base; ``""`` if none was given."""
+
 MOST_SUBMITS: Final = 16
 """How many apps are submitted side by side, at most."""
-
-TRANSLOAD_TRACKER_BASE: Final = BASE
-"""Key in a trial's run metadata: the tracker base."""
 
 APP_STATE_TO_TRIAL_STATUS: Final[dict[AppState, TrialStatus]] = {
     state: TrialStatus[name] for state, name in STATES.items()
 }
 """AppState → TrialStatus. Patience is applied before the table is read."""
 
+_shared: WeakValueDictionary[tuple[int, str], Trials] = WeakValueDictionary()
+_lock = threading.Lock()
 
-class TransloadRunner(PerProcess, Runner):
+
+class TransloadRunner(Runner):
     """Runs each trial as an app: the component called with the trial's parameters.
 
     The names and types of the experiment's parameters must match the component's arguments. ``trial_idx`` (int),
     ``experiment_name`` and ``tracker_base`` (str) are given to a component that declares them.
 
     Args:
-        tracker_base: where trials report: under the key ``trial_idx``, by `transload.runtime.tracking`.
+        tracker_base: where trials report: under the key ``trial_idx``, by `transload.runtime.tracking`; None: each
+            where its scheduler keeps an app's results, which needs nothing that jobs and this process share.
         component: the component, a name (``train.py:trainer``) or a function of a module.
         component_const_params: arguments that are the same in all trials.
         scheduler: where trials run.
@@ -66,15 +72,20 @@ class TransloadRunner(PerProcess, Runner):
         inherit_env: give jobs the whole environment of this process, not an allow-list of it.
         options: see `transload.pipelines.ExecutionOptions`, by name.
         parent_run_id: the run that all trials derive from, for the trackers' lineage; often the handle of an app.
+        pass_env: variables of this process that jobs get, by patterns: ``["HF_*"]``.
+        folder: what relative paths (component file, ``workspace``) are relative to, and where trials work on this
+            machine's disk; default: the folder of the file that calls this.
 
     Raises:
-        SpecError: for an argument that the component does not have, by name.
         ConfigError: for a wrong option.
     """
 
+    __slots__ = ("_trials",)  # Ax compares and stores all that is in a runner's __dict__
+    _trials: Trials
+
     def __init__(
         self,
-        tracker_base: str,
+        tracker_base: str | None,
         component: Component,
         component_const_params: Mapping[str, Any] | None = None,
         scheduler: str = "local",
@@ -87,8 +98,10 @@ class TransloadRunner(PerProcess, Runner):
         inherit_env: bool = False,
         options: Mapping[str, Any] | None = None,
         parent_run_id: str | None = None,
+        pass_env: Sequence[str] = (),
+        folder: str | None = None,
     ) -> None:
-        if not isinstance(tracker_base, str) or not tracker_base:
+        if tracker_base is not None and (not isinstance(tracker_base, str) or not tracker_base):
             raise SpecError(f"tracker_base={tracker_base!r}: must be a path or a URL")
         if max_running is not None and (isinstance(max_running, bool) or max_running < 1):
             raise ConfigError(f"max_running={max_running!r}: must be an int, 1 or more")
@@ -96,10 +109,10 @@ class TransloadRunner(PerProcess, Runner):
             raise ConfigError(
                 f"scheduler={scheduler!r}, orchestrator={orchestrator!r}: two names of one thing, give one"
             )
-        if not isinstance(component, StoredComponent):
-            check_constants(component, component_const_params or {})
         self.tracker_base = tracker_base
-        self.component = _storable(component)
+        self.component = component
+        with suppress(SpecError):  # a function that cannot be found again can be run, but not stored
+            self.component = component_path(component)
         self.component_const_params: dict[str, Any] = dict(component_const_params or {})
         self.scheduler = orchestrator or scheduler
         self.cfg: dict[str, CfgVal] = {name: value for name, value in (cfg or {}).items() if not looks_secret(name)}
@@ -110,11 +123,10 @@ class TransloadRunner(PerProcess, Runner):
         self.inherit_env = inherit_env
         self.options: dict[str, Any] = dict(options or {})
         self.parent_run_id = parent_run_id
-        execution_options(self.options)
-        # a copy, made from what is stored, shares `here`: it must not take away what is not stored
-        if not isinstance(component, str):
-            self.here.component = component
-        self.here.secrets.update({name: value for name, value in (cfg or {}).items() if looks_secret(name)})
+        self.pass_env = list(pass_env)
+        self.folder = (caller_folder("transload_ax", "ax") or "") if folder is None else folder
+        # a copy, made from what is stored, shares them: it must not take away what is not stored
+        self.trials.apps.cfg.update(cfg or {})
 
     @property
     def orchestrator(self) -> str:
@@ -123,11 +135,19 @@ class TransloadRunner(PerProcess, Runner):
 
     @property
     def trials(self) -> Trials:
-        """The trials, as this process sees them."""
-        if self.here.trials is None:
-            options = execution_options(self.options)
-            self.here.trials = Trials(TrialApps(self.namespace, options, inherit_env=self.inherit_env))
-        return self.here.trials
+        """The trials, as this process sees them; shared with this runner's copies (a loaded experiment has several)."""
+        if not hasattr(self, "_trials"):
+            key = (os.getpid(), repr([getattr(self, name) for name in ARGUMENTS]))
+            apps = TrialApps(
+                self.namespace,
+                self.scheduler,
+                self.cfg,
+                execution_options(self.options),
+                inherit_env=self.inherit_env,
+            )
+            with _lock:
+                self._trials = _shared.setdefault(key, Trials(apps))
+        return self._trials
 
     def check(self, experiment: Experiment) -> None:
         """Check that the search space and the constant arguments are what the component needs.
@@ -135,8 +155,7 @@ class TransloadRunner(PerProcess, Runner):
         Raises:
             SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by name.
         """
-        check_experiment(self._component, self.component_const_params, experiment)
-        self.here.checked[id(experiment)] = experiment
+        check_space(self.found(), self.component_const_params, experiment.search_space.parameters.values())
 
     def check_scheduler(self) -> None:
         """Check that there is such a scheduler, and that it has the run options; it is not asked anything.
@@ -146,7 +165,15 @@ class TransloadRunner(PerProcess, Runner):
         """
         runner = self.trials.apps.runner
         opts = runner.scheduler_run_opts(self.scheduler)
-        opts.resolve({**runner.configured_options(self.scheduler), **self._cfg})
+        opts.resolve({**runner.configured_options(self.scheduler), **self.trials.apps.cfg})
+
+    def found(self) -> FoundComponent:
+        """Return the component.
+
+        Raises:
+            SpecError: if there is no such component.
+        """
+        return Launch(component=self.component, folder=self.folder or None).found()
 
     # -- what Ax asks for
 
@@ -170,13 +197,8 @@ class TransloadRunner(PerProcess, Runner):
             )
         if isinstance(trial, Trial) and trial.arm is None:
             raise ValueError(f"trial {trial.index} has no arm")
-        if self.here.checked.get(id(trial.experiment)) is not trial.experiment:
-            self.check(trial.experiment)
-
-        def launch(arm: str, parameters: Mapping[str, Any]) -> TrialLaunch:
-            return self._launch(parameters, self.base_of(arm), trial.ttl_seconds)
-
-        handle = self.trials.run(self._view(trial), launch)
+        self.check(trial.experiment)
+        handle = self.trials.run(self._view(trial), partial(self._launch, ttl=trial.ttl_seconds))
         return {HANDLE: handle, BASE: self.tracker_base}
 
     def run_multiple(self, trials: Iterable[BaseTrial]) -> dict[int, dict[str, Any]]:
@@ -186,11 +208,8 @@ class TransloadRunner(PerProcess, Runner):
         again.
         """
         wanted = list(trials)
-        if len(wanted) < 2:
-            return {trial.index: self.run(trial) for trial in wanted}
-        if self.trials.on_record is not None:
-            self.trials.on_record()  # stored here, in one thread, before any of them is changed in another
-        with ThreadPoolExecutor(min(MOST_SUBMITS, len(wanted)), "transload-ax-submit") as pool:
+        self.trials.keep()  # stored here, in one thread, before any of them is changed in another
+        with ThreadPoolExecutor(MOST_SUBMITS, "transload-ax-submit") as pool:
             submits = {trial.index: pool.submit(self.run, trial) for trial in wanted}
         return {index: submit.result() for index, submit in submits.items()}
 
@@ -209,18 +228,18 @@ class TransloadRunner(PerProcess, Runner):
         given_up = [index for index, trial in every.items() if trial.status.name in GIVEN_UP]
         views = [self._view(trial) for trial in asked.values()]
         found: dict[TrialStatus, set[int]] = {}
-        for index, name in self.trials.poll(views, self.scheduler, self._cfg, given_up=given_up).items():
+        for index, name in self.trials.poll(views, given_up=given_up).items():
             found.setdefault(TrialStatus[name], set()).add(index)
             self._abandon_arms(asked[index])
         return found
 
     def poll_exception(self, trial: BaseTrial) -> str:
         """Return why a trial did not end well: replica, exit code, last lines of its log."""
-        return self.trials.reason(self._view(trial), self.scheduler, self._cfg)
+        return self.trials.reason(self._view(trial))
 
     def stop(self, trial: BaseTrial, reason: str | None = None) -> dict[str, Any]:
         """Cancel the trial's app; one that has ended stays as it is."""
-        self.trials.stop(self._view(trial), self.scheduler, self._cfg)
+        self.trials.stop(self._view(trial))
         return {"reason": reason} if reason else {}
 
     def follow(self, trials: Iterable[BaseTrial], *, candidates: bool = False) -> None:
@@ -230,7 +249,7 @@ class TransloadRunner(PerProcess, Runner):
             trials: the trials.
             candidates: also those of trials that were not stored as started; for the end only.
         """
-        self.trials.follow([self._view(trial) for trial in trials], self.scheduler, self._cfg, candidates=candidates)
+        self.trials.follow([self._view(trial) for trial in trials], candidates=candidates)
 
     def close(self, cancel: bool | None = None) -> None:
         """Let go of all trials, and see to it that nothing is left behind.
@@ -239,8 +258,7 @@ class TransloadRunner(PerProcess, Runner):
             cancel: cancel the apps that still run, and wait for their end; None: unless ``options`` has
                 ``on_kill="detach"``.
         """
-        if self.here.trials is not None:
-            self.here.trials.apps.close(cancel=cancel)
+        self.trials.apps.close(cancel=cancel)
 
     def __enter__(self) -> TransloadRunner:
         return self
@@ -253,7 +271,7 @@ class TransloadRunner(PerProcess, Runner):
     @classmethod
     def serialize_init_args(cls, obj: Any) -> dict[str, Any]:
         """Return the constructor's arguments as JSON values; options whose name looks secret are left out."""
-        args = {name: getattr(obj, name) for name in _ARGUMENTS}
+        args = {name: getattr(obj, name) for name in ARGUMENTS}
         args["component"] = component_path(obj.component)
         return args
 
@@ -262,9 +280,7 @@ class TransloadRunner(PerProcess, Runner):
         cls, args: dict[str, Any], decoder_registry: Any = None, class_decoder_registry: Any = None
     ) -> dict[str, Any]:
         """Return constructor arguments from what `serialize_init_args` returned; the component is not looked up."""
-        given = {name: args[name] for name in _ARGUMENTS if args.get(name) is not None}
-        given["component"] = StoredComponent(given["component"])
-        return given
+        return {name: args[name] for name in ARGUMENTS if name in args}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
@@ -272,31 +288,20 @@ class TransloadRunner(PerProcess, Runner):
 
     # -- inside
 
-    @property
-    def _component(self) -> Component:
-        given = self.here.component or self.component
-        return str(given) if isinstance(given, str) else given
-
-    @property
-    def _cfg(self) -> dict[str, CfgVal]:
-        return {**self.cfg, **self.here.secrets}
-
-    def _launch(self, parameters: Mapping[str, Any], base: str, ttl: float | None) -> TrialLaunch:
+    def _launch(self, arm: str, parameters: Mapping[str, Any], ttl: float | None) -> TrialLaunch:
         return TrialLaunch(
-            component=self._component,
+            component=self.component,
             args={**self.component_const_params, **parameters},
             scheduler=self.scheduler,
-            cfg=self._cfg,
+            cfg=self.trials.apps.cfg,
             workspace=self.workspace,
             parent_run_id=self.parent_run_id,
-            tracker_base=base,
+            tracker_base=base_of(self.tracker_base, arm),
+            pass_env=self.pass_env,
+            folder=self.folder or None,
             mark=digest(parameters),
             ttl=ttl,
         )
-
-    def base_of(self, arm: str = "") -> str:
-        """Return the tracker base of a trial, or of one arm of a batch trial."""
-        return f"{self.tracker_base.rstrip('/')}/{arm}" if arm else self.tracker_base
 
     def _view(self, trial: BaseTrial) -> TrialView:
         batch = isinstance(trial, BatchTrial)
@@ -311,25 +316,7 @@ class TransloadRunner(PerProcess, Runner):
                 trial.mark_arm_abandoned(arm, reason=reason)
 
 
-_ARGUMENTS: Final = (
-    "tracker_base",
-    "component",
-    "component_const_params",
-    "scheduler",
-    "cfg",
-    "namespace",
-    "workspace",
-    "arms_as_apps",
-    "max_running",
-    "inherit_env",
-    "options",
-    "parent_run_id",
+ARGUMENTS: Final = tuple(
+    name for name in inspect.signature(TransloadRunner.__init__).parameters if name not in ("self", "orchestrator")
 )
-
-
-def _storable(component: Component) -> Component:
-    """Return a component by its name, so that it can be stored; one without a name that can be found stays as it is."""
-    try:
-        return StoredComponent(component_path(component))
-    except SpecError:
-        return component
+"""The constructor's: public attributes, and what is stored."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,18 +15,19 @@ from ax.core.experiment import Experiment
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.errors import ConfigError
-from transload_ax.encoding import Encoder, json_object
-from transload_ax.storage import decode_experiment, register
+from transload_ax.storage import decode_experiment, encode, encode_experiment, encode_strategy, register
 from transload_search.places import locked
 
 SCHEMA: Final = 1
+SHARE: Final = 0.05
+"""Of the time: what storing may take where it can wait. After a save of 5 ms the next one comes 95 ms later."""
 
 
 class Snapshot:
     """One experiment and its generation strategy in a JSON file, replaced as a whole; new trials in a second one.
 
-    Saving again costs what has changed since the last time, and writing the file. `add` costs the same however many
-    trials there are: it writes new trials to the end of ``<path>.trials``, which the next `save` removes.
+    Saving takes a few milliseconds for each trial. `add` takes the same however many there are: it writes new trials to
+    the end of ``<path>.trials``, which the next `save` removes.
 
     Args:
         path: the file; its folder is made.
@@ -33,7 +35,6 @@ class Snapshot:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._encoder = Encoder()
         self._runs: int | None = None
 
     def exists(self) -> bool:
@@ -61,11 +62,9 @@ class Snapshot:
             generation_strategy: what proposes its trials.
             more: JSON values to store along.
         """
-        strategy, runs = "null", 0
-        if generation_strategy is not None:
-            strategy, runs = self._encoder.strategy(generation_strategy)
-        body = {"schema": SCHEMA, **more}
-        text = json_object(body, experiment=self._encoder.experiment(experiment), generation_strategy=strategy)
+        strategy = None if generation_strategy is None else encode_strategy(generation_strategy)
+        body = {"schema": SCHEMA, **more, "experiment": encode_experiment(experiment), "generation_strategy": strategy}
+        text = json.dumps(body)
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         with open(aside, "w", encoding="utf-8") as file:
@@ -74,7 +73,7 @@ class Snapshot:
             os.fsync(file.fileno())
         os.replace(aside, self.path)
         self._added.unlink(missing_ok=True)
-        self._runs = runs
+        self._runs = 0 if strategy is None else len(strategy["generator_runs"])
 
     def add(self, trials: Iterable[BaseTrial], generation_strategy: GenerationStrategy) -> None:
         """Store trials that were made since the last `save` or `add`, and nothing else that is new.
@@ -90,9 +89,10 @@ class Snapshot:
         """
         if self._runs is None:
             raise ConfigError(f"{self.path}: save the experiment as a whole first")
-        texts = {str(trial.index): self._encoder.trial(trial) for trial in trials}
-        strategy, self._runs = self._encoder.strategy(generation_strategy, self._runs)
-        line = json_object({"schema": SCHEMA}, trials=json_object({}, **texts), generation_strategy=strategy)
+        made = encode_strategy(generation_strategy, self._runs)
+        self._runs += len(made["generator_runs"])
+        added = {str(trial.index): encode(trial) for trial in trials}
+        line = json.dumps({"schema": SCHEMA, "trials": added, "generation_strategy": made})
         descriptor = os.open(self._added, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, line.encode() + b"\n")
@@ -149,3 +149,59 @@ def _merge(line: dict[str, Any], experiment: dict[str, Any], strategy: dict[str,
         added = line["generation_strategy"]
         runs = [*strategy["generator_runs"], *added["generator_runs"]]
         strategy.update({**added, "generator_runs": runs})
+
+
+class Keeper:
+    """Stores an experiment while it runs: at once where it must be, otherwise soon, at a small share of the time.
+
+    *Before a trial is submitted*, the trial with its parameters must be on the disk: whoever goes on after a crash has
+    to know that there may be a job, and of what. Everything else may be a moment behind: ids of apps follow from what
+    was stored, so that handles, states and results are found again by asking. Such changes are stored as soon as
+    `SHARE` allows, together.
+
+    Args:
+        snapshot: where to; None: nowhere.
+        experiment: what.
+        generation_strategy: what proposes its trials.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot | None, experiment: Experiment, generation_strategy: GenerationStrategy
+    ) -> None:
+        self._snapshot = snapshot
+        self._experiment = experiment
+        self._strategy = generation_strategy
+        self._stored: set[int] = set()
+        self._whole: list[Any] = []  # what this process stored, so that trials can be added
+        self._next = 0.0
+
+    def before_submit(self) -> None:
+        """Store the trials that are about to be submitted, unless that was done."""
+        candidates = [trial for trial in self._experiment.trials.values() if trial.status.is_candidate]
+        new = [trial for trial in candidates if trial.index not in self._stored]
+        if self._snapshot is None or not new:
+            return
+        if self._whole:
+            self._snapshot.add(new, self._strategy)
+        else:
+            self.save()
+        self._stored.update(trial.index for trial in new)
+
+    def idle(self, _: Any = None) -> None:
+        """Store what has changed, if that is due."""
+        if self._snapshot is not None and time.monotonic() >= self._next and self._now() != self._whole:
+            self.save()
+
+    def save(self) -> None:
+        """Store the experiment as it is."""
+        if self._snapshot is not None:
+            began = time.monotonic()
+            self._whole = self._now()
+            self._snapshot.save(self._experiment, self._strategy, saved=time.time())
+            ended = time.monotonic()
+            self._next = ended + (ended - began) * (1 / SHARE - 1)
+
+    def _now(self) -> list[Any]:
+        """Return what differs once anything has changed."""
+        trials, rows = self._experiment.trials.values(), getattr(self._experiment.data, "_data_rows", ())
+        return [len(rows), [(trial.status, repr(trial.run_metadata)) for trial in trials]]

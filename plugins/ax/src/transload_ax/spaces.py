@@ -19,7 +19,7 @@ from ax.core.search_space import SearchSpace
 from ax.core.types import ComparisonOp
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
-from transload.components import as_component, decode_text
+from transload.components import Component, as_component, decode_text
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_search import Constraint, Objective, Parameter
@@ -29,7 +29,7 @@ _TYPES = {bool: ParameterType.BOOL, int: ParameterType.INT, float: ParameterType
 
 
 def search_space(
-    parameters: Iterable[Parameter | str], component: str | Callable[..., AppDef] | None = None
+    parameters: Iterable[Parameter | str], component: Component | str | Callable[..., AppDef] | None = None
 ) -> SearchSpace:
     """Return a search space.
 
@@ -47,7 +47,7 @@ def search_space(
     return SearchSpace([_parameter(each, component) for each in made])
 
 
-def _parameter(given: Parameter, component: str | Callable[..., AppDef] | None) -> AxParameter:
+def _parameter(given: Parameter, component: Component | str | Callable[..., AppDef] | None) -> AxParameter:
     if given.kind == "choice":
         values = [_choice(value, given.name, component) for value in given.values]
         if len(set(values)) < len(values):
@@ -65,7 +65,7 @@ def _parameter(given: Parameter, component: str | Callable[..., AppDef] | None) 
     return RangeParameter(given.name, kind, low, high, log_scale=given.log)
 
 
-def _choice(value: Any, name: str, component: str | Callable[..., AppDef] | None) -> Any:
+def _choice(value: Any, name: str, component: Component | str | Callable[..., AppDef] | None) -> Any:
     """Read a choice that was given as text as the component's argument wants it."""
     if not isinstance(value, str) or component is None:
         return value
@@ -128,9 +128,9 @@ def strategy(method: str = "fast", seed: int | None = None, initial: int | None 
     """
     if method not in ("fast", "quality", "random_search"):
         raise SpecError(f"method={method!r}: must be 'fast', 'quality' or 'random_search'")
-    struct = GenerationStrategyDispatchStruct(
-        method=method,
-        initialization_random_seed=seed,
-        initialization_budget=initial,  # type: ignore[arg-type]
-    )
-    return choose_generation_strategy(struct)
+    given: dict[str, Any] = {
+        "method": method,
+        "initialization_random_seed": seed,
+        "initialization_budget": initial,
+    }
+    return choose_generation_strategy(GenerationStrategyDispatchStruct(**given))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -65,13 +67,10 @@ class AxSuggester:
         """Return everything that it knows as JSON values."""
         if self._made is None:
             return {"schema": SCHEMA, "suggester": "ax", "experiment": None, "strategy": None}
-        import json
+        from transload_ax.storage import encode_experiment, encode_strategy
 
-        from transload_ax.encoding import Encoder
-
-        encoder = Encoder()
         experiment, strategy = self._made
-        stored, plan = json.loads(encoder.experiment(experiment)), json.loads(encoder.strategy(strategy)[0])
+        stored, plan = encode_experiment(experiment), encode_strategy(strategy)
         del plan["generator_runs"]  # they are in the trials
         for trial in list(stored["trials"].values())[:-1]:
             # only the last one is gone on from
@@ -97,9 +96,7 @@ class AxSuggester:
             if state["experiment"] is None:
                 self._made = None
             else:
-                from transload_ax.quiet import quiet
-
-                quiet()
+                _quiet()
                 from transload_ax.storage import decode_experiment
 
                 stored, plan = copy.deepcopy(state["experiment"]), copy.deepcopy(state["strategy"])
@@ -114,9 +111,7 @@ class AxSuggester:
 
     def _ax(self) -> tuple[Any, Any]:
         if self._made is None:
-            from transload_ax.quiet import quiet
-
-            quiet()
+            _quiet()
             from ax.core.experiment import Experiment
 
             from transload_ax.spaces import metrics_of, optimization, search_space, strategy
@@ -163,6 +158,16 @@ class AxSobolSuggester(AxSuggester):
     """Proposes quasi-random trials only, which fill the space more evenly than those at random."""
 
     method = "random_search"
+
+
+def _quiet() -> None:
+    """Have Ax, PyTorch and what lies between them warn of nothing that users of a search could change."""
+    # Ax sets the levels of its loggers when they are made, and tells at once that it has SQL storage
+    logging.getLogger("ax.storage.sqa_store.with_db_settings_base").addFilter(
+        lambda record: record.levelno > logging.INFO
+    )
+    logging.getLogger("ax").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"(ax|botorch|gpytorch|linear_operator|pyro|torch)\.")
 
 
 _DISPENSABLE: Final = (

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import ConfigError
 from transload.pipelines import ExecutionOptions, Launch
@@ -17,23 +17,21 @@ if TYPE_CHECKING:
     from transload.pipelines import LogSink
     from transload.specs import AppDef
 
+HOST: Final = "ax"
+"""Session name of all handles."""
+
 MARK: Final = "transload-ax-arm"
 """Metadata of a trial's app: a digest of its parameters."""
 
+HANDLE: Final = "transload_app_handle"
+BASE: Final = "transload_tracker_base"
 RECORD: Final = "transload_attach"
 LOGS: Final = "transload_logs"
-"""Keys in a trial's run metadata, besides the handle: what re-attaching needs, and how far logs were handed on."""
+"""Keys in a trial's run metadata: handle, tracker base, what re-attaching needs, how far logs were handed on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """What one app stands for.
-
-    Args:
-        experiment: name of the experiment.
-        trial: index of the trial.
-        arm: name of the arm, of a batch trial; ``""``: the trial has one.
-    """
+class Unit(NamedTuple):
+    """What one app stands for: a trial of an experiment, or an arm of a batch trial."""
 
     experiment: str
     trial: int
@@ -46,8 +44,7 @@ class Unit:
         return (*parts, self.arm) if self.arm else parts
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """What is known of a unit's app now.
 
     Args:
@@ -63,6 +60,11 @@ class Seen:
     left: bool = False
 
 
+def base_of(tracker_base: str | None, arm: str = "") -> str | None:
+    """Return the tracker base of a trial, or of one arm of a batch trial; None: none was given."""
+    return f"{tracker_base.rstrip('/')}/{arm}" if tracker_base and arm else tracker_base
+
+
 def log_sink(unit: Unit) -> LogSink | None:
     """Return what takes a unit's log lines: the logger ``transload_ax.<experiment>.<trial>``; None if it is off."""
     name = re.sub(r"\.+", "_", unit.experiment) or "experiment"
@@ -72,6 +74,7 @@ def log_sink(unit: Unit) -> LogSink | None:
     return lambda role, replica, stream, line: log.info("%s/%d %s", role, replica, line.rstrip("\n"))
 
 
+@dataclass
 class MetadataStore:
     """A store under one key of a trial's run metadata: it survives as the experiment does, when it is saved.
 
@@ -81,21 +84,19 @@ class MetadataStore:
         changed: called after each change.
     """
 
-    def __init__(self, metadata: MutableMapping[str, Any], key: str, changed: Callable[[], None] | None = None) -> None:
-        self._metadata = metadata
-        self._key = key
-        self._changed = changed
+    metadata: MutableMapping[str, Any]
+    key: str
+    changed: Callable[[], None]
 
     def get(self) -> dict[str, Any] | None:
         """Return a copy of what was last put, or None."""
-        found = self._metadata.get(self._key)
+        found = self.metadata.get(self.key)
         return copy.deepcopy(found) if isinstance(found, dict) else None
 
     def put(self, record: dict[str, Any]) -> None:
         """Keep a copy of ``record``."""
-        self._metadata[self._key] = copy.deepcopy(record)
-        if self._changed is not None:
-            self._changed()
+        self.metadata[self.key] = copy.deepcopy(record)
+        self.changed()
 
 
 @dataclass(kw_only=True)

@@ -66,7 +66,7 @@ def check_early(search: Search, *, more_constants: bool = False) -> None:
 
 
 def check_names(
-    component: str | Callable[..., AppDef],
+    component: Component | str | Callable[..., AppDef],
     constants: Mapping[str, Any],
     searched: Iterable[str],
     constants_name: str = "constants",

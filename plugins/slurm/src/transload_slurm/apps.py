@@ -10,15 +10,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from transload.errors import SchedulerUnavailable
+from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
+from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor.logindex import STREAMS
 from transload.specs import AppDef, AppState, AppStatus
 from transload_slurm import commands, submission
 from transload_slurm import diagnose as _diagnose
+from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest
 from transload_slurm.jobs import Job, Jobs, seconds_until
-from transload_slurm.logview import LogView
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import Store, last_line, read_json, write_file
 from transload_slurm.verdict import FORGOTTEN, judge, written_end
@@ -30,6 +31,7 @@ _LOG_AGE_S: Final = 2.0
 _LIFT_S: Final = 2.0
 _HOLD_S: Final = 3
 _DOUBT_S: Final = 10.0
+_DAY_S: Final = 86400.0
 
 
 class Apps:
@@ -40,12 +42,12 @@ class Apps:
     Args:
         root: the folder of the apps, which the nodes share.
         per_minute: about how many questions Slurm may be asked in a minute; None: as many as there are.
-        lay: makes the copy of a workspace in a folder; default: of one on this machine.
+        blobs: has the workspaces, if they travel; default: they are on this machine.
     """
 
-    def __init__(self, root: str, per_minute: int | None = None, lay: submission.Lay = submission.copy) -> None:
+    def __init__(self, root: str, per_minute: int | None = None, blobs: Blobs | None = None) -> None:
         self.store = Store(root)
-        self._lay = lay
+        self._blobs = blobs
         self.jobs = Jobs(per_minute)
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
@@ -72,10 +74,15 @@ class Apps:
             SpecError: if a workspace is not there, or a secret was not resolved.
             SubmitError: if Slurm did not take it; nothing runs, now or later.
         """
-        started = submission.submit(self.store, request, app_id, given, mark, self._lay)
+        lay = submission.copy if self._blobs is None else self._blobs.lay
+        started = submission.submit(self.store, request, app_id, given, mark, lay)
         job_id = self.store.job_id(app_id) if started else None
         if job_id is not None:
             self.jobs.accepted(job_id, app_id)
+        keep = given.cfg.get("keep_days")
+        if isinstance(keep, (int, float)) and self.store.is_due(_DAY_S):
+            with contextlib.suppress(SchedulerUnavailable, OSError):
+                self.prune(older_than=keep * _DAY_S)
         return started or (self.store.record(app_id) or {}).get("mark") == mark
 
     def results_store(self, app_id: str) -> None:
@@ -340,7 +347,7 @@ class Apps:
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended: the old, and then the oldest until the rest is small enough.
+        """Delete apps that have ended, the old, and then the oldest until the rest is small enough; and unused blobs.
 
         Args:
             older_than: seconds since their end was written; None: age does not matter.
@@ -368,6 +375,8 @@ class Apps:
                     self.store.remove(app_id, records[app_id])
                 total -= sizes.get(app_id, 0)
                 removed.append(app_id)
+        if self._blobs is not None and not dry_run:
+            self._blobs.sweep()
         return removed
 
     def _await_end(self, app_id: str) -> None:
@@ -417,5 +426,14 @@ class Apps:
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        view = LogView(self.store, app_id, role_name, k, lambda: self._over(app_id))
-        return view.page(Stream(stream), cursor, max_bytes, since, until, last)
+        record = self.store.record(app_id)
+        if record is None:
+            raise AppNotFound(app_id)
+        roles = {each["name"]: each["num_replicas"] for each in record["roles"]}
+        if role_name not in roles:
+            raise SpecError(f"role {role_name!r}: app {app_id} has no such role; it has: {', '.join(sorted(roles))}")
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < roles[role_name]:
+            raise SpecError(f"replica {k!r}: role {role_name!r} has the replicas 0 to {roles[role_name] - 1}")
+        over = self._over(app_id)  # asked before the log is read: nothing is written after an end
+        folder = f"{self.store.folder(app_id)}/logs/{role_name}/{k}"
+        return read_log(folder, Stream(stream), cursor, max_bytes, over, since=since, until=until, last=last)

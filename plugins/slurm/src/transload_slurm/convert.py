@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
-from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import (
     AppDef,
     CfgVal,
@@ -32,6 +32,7 @@ CAPABILITIES: Final = Capabilities(
     mounts=frozenset(),
     ports=False,
     since_until=True,
+    streams=frozenset({Stream.STDOUT, Stream.STDERR}),
     delete=True,
     reachable_from="network",
 )
@@ -165,6 +166,9 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     grace = cfg.get("grace_period", 5.0)
     if not isinstance(grace, (int, float)) or not 0 <= grace < math.inf:
         raise ConfigError(f"run option grace_period={grace!r}: must be 0 or more")
+    keep = cfg.get("keep_days")
+    if isinstance(keep, (int, float)) and not keep > 0:
+        raise ConfigError(f"run option keep_days={keep!r}: must be more than 0")
     folder = cfg.get("job_dir")
     return SlurmRequest(
         name=app.name,

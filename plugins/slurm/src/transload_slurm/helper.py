@@ -36,7 +36,7 @@ class Helper:
     def __init__(self, channel: wire.Channel, root: str) -> None:
         self._channel = channel
         self._blobs = Blobs(root)
-        self._apps = Apps(root, _PER_MINUTE, self._blobs.lay)
+        self._apps = Apps(root, _PER_MINUTE, self._blobs)
         self._watches: dict[int, SlurmWatch] = {}
         self._busy = 0
         self._lock = threading.Lock()
@@ -113,10 +113,7 @@ class Helper:
 
     def do_prune(self, **arguments: Any) -> list[str]:
         """Delete apps that have ended, and files of workspaces that nobody has used for long."""
-        removed = list(self._apps.prune(**arguments))
-        if not arguments["dry_run"]:
-            self._blobs.sweep()
-        return removed
+        return list(self._apps.prune(**arguments))
 
     def do_diagnose(self) -> list[Any]:
         """Look whether Slurm can be used from here."""

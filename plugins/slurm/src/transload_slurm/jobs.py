@@ -9,12 +9,16 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, overload
+from typing import Final, TypeVar, overload
 
 from transload.errors import SchedulerUnavailable
 from transload_slurm import commands
-from transload_slurm.background import in_background
 from transload_slurm.states import combined
+
+_T = TypeVar("_T")
+
+THREAD: Final = "transload-slurm-question"
+"""Name of a thread that asks Slurm."""
 
 _TIMEOUT_S: Final = 60.0
 _FRESH_S: Final = 0.2
@@ -284,3 +288,17 @@ class Jobs:
         with self._lock:
             self._known.pop(job_id, None)
             self._dropped.add(job_id)
+
+
+def in_background(work: Callable[[], _T]) -> Future[_T]:
+    """Do something in a thread that keeps no process from ending; return what tells of its result."""
+    answer: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as exc:  # whoever reads the result gets it
+            answer.set_exception(exc)
+
+    threading.Thread(target=run, daemon=True, name=THREAD).start()
+    return answer

@@ -86,6 +86,11 @@ def run_opts() -> runopts:
         help="shared folder for logs, workspace and results (<job_dir>/<app_id>); default: the app's own",
     )
     opts.add(
+        "keep_days",
+        type_=float,
+        help="days after which apps that have ended are removed, at a submit, once a day; default: they stay",
+    )
+    opts.add(
         "python",
         type_=str,
         help="Python (3.8 or newer) on the nodes, for the wrapper around the replicas",

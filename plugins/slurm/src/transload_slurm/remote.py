@@ -146,19 +146,11 @@ class RemoteApps:
         answer: bool = self.connection.call("delete", _DELETE_S, app_id=app_id)
         return answer
 
-    def prune(
-        self,
-        older_than: float | None = None,
-        max_size: int | None = None,
-        now: float | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> Collection[str]:
+    def prune(self, older_than: float | None = None, max_size: int | None = None, **more: Any) -> Collection[str]:
         """Delete apps that have ended, and files of workspaces that no submit has used for a month."""
-        answer: Collection[str] = self.connection.call(
-            "prune", _DELETE_S, older_than=older_than, max_size=max_size, now=now, dry_run=dry_run
-        )
-        return answer
+        arguments = {"older_than": older_than, "max_size": max_size, **more}
+        found: Collection[str] = self.connection.call("prune", _DELETE_S, **arguments)
+        return found
 
     def diagnose(self) -> Sequence[Check]:
         """Tell whether the login node answers, and what Slurm says there."""

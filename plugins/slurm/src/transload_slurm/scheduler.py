@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from transload.runtime.tracking._stores import Store
 from transload.schedulers.api import (
@@ -13,7 +14,6 @@ from transload.schedulers.api import (
     ListAppResponse,
     LogPage,
     SchedulerBase,
-    Stream,
     Submission,
     Watch,
 )
@@ -109,17 +109,11 @@ class SlurmScheduler(SchedulerBase):
         """
         return self.apps.results_store(app_id)
 
+    # -- what happens where the cluster's tools and disk are
+
     def submit(self, request: _convert.SlurmRequest, app_id: str, submission: Submission) -> bool:
-        """Submit an app, or adopt it: all or nothing.
-
-        Raises:
-            AppExists: if the id is, or was, another app's.
-            SpecError: if a workspace is not there, or a secret was not resolved.
-            SubmitError: if Slurm did not take it; nothing runs, now or later.
-        """
+        """Submit an app, or adopt it: all or nothing; see `Apps.submit`."""
         return self.apps.submit(request, app_id, submission)
-
-    # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
         """Return what is known of an app; None if there is no such app; state UNKNOWN if Slurm cannot say."""
@@ -142,56 +136,24 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.list()
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none.
-
-        Raises:
-            SchedulerUnavailable: if Slurm cannot be asked, or refuses.
-        """
+        """Ask for the end of an app; see `Apps.cancel`."""
         return self.apps.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays. False: there is none.
-
-        Raises:
-            SchedulerUnavailable: if Slurm cannot be asked, or the app does not end.
-        """
+        """Forget an app; see `Apps.delete`."""
         return self.apps.delete(app_id)
 
-    def prune(
-        self,
-        older_than: float | None = None,
-        max_size: int | None = None,
-        now: float | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> Collection[str]:
-        """Delete apps that have ended: the old, and then the oldest until the rest is small enough."""
-        return self.apps.prune(older_than, max_size, now, dry_run=dry_run)
+    def prune(self, *args: Any, **wanted: Any) -> Collection[str]:
+        """Delete apps that have ended; see `Apps.prune`."""
+        return self.apps.prune(*args, **wanted)
 
     def diagnose(self) -> Sequence[Check]:
         """Return ``(what was looked at, whether it is well, what was found)``, for ``transload doctor``."""
         return self.apps.diagnose()
 
-    def log_read(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int,
-        stream: Stream,
-        cursor: str | None = None,
-        max_bytes: int = 1 << 20,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        last: int | None = None,
-    ) -> LogPage:
-        """Return the next page of a log; never blocks on the log.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica, or a malformed cursor.
-        """
-        return self.apps.log_read(app_id, role_name, k, stream, cursor, max_bytes, since=since, until=until, last=last)
+    def log_read(self, *args: Any, **wanted: Any) -> LogPage:
+        """Return the next page of a log; see `Apps.log_read`."""
+        return self.apps.log_read(*args, **wanted)
 
     def close(self) -> None:
         """Let the connection go, if there is one."""

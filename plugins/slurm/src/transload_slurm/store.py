@@ -18,6 +18,7 @@
                     logs/<role>/<k>/{stdout.log,stderr.log,index}
                     workspace/, results/
     <root>/.gone/<app_id>         kept by delete for ids that the caller chose
+    <root>/.pruned                when ``keep_days`` was looked at last
 
 With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``, where a mark, the file
 ``.transload``, says whose folder that is: without it nothing there is removed.
@@ -30,6 +31,7 @@ import errno
 import json
 import os
 import shutil
+import time
 from typing import Any, Final
 
 from transload.errors import ConfigError
@@ -198,6 +200,15 @@ class Store:
     def is_gone(self, app_id: str) -> bool:
         """Tell whether an app of that id was deleted (caller-given ids only)."""
         return safe_id(app_id) and os.path.exists(f"{self.root}/.gone/{app_id}")
+
+    def is_due(self, seconds: float) -> bool:
+        """Tell whether it is that long since this was said last, to whatever process."""
+        mark = f"{self.root}/.pruned"
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - os.stat(mark).st_mtime < seconds:
+                return False
+        write_file(mark, "")
+        return True
 
     def ids(self) -> list[str]:
         """Return the ids of all apps."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import Change
-from transload_slurm.background import in_background
+from transload_slurm.jobs import in_background
 
 _LOOK_S: Final = (0.02, 1.0)
 _ASK_S: Final = (1.0, 10.0)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
-from transload.following import log_lines
+from transload.following import LogReader, log_lines
 from transload.schedulers import LogPage, Stream
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor.logindex import ENTRY
@@ -28,13 +28,10 @@ def python(script: str, **fields: object) -> Role:
 
 def pages(local, app_id: str, stream: Stream, max_bytes: int, cursor: str | None = None) -> tuple[list[LogPage], str]:
     """Read an ended app's log page by page."""
-    found = []
-    while True:
-        page = local.scheduler.log_read(app_id, "main", 0, stream, cursor, max_bytes)
-        found.append(page)
-        cursor = page.cursor
-        if page.complete:
-            return found, cursor
+    found, reader = [], LogReader(local.scheduler, app_id, "main", 0, stream, cursor)
+    while not reader.complete:
+        found.append(reader.read(max_bytes))
+    return found, found[-1].cursor
 
 
 def test_streams(local) -> None:
@@ -110,7 +107,7 @@ def test_cursor_over_restarts_of_the_reader(local) -> None:
     )
     lines, cursor = [], None
     while True:
-        page = local.scheduler.log_read(app_id, "main", 0, Stream.COMBINED, cursor, 700)
+        page = LogReader(local.scheduler, app_id, "main", 0, Stream.COMBINED, cursor).read(700)
         lines += page.lines
         cursor = page.cursor
         if page.complete:
@@ -162,14 +159,15 @@ def test_unknown_role_or_replica(local, which: tuple[str, int]) -> None:
         local.scheduler.log_read(app_id, *which, Stream.STDOUT)
 
 
-@pytest.mark.parametrize(
-    "cursor", ["", "x", "{}", '{"v":1,"o":-1,"e":0,"i":0}', '{"v":2,"o":0,"e":0,"i":0}', "[]", "1"]
-)
+@pytest.mark.parametrize("cursor", ["", "x", "{}", "[]", "1", "@", "@-1", "@x"])
 def test_bad_cursor(local, cursor: str) -> None:
     """What is no cursor of ours is refused."""
     app_id = local.run(local.sh("exit 0"))
     with pytest.raises(SpecError, match="cursor="):
         local.scheduler.log_read(app_id, "main", 0, Stream.STDOUT, cursor)
+    if cursor:
+        with pytest.raises(SpecError, match="cursor="):
+            LogReader(local.scheduler, app_id, "main", 0, Stream.COMBINED, cursor).read()
 
 
 def test_size_limit(local) -> None:
@@ -262,7 +260,7 @@ def test_any_pages_join_to_the_streams(tmp_path_factory, chunks, page: int, ende
     (folder / "stdout.log").write_bytes(texts[0])
     (folder / "stderr.log").write_bytes(texts[1])
     (folder / "index").write_bytes(index)
-    for stream, streams in ((Stream.STDOUT, (0,)), (Stream.STDERR, (1,)), (Stream.COMBINED, (0, 1))):
+    for number, stream in enumerate((Stream.STDOUT, Stream.STDERR)):
         cursor, joined = None, ""
         for _ in range(500):
             piece = read_log(str(folder), stream, cursor, page, ended)
@@ -272,8 +270,5 @@ def test_any_pages_join_to_the_streams(tmp_path_factory, chunks, page: int, ende
                 break
         else:
             raise AssertionError("the pages do not end")
-        expected = [texts[s] if ended else texts[s][: texts[s].rfind(b"\n") + 1] for s in streams]
-        if len(streams) == 1:
-            assert joined == expected[0].decode()
-        else:
-            assert sorted(joined) == sorted(b"".join(expected).decode())
+        whole = texts[number]
+        assert joined == (whole if ended else whole[: whole.rfind(b"\n") + 1]).decode()

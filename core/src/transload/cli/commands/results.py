@@ -80,6 +80,7 @@ def put(ctx: click.Context, results: tuple[str, ...], key: str | None, step: flo
     A VALUE that reads as a number is one. Results that are not named keep what was reported before.
     """
     from transload.runtime._report import Reports
+    from transload.runtime.tracking._format import check_results
 
     values: dict[str, int | float | str] = {}
     for text in results:
@@ -92,7 +93,7 @@ def put(ctx: click.Context, results: tuple[str, ...], key: str | None, step: flo
     reports = Reports()
     if reports.nowhere:
         note("this is no job of transload: nothing was reported")
-    reports.add(values, step, key)
+    reports.add(check_results(values), step, key)
 
 
 def _value(text: str) -> int | float | str:

@@ -216,10 +216,9 @@ def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
     return runner.dryrun(launch, app_id=options["app_id"], overrides=_overrides(options))
 
 
-def _overrides(options: dict[str, Any]) -> Overrides:
-    values = {
-        name: options[name] for name in ("role", "name", "time_limit", "image", "replicas", "retries", "cpu", "gpu")
-    }
+def _overrides(options: dict[str, Any]) -> Overrides | None:
+    names = ("role", "name", "time_limit", "image", "replicas", "retries", "cpu", "gpu")
+    values = {name: options[name] for name in names if options[name] is not None}
     if options["mem"] is not None:
         from transload.specs._text import parse_size
 
@@ -228,7 +227,7 @@ def _overrides(options: dict[str, Any]) -> Overrides:
         from transload.cli._env_file import read_env
 
         values["env"] = read_env(options["env"], options["env_file"])
-    return Overrides(**values)
+    return Overrides(**values) if values else None
 
 
 def _read_app() -> AppDef:

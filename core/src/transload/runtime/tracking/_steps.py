@@ -25,12 +25,7 @@ Curves = dict[str, dict[float, float]]
 
 
 class StepLog:
-    """Writes the steps of one key, after those that an earlier attempt or process left.
-
-    Args:
-        store: of the tracker base.
-        key: the key.
-    """
+    """Writes the steps of one key, after those that an earlier attempt or process left."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store, self._path, self._every, self._count = store, encode_name(key, _ENDING), 1, 0

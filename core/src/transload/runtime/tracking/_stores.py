@@ -194,13 +194,6 @@ class LocalStore(Store):
         except FileNotFoundError:
             return []
 
-    def folders(self, folder: str) -> list[str]:
-        try:
-            with os.scandir(self._root + folder) as listing:
-                return [entry.name for entry in listing if entry.is_dir()]
-        except FileNotFoundError:
-            return []
-
     def listing_stamp(self, folder: str) -> object:
         try:
             stat = os.stat(self._root + folder)
@@ -219,13 +212,12 @@ class LocalStore(Store):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             fd = os.open(path, flags, 0o666)
         try:
-            try:
-                _write_all(fd, data)
-            finally:
-                os.close(fd)
+            _write_all(fd, data)
         except BaseException:
             _remove(path)
             raise
+        finally:
+            os.close(fd)
 
 
 class OneFileStore(Store):

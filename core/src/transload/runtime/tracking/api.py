@@ -6,6 +6,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 
 from transload.errors import TransloadTimeout
 from transload.runtime.tracking import _format
@@ -214,7 +215,7 @@ class FsspecResultTracker(ResultTracker):
         return None if loaded is None else loaded[1]
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self._tracker_base, self._options)
+        return partial(type(self), storage_options=self._options), (self._tracker_base,)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._tracker_base!r})"
@@ -261,9 +262,3 @@ def _of_file(store: Store, name: str, data: bytes) -> tuple[str, _format.Body] |
     if not key or encode_name(key, _SUFFIX) != name:
         return None
     return key, body
-
-
-def _rebuild(
-    cls: type[FsspecResultTracker], base: str, options: Mapping[str, object]
-) -> FsspecResultTracker:  # pickle knows no keyword arguments
-    return cls(base, storage_options=options)

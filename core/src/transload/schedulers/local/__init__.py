@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from transload.schedulers.local.scheduler import LocalScheduler, create_local, create_local_cwd
+    from transload.schedulers.local.scheduler import *
 
-__all__ = ["LocalScheduler", "create_local", "create_local_cwd"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from transload.schedulers.local import scheduler
-
-        return getattr(scheduler, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"scheduler": "LocalScheduler create_local create_local_cwd"})

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import transload
@@ -26,11 +27,7 @@ _PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "DBUS_SESSI
 
 
 class Connection:
-    """A connection to the user's spawner, made when it is first needed. May be used from any thread.
-
-    Args:
-        local: folder of the local scheduler.
-    """
+    """A connection to the user's spawner, made when it is first needed. May be used from any thread."""
 
     def __init__(self, local: str) -> None:
         self._local = local
@@ -46,7 +43,7 @@ class Connection:
             SubmitError: if there is no spawner and none can be started.
             SchedulerUnavailable: if it does not answer.
         """
-        message = protocol.pack_submit(app_id, body)
+        message = protocol.frame(protocol.SUBMIT, os.fsencode(app_id) + b"\n" + body)
         with self._lock:
             for attempt in range(_ATTEMPTS):
                 try:
@@ -97,16 +94,14 @@ class Connection:
         if sock is not None:
             return sock
         with layout.locked(f"{self._local}/start.lock"):
-            sock = self._try()
-            if sock is not None:
-                return sock
-            for attempt in range(_ATTEMPTS):
-                # returns when it listens
-                self._start(scope.command() if attempt == 0 else [])
-                sock = self._try()
+            for attempt in range(_ATTEMPTS + 1):
+                sock = self._try()  # at first: somebody else may have started one
                 if sock is not None:
                     return sock
-                time.sleep(0.01 * attempt)  # killed at once, or it could not begin
+                if attempt:
+                    time.sleep(0.01 * attempt)  # it was killed at once, or could not begin
+                if attempt < _ATTEMPTS:
+                    self._start([] if attempt else scope.command())  # returns when it listens
         raise SubmitError(f"cannot start the spawner: see {self._local}/spawner.log", transient=True)
 
     def _try(self) -> socket.socket | None:
@@ -126,10 +121,9 @@ class Connection:
         return sock
 
     def _start(self, scoped: list[str]) -> None:
-        """Start a spawner; returns when it listens. It inherits nothing of this process but its identity.
+        """Start a spawner, perhaps by a command that gives it a scope of its own; returns when it listens.
 
-        Args:
-            scoped: the command that puts it into a scope of its own; empty: it stays where this process is.
+        It inherits nothing of this process but its identity.
         """
         code = f"{import_spawner()}.main({self._local!r}, {self._name!r})"
         program = sys.executable or getattr(sys, "_base_executable", "")
@@ -156,11 +150,9 @@ class Connection:
             raise SubmitError(
                 f"cannot start the spawner ({program!r}, log {log}): {exc.strerror}", transient=True
             ) from exc
-        if scoped:
-            process = _pidfd(pid)
-            if not _ends(process, _SCOPE_S):
+        with _process(pid) as ends:
+            if scoped and not ends(_SCOPE_S):
                 os.kill(pid, signal.SIGKILL)
-            _close(process)
         with contextlib.suppress(ChildProcessError):  # a host that ignores SIGCHLD reaps for us
             os.waitpid(pid, 0)
 
@@ -176,37 +168,28 @@ def import_spawner() -> str:
     )
 
 
-def _pidfd(pid: int) -> int:
-    """Return a descriptor of a process, -1 if the system has none."""
-    with contextlib.suppress(OSError, AttributeError):
-        return os.pidfd_open(pid)
-    return -1
-
-
-def _ends(process: int, seconds: float) -> bool:
-    """Wait until a process has ended; False if it goes on. Without a descriptor (-1) nothing is waited for."""
-    if process < 0:
-        return True
-    poll = select.poll()
-    poll.register(process, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
-def _close(process: int) -> None:
-    if process >= 0:
-        os.close(process)
+@contextlib.contextmanager
+def _process(pid: int) -> Iterator[Callable[[float], bool]]:
+    """Give what waits for the end of a process, so many seconds: False if it goes on. Without pidfd nothing waits."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        yield lambda seconds: True
+        return
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        yield lambda seconds: bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(fd)
 
 
 def _say_goodbye(sock: socket.socket) -> None:
     """Leave; return when the spawner has ended, or has said that it stays."""
-    process = _pidfd(protocol.peer_pid(sock))
-    try:
-        sock.settimeout(_GOODBYE_S)
-        sock.sendall(protocol.frame(protocol.BYE))
-        protocol.receive(sock)
-    except EOFError:
-        _ends(process, _GOODBYE_S)  # a dying process closes its sockets a moment before it is gone
-    except OSError:
-        pass
-    finally:
-        _close(process)
+    with _process(protocol.peer_pid(sock)) as ends, contextlib.suppress(OSError):
+        try:
+            sock.settimeout(_GOODBYE_S)
+            sock.sendall(protocol.frame(protocol.BYE))
+            protocol.receive(sock)
+        except EOFError:
+            ends(_GOODBYE_S)  # a dying process closes its sockets a moment before it is gone

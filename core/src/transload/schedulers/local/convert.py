@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from transload.errors import UnsupportedFeature
-from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, macros, masked_env
 
 CAPABILITIES: Final = Capabilities(
@@ -17,6 +17,7 @@ CAPABILITIES: Final = Capabilities(
     mounts=frozenset(),
     ports=True,
     since_until=True,
+    streams=frozenset({Stream.STDOUT, Stream.STDERR}),
     delete=True,
     reachable_from="host",
 )
@@ -71,13 +72,7 @@ class LocalRequest:
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str) -> LocalRequest:
-    """Convert an app.
-
-    Args:
-        app: the app, ``${app_id}`` replaced.
-        cfg: resolved run options.
-        always_cwd: ``local_cwd``: the image says nothing of where the replicas run.
-        copies: folder below which copies of workspaces lie.
+    """Convert an app, to run where the image says or (``always_cwd``) not; copies of workspaces lie below ``copies``.
 
     Raises:
         UnsupportedFeature: for a field that a local process cannot have.

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from transload.errors import ConfigError
 from transload.schedulers.local.supervisor import kernel, layout
-
-if TYPE_CHECKING:
-    import logging
 
 ENV_HOME: Final = "TRANSLOAD_HOME"
 ENV_ALLOW_NETWORK: Final = "TRANSLOAD_ALLOW_NETWORK_HOME"
@@ -41,7 +38,7 @@ def local_home(name: str = "local") -> str:
         return f"{state_home()}/{name}"
     home = FALLBACK.format(os.geteuid())
     if os.path.lexists(home):
-        _check_own(home)
+        _check(home, os.lstat(home), 0o077)  # it lies where anybody may write: no link is followed
     return f"{home}/{name}"
 
 
@@ -65,23 +62,20 @@ def ensure(local: str) -> None:
         if home == FALLBACK.format(os.geteuid()):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(home, 0o700)
-            _check_own(home)
+            _check(home, os.lstat(home), 0o077)
             if fresh:
-                _log().warning("%s", explain()[1])
+                import logging
+
+                logging.getLogger("transload.local").warning("%s", explain()[1])
         else:
             os.makedirs(home, mode=0o700, exist_ok=True)
             _check(home, os.stat(home), 0o022)
             if kind := network_home():
                 _refuse(home, f"is on a network file system ({kind}), where locks and notifications do not reach far")
         for folder in (local, *(f"{local}/{name}" for name in layout.FOLDERS)):
-            if not os.path.isdir(folder):
-                try:
-                    os.mkdir(folder, 0o700)
-                except FileExistsError:  # another process or thread made it at the same time
-                    if not os.path.isdir(folder):
-                        _refuse(folder, "is not a folder")
-    except FileExistsError:
-        _refuse(home, "is not a folder")
+            os.makedirs(folder, 0o700, exist_ok=True)
+    except FileExistsError as exc:
+        _refuse(exc.filename or home, "is not a folder")
     except OSError as exc:
         raise ConfigError(f"state folder {exc.filename or home}: {exc.strerror} (set {ENV_HOME} to another)") from exc
 
@@ -99,11 +93,6 @@ def explain() -> tuple[bool, str]:
     return True, f"{home} is on a network file system ({kind}): local apps are kept in {local}, on {machine} alone"
 
 
-def _check_own(home: str) -> None:
-    """Check a folder that lies where anybody may write: no link is followed."""
-    _check(home, os.lstat(home), 0o077)
-
-
 def _check(home: str, found: os.stat_result, forbidden: int) -> None:
     if not stat.S_ISDIR(found.st_mode):
         _refuse(home, "is not a folder")
@@ -116,9 +105,3 @@ def _check(home: str, found: os.stat_result, forbidden: int) -> None:
 
 def _refuse(home: str, reason: str) -> NoReturn:
     raise ConfigError(f"state folder {home}: {reason}; set {ENV_HOME} to a folder of your own on a local disk")
-
-
-def _log() -> logging.Logger:
-    import logging
-
-    return logging.getLogger("transload.local")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import threading
@@ -44,7 +45,8 @@ class AppWatch:
         except OSError:
             os.unlink(aside)
             raise
-        self._full = _capacity(self._fd) - 4096
+        # how much fits into a FIFO, less one line
+        self._full = (fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) if kernel.LINUX else 8192) - 4096
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
         self._next_probe = time.monotonic() + SAFETY_S
@@ -106,12 +108,3 @@ class AppWatch:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
             os.close(fd)
-
-
-def _capacity(fd: int) -> int:
-    """Return how many bytes fit into a FIFO."""
-    if not kernel.LINUX:
-        return 8192
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)

@@ -135,24 +135,20 @@ class LocalScheduler(SchedulerBase):
 
         self._ensure()
         copies: dict[str, str] = {}
-        roles = []
-        for role in app.roles:
-            if role.workspace:
-                key = str(role.workspace)
-                if key not in copies:
-                    copies[key] = f"{self._copies}/{os.urandom(8).hex()}"
-                    try:
-                        os.makedirs(self._copies, mode=0o700, exist_ok=True)
-                        copy_workspace(role.workspace, copies[key], leave_out=self._local)
-                    except BaseException as exc:
-                        for folder in copies.values():
-                            layout.remove_tree(folder)
-                        if not isinstance(exc, OSError):
-                            raise
-                        raise SubmitError(f"cannot copy the workspace of role {role.name!r}: {exc}") from exc
-                roles.append(replace(role, image=copies[key]))
-            else:
-                roles.append(role)
+        role = app.roles[0]
+        try:
+            for role in app.roles:
+                if role.workspace and str(role.workspace) not in copies:
+                    copies[str(role.workspace)] = folder = f"{self._copies}/{os.urandom(8).hex()}"
+                    os.makedirs(self._copies, mode=0o700, exist_ok=True)
+                    copy_workspace(role.workspace, folder, leave_out=self._local)
+        except BaseException as exc:
+            for folder in copies.values():
+                layout.remove_tree(folder)
+            if isinstance(exc, OSError):
+                raise SubmitError(f"cannot copy the workspace of role {role.name!r}: {exc}") from exc
+            raise
+        roles = [replace(r, image=copies[str(r.workspace)]) if r.workspace else r for r in app.roles]
         return replace(app, roles=roles)
 
     # -- submit
@@ -212,13 +208,13 @@ class LocalScheduler(SchedulerBase):
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return `describe` of many apps; one that cannot be read is UNKNOWN, and hides no other."""
-        return {app_id: self._describe_or_unknown(app_id) for app_id in app_ids}
-
-    def _describe_or_unknown(self, app_id: str) -> AppDescription | None:
-        try:
-            return self._store.describe(app_id)
-        except SchedulerUnavailable as exc:
-            return AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
+        found: dict[str, AppDescription | None] = {}
+        for app_id in app_ids:
+            try:
+                found[app_id] = self._store.describe(app_id)
+            except SchedulerUnavailable as exc:
+                found[app_id] = AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
+        return found
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
@@ -242,9 +238,7 @@ class LocalScheduler(SchedulerBase):
         if state is None or state.get("state") in layout.TERMINAL:
             return state is not None
         folder = self._store.folder(app_id)
-        with contextlib.suppress(
-            OSError
-        ):  # a note for those who ask meanwhile; on a full disk the keeper hears of it still
+        with contextlib.suppress(OSError):  # for those who ask meanwhile; on a full disk the keeper hears of it still
             os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if not layout.poke(folder, layout.CANCEL):
             self._store.state(app_id)  # its keeper is gone: seen to here
@@ -282,17 +276,7 @@ class LocalScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended: the old, and then the oldest until the rest is small enough.
-
-        Args:
-            older_than: seconds since their end; None: age does not matter.
-            max_size: bytes that all ended apps together may take; None: size does not matter.
-            now: seconds since the epoch; default: the time.
-            dry_run: delete nothing, only tell.
-
-        Returns:
-            The ids of the deleted apps, oldest first.
-        """
+        """Delete apps that have ended: the old, and then the oldest until the rest is small enough (see the base)."""
         moment = time.time() if now is None else now
         ended = []
         for app_id in self._store.ids():

@@ -27,11 +27,7 @@ def safe_id(app_id: str) -> bool:
 
 
 class AppFolders:
-    """Reads ``apps/`` and ``gone/``.
-
-    Args:
-        local: folder of the local scheduler; it need not exist.
-    """
+    """Reads ``apps/`` and ``gone/`` in the folder of the local scheduler, which need not exist."""
 
     def __init__(self, local: str) -> None:
         self.local = local

@@ -35,12 +35,6 @@ def submission_body(request: LocalRequest, app_id: str, submission: Submission, 
 
     It goes through a socket, never to the disk, but for its ``record``.
 
-    Args:
-        request: the native request.
-        app_id: the app.
-        submission: what goes with it.
-        folder: the app's folder.
-
     Raises:
         SpecError: if a role's program cannot be run.
         UnsupportedFeature: if the machine has too few GPUs.

@@ -147,12 +147,7 @@ def _unreplaced(record: Record, seen: set[tuple[str, object]]) -> Record | None:
 
 
 class Writer:
-    """One writer's file in a run.
-
-    Args:
-        store: of the tracker.
-        run_id: the run.
-    """
+    """One writer's file in a run."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store = store

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError
@@ -56,7 +57,7 @@ class FsspecTracker(TrackerBase):
         *,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
-        self._arguments = (fs, os.fspath(root_dir), dict(storage_options or {}))
+        self._arguments = (fs, os.fspath(root_dir)), dict(storage_options or {})
         self._store = _open(fs, os.fspath(root_dir), storage_options)
         self._known_ids: dict[str, str] = {}
         self._listed: tuple[object, list[str]] = (None, [])
@@ -170,7 +171,7 @@ class FsspecTracker(TrackerBase):
         return list(self._listed[1])
 
     def _list_runs(self) -> list[str]:
-        folders = [name for name in self._store.folders(RUNS) if name[0] != "."]
+        folders = self._store.folders(RUNS)
         found = decode_names(folders)
         long_ones = (self._run_id_of_folder(name) for name in folders if is_digest_name(name))
         found += [run_id for run_id in long_ones if run_id is not None]
@@ -196,7 +197,8 @@ class FsspecTracker(TrackerBase):
         return self._known_ids.get(name)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, self._arguments
+        positional, options = self._arguments
+        return partial(FsspecTracker, storage_options=options), positional
 
     def __repr__(self) -> str:
         return f"<FsspecTracker: root_path={self._store.base}>"
@@ -208,10 +210,6 @@ def _open(fs: Any, root_dir: str, storage_options: Mapping[str, object] | None) 
     from transload.runtime.tracking._fsspec_store import store_of
 
     return store_of(fs, root_dir)
-
-
-def _rebuild(fs: Any, root_dir: str, options: Mapping[str, object]) -> FsspecTracker:  # pickle knows no keywords
-    return FsspecTracker(fs, root_dir, storage_options=options)
 
 
 def _children_folder(source_id: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 
 from . import gpus, kernel, layout, tree
 
@@ -19,10 +18,7 @@ _PATIENCE_S = 10.0
 def finalise(home: str, app_id: str, wait: bool = False) -> bool:
     """End what is left of the app and write that it FAILED, if nobody keeps it and it has no end yet.
 
-    Args:
-        home: ``$TRANSLOAD_HOME/local``.
-        app_id: the app.
-        wait: the keeper is known to be dying; the kernel may let go of its lock after its other files.
+    With ``wait`` its keeper is known to be dying: the kernel may let go of its lock after its other files.
 
     Returns:
         True if the app has an end now; False if it has a keeper, or somebody else is at it.
@@ -42,7 +38,9 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
         elif rebooted:
             reason = "the machine was rebooted while the app ran"
         else:
-            stuck = tree.cannot_end(_end_survivors(record, state))
+            roots = [(int(pid), int(started)) for pid, started in state.get("processes") or ()]
+            cookie = str(record.get("cookie") or "")
+            stuck = tree.cannot_end(tree.kill(lambda: tree.survivors(cookie, roots), _PATIENCE_S))
             reason = f"its keeper died; {stuck or 'all processes of the app were ended'}"
         _write_failed(folder, state, reason)
     finally:
@@ -50,20 +48,6 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
     gpus.release(home, app_id)
     layout.announce(home, app_id)
     return True
-
-
-def _end_survivors(record: dict[str, object], state: dict[str, object]) -> set[int]:
-    """Kill all that still runs of an app of this boot, again and again; return what does not end in time."""
-    roots = [(int(pid), int(started)) for pid, started in state.get("processes") or ()]  # type: ignore[attr-defined]
-    deadline = time.monotonic() + _PATIENCE_S
-    pause = 0.001
-    while True:
-        processes, left = tree.survivors(str(record.get("cookie") or ""), roots)
-        if not left or time.monotonic() >= deadline:
-            return left
-        tree.signal_all(processes, left, signal.SIGKILL)
-        time.sleep(pause)  # nobody tells a stranger of a process when that is gone
-        pause = min(pause * 2, 1.0)
 
 
 def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:

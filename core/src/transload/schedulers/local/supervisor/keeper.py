@@ -28,14 +28,7 @@ _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-u
 
 
 class Keeper:
-    """The loop of a keeper.
-
-    Args:
-        home: ``$TRANSLOAD_HOME/local``.
-        app_id: the app.
-        request: what the client sent.
-        link: the connection to the spawner; its end is the spawner's end.
-    """
+    """The loop of a keeper; the end of ``link``, its connection to the spawner, is the spawner's end."""
 
     def __init__(self, home: str, app_id: str, request: dict[str, Any], link: int) -> None:
         self.home, self.app_id, self.request = home, app_id, request
@@ -98,13 +91,7 @@ class Keeper:
         self._finish()
 
     def _listen(self) -> None:
-        self.wake, waker = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(waker, False)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, logindex._nothing)
-        logindex.ignore_signals()
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        self.wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
         for fd in (self.wake, self.ctl, self.link.fileno()):
             self.poll.register(fd, select.POLLIN)
 
@@ -318,14 +305,14 @@ class Keeper:
             if fd == self.wake:
                 self._on_signals()
             elif fd == self.ctl:
-                self._look_around(_drain(self.ctl))
+                self._look_around(kernel.drain(self.ctl))
             else:
                 self._on_link()
         if not ready and self.waiting_for_gpus:
             self._look_around()
 
     def _on_signals(self) -> None:
-        numbers = _drain(self.wake)
+        numbers = kernel.drain(self.wake)
         if signal.SIGTERM in numbers:
             self._look_around()  # whoever asks for the end of an app does not do it this way
             self._end("FAILED", "its keeper was told to end (SIGTERM): the machine or the service was stopped")
@@ -418,16 +405,13 @@ class Keeper:
     def abandon(self, problem: str) -> None:
         """Something in the keeper itself went wrong: end everything; the app has failed, unless its end was decided."""
         self._log(problem)
-        pause = 0.01
-        while True:
+
+        def mine() -> tuple[tree.Snapshot, set[int]]:
             self._reap()
             processes = tree.snapshot()
-            left = tree.below(processes, {os.getpid()})
-            if not left:
-                break
-            tree.signal_all(processes, left, signal.SIGKILL)
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
+            return processes, tree.below(processes, {os.getpid()})
+
+        tree.kill(mine)
         last = problem.strip().rsplit("\n", 1)[-1]
         self.app.end("FAILED", f"internal error of the keeper: {last} (see keeper.log)")
         self._finish()
@@ -454,24 +438,12 @@ def _end_of(path: str, most: int, beginning: bool = False) -> bytes:
         os.close(fd)
 
 
-def _drain(fd: int) -> bytes:
-    data = b""
-    try:
-        while part := os.read(fd, 4096):
-            data += part
-            if len(part) < 4096:
-                break
-    except BlockingIOError:
-        pass
-    return data
-
-
-def main(home: str, app_id: str, body: memoryview, link: int) -> None:
+def main(home: str, app_id: str, body: bytes, link: int) -> None:
     """Keep one app; returns at its end. Runs in a process forked for it."""
     tree.enter(home, b"tl-keeper")
     os.setsid()
     kernel.become_subreaper()
-    keeper = Keeper(home, app_id, json.loads(bytes(body)), link)
+    keeper = Keeper(home, app_id, json.loads(body), link)
     try:
         if keeper.begin():
             keeper.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
@@ -132,3 +133,25 @@ def exception_text() -> str:
     import traceback
 
     return traceback.format_exc()
+
+
+def wake_on(*numbers: int) -> int:
+    """Return a descriptor from which the numbers of these signals can be read as they come."""
+    reader, writer = os.pipe()
+    for fd in (reader, writer):
+        os.set_blocking(fd, False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
+
+
+def drain(fd: int) -> bytes:
+    """Return all that can be read now."""
+    data = b""
+    try:
+        while part := os.read(fd, 4096):
+            data += part
+    except BlockingIOError:
+        pass
+    return data

@@ -64,27 +64,12 @@ def write_new(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def read_file(path: str) -> bytes | None:
-    """Return a file's content, None if it (or its folder) is not there."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        parts = []
-        while part := os.read(fd, 1 << 20):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(fd)
-
-
-def read_json(path: str) -> dict[str, object] | None:
+def read_json(path: str) -> dict[str, Any] | None:
     """Return the JSON object in a file; None if it is not there or damaged (a crash of the machine can do that)."""
-    data = read_file(path)
     try:
-        value = json.loads(data) if data else None
-    except ValueError:
+        with open(path, "rb") as file:
+            value = json.loads(file.read())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return value if isinstance(value, dict) else None
 

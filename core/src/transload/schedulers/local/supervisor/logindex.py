@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import struct
 from types import SimpleNamespace
 
@@ -26,12 +25,7 @@ _BLOCK = 4096
 
 
 class LogIndex:
-    """Writes the indexes of an app's replicas, and keeps their streams below a size.
-
-    Args:
-        folders: the replicas' log folders.
-        max_bytes: size above which the oldest part of a stream is dropped; 0: none.
-    """
+    """Writes the indexes in an app's log folders, and keeps streams below ``max_bytes`` (0: no limit)."""
 
     def __init__(self, folders: list[str], max_bytes: int) -> None:
         self._logs = [
@@ -151,13 +145,3 @@ def _drop(path: str, log: SimpleNamespace, number: int, upto: int) -> None:
         pass
     finally:
         os.close(fd)
-
-
-def ignore_signals() -> None:
-    """Have dnotify's signal wake the keeper's poll, and do nothing else."""
-    if kernel.LINUX:
-        signal.signal(signal.SIGIO, _nothing)
-
-
-def _nothing(*_: object) -> None:
-    pass

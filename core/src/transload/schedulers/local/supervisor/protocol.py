@@ -13,26 +13,14 @@ VERSION = 1
 HEADER = struct.Struct("!IB")
 MAX_FRAME = 1 << 28
 
-# client -> spawner: SUBMIT, BYE; spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now)
+# client -> spawner: SUBMIT (the app's id in a line for the spawner, the rest for the keeper), BYE
+# spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now)
 SUBMIT, REPLY, BYE, STAY, ENDING = 1, 2, 3, 4, 5
 
 
 def frame(kind: int, payload: bytes = b"") -> bytes:
     """Return a message as bytes."""
     return HEADER.pack(len(payload), kind) + payload
-
-
-def pack_submit(app_id: str, body: bytes) -> bytes:
-    """Return a submit: the spawner reads the id alone, the keeper the body."""
-    name = app_id.encode()
-    return frame(SUBMIT, struct.pack("!H", len(name)) + name + body)
-
-
-def unpack_submit(payload: bytes) -> tuple[str, memoryview]:
-    """Return the app id and the body of a submit."""
-    (length,) = struct.unpack_from("!H", payload)
-    view = memoryview(payload)
-    return bytes(view[2 : 2 + length]).decode(), view[2 + length :]
 
 
 def split(data: bytearray) -> list[tuple[int, bytes]]:

@@ -50,11 +50,7 @@ class Spawner:
         self.pause = _STRAYS_S[0]
         self.dead: list[tuple[int, str]] = []
         self.seen_client = False
-        self.wake, waker = os.pipe()
-        for fd in (self.wake, waker):
-            os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, _nothing)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        self.wake = kernel.wake_on(signal.SIGCHLD)
         self.poll.register(self.wake, select.POLLIN)
         self.poll.register(listener.fileno(), select.POLLIN)
 
@@ -92,7 +88,7 @@ class Spawner:
                 self._answer(self.links[fd])
         for fd, _ in ready:
             if fd == self.wake:
-                _drain(self.wake)
+                kernel.drain(self.wake)
             elif fd == self.listener.fileno():
                 self._accept()
             elif fd in self.clients:
@@ -176,7 +172,8 @@ class Spawner:
     # ------------------------------------------------------------------------------------------------------ keepers
 
     def _submit(self, client: _Peer, payload: bytes) -> None:
-        app_id, body = protocol.unpack_submit(payload)
+        name, _, body = payload.partition(b"\n")
+        app_id = os.fsdecode(name)
         try:
             ours, theirs = socket.socketpair()
             pid = os.fork()
@@ -195,7 +192,7 @@ class Spawner:
     def _refuse(self, client: _Peer | None, error: dict[str, object]) -> None:
         self._reply(client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
 
-    def _become_keeper(self, app_id: str, body: memoryview, link: socket.socket) -> None:
+    def _become_keeper(self, app_id: str, body: bytes, link: socket.socket) -> None:
         """Run a keeper in the forked child; never returns."""
         code = 70
         signal.set_wakeup_fd(-1)
@@ -268,18 +265,6 @@ class Spawner:
             for pid, app_id in dead:
                 layout.remove_unfinished(self.home, pid)
                 finalise.finalise(self.home, app_id)
-
-
-def _nothing(*_: object) -> None:
-    pass
-
-
-def _drain(fd: int) -> None:
-    try:
-        while len(os.read(fd, 4096)) == 4096:
-            pass
-    except BlockingIOError:
-        pass
 
 
 def _listen(home: str, name: str) -> socket.socket:

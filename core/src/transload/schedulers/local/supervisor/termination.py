@@ -14,17 +14,10 @@ _STUCK_S = 2.0
 
 
 class Termination:
-    """The end of some replicas (those to be started again), or of the whole app.
+    """The end of some replicas (those to be started again; None: of the whole app, all that descends from the keeper).
 
-    Args:
-        replicas: whose processes; None: all descendants of the keeper.
-        processes: pid and start time of each replica that lives; it follows them.
-        cookie: the app's cookie, by which the orphans of a replica are told apart.
-        grace: seconds between SIGTERM and SIGKILL.
-        now: monotonic seconds.
-
-    Attributes:
-        stuck: what does not end although it was killed, as text; empty: nothing.
+    ``processes`` has pid and start time of each replica that lives; by the app's cookie the orphans of a replica are
+    told apart. ``stuck`` is what does not end although it was killed, as text.
     """
 
     def __init__(
@@ -47,12 +40,7 @@ class Termination:
         self._signal(signal.SIGTERM)
 
     def finished(self, now: float, childless: bool) -> bool:
-        """Tell whether nothing is left; kill what is, once the grace period is over.
-
-        Args:
-            now: monotonic seconds.
-            childless: the keeper has no child at all.
-        """
+        """Tell whether nothing is left; kill what is, once the grace period is over."""
         if childless:
             return True
         waiting = any(replica in self._processes for replica in self._replicas)

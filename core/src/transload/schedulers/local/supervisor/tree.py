@@ -12,9 +12,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 from . import kernel, layout
 from .kernel import LINUX
+
+TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 COOKIE = "TRANSLOAD_APP_COOKIE"
 
@@ -64,8 +69,6 @@ def snapshot() -> Snapshot:
 
 def _ps() -> Snapshot:
     """Ask ps: the way of systems without /proc. Whole seconds are all that it tells of a start time."""
-    import time
-
     found: Snapshot = {}
     with os.popen("/bin/ps -axo pid=,ppid=,stat=,lstart=") as lines:  # noqa: S605 - a constant
         for line in lines:
@@ -189,6 +192,18 @@ def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
     for pid in pids:
         if send(pid, processes[pid][1], number) and number != signal.SIGKILL:
             send(pid, processes[pid][1], signal.SIGCONT)
+
+
+def kill(members: Callable[[], tuple[Snapshot, set[int]]], patience: float = float("inf")) -> set[int]:
+    """Kill again and again what ``members`` finds; return what is left when the patience (seconds) is over."""
+    deadline, pause = time.monotonic() + patience, 0.001
+    while True:
+        processes, left = members()
+        if not left or time.monotonic() >= deadline:
+            return left
+        signal_all(processes, left, signal.SIGKILL)
+        time.sleep(pause)  # nobody tells a stranger of a process when that is gone
+        pause = min(pause * 2, 1.0)
 
 
 def cannot_end(pids: set[int]) -> str:

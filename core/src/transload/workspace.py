@@ -1,19 +1,53 @@
-"""Copying a workspace, once, and naming it by its content."""
+"""How local code reaches where a job runs: which files travel, copying them, naming them by their content."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Final
 
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.specs import Workspace
-from transload.workspace._ignore import ignore_rules
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+
+__all__ = [
+    "IGNORE_FILES",
+    "copy_workspace",
+    "ignore_rules",
+    "workspace_digest",
+    "workspace_files",
+    "write_workspace_archive",
+]
+
+IGNORE_FILES: Final = (".transloadignore", ".dockerignore")
+"""Names of the ignore file, in a project's folder; the first that exists counts. Its language is that of .gitignore."""
+
+ALWAYS: Final = (".git", "__pycache__", "*.pyc", ".venv", ".nox", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+"""What never travels, unless a rule such as ``!.git`` brings it back."""
+
+
+def ignore_rules(folder: str) -> GitIgnoreSpec:
+    """Return the rules of a project's folder: `ALWAYS`, then those of its ignore file.
+
+    Raises:
+        ConfigError: if the ignore file cannot be read, or holds a pattern that is none.
+    """
+    from pathspec import GitIgnoreSpec
+
+    for name in IGNORE_FILES:
+        path = os.path.join(folder, name)
+        try:
+            with open(path, encoding="utf-8") as file:
+                return GitIgnoreSpec.from_lines([*ALWAYS, *file])
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f"{path}: cannot be read: {exc}") from exc
+    return GitIgnoreSpec.from_lines(ALWAYS)
 
 
 def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple[str, str]]:
@@ -88,16 +122,24 @@ def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> in
         SpecError: if a project is not a folder, or two projects bring the same file.
         OSError: if a file cannot be read or written.
     """
-    seen: dict[str, str] = {}
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    for source, inner in workspace_files(workspace, leave_out=leave_out or folder):
-        if inner in seen:
-            raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
-        seen[inner] = source
+    count = 0
+    for source, inner in _each_once(workspace_files(workspace, leave_out=leave_out or folder)):
         destination = os.path.join(folder, inner)
         os.makedirs(os.path.dirname(destination), exist_ok=True)
         shutil.copy2(source, destination, follow_symlinks=False)
-    return len(seen)
+        count += 1
+    return count
+
+
+def _each_once(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Pass files on; refuse two that would have the same path."""
+    seen: dict[str, str] = {}
+    for source, inner in files:
+        if inner in seen:
+            raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
+        seen[inner] = source
+        yield source, inner
 
 
 def workspace_digest(workspace: Workspace) -> str:
@@ -121,3 +163,31 @@ def workspace_digest(workspace: Workspace) -> str:
                     digest.update(block)
         digest.update(b"\0")
     return digest.hexdigest()[:16]
+
+
+def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: str) -> None:
+    """Write a workspace as a tar archive: the files below ``folder``, root's, readable for any user of the image.
+
+    Args:
+        archive: where to.
+        workspace: the workspace.
+        folder: absolute path within the image.
+
+    Raises:
+        SpecError: if two files would have the same path.
+        OSError: if a file cannot be read.
+    """
+    import tarfile
+
+    def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mode |= 0o444
+        return entry
+
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        root = tarfile.TarInfo(folder.strip("/"))
+        root.type, root.mode = tarfile.DIRTYPE, 0o755
+        tar.addfile(root)
+        for source, inner in _each_once(workspace_files(workspace)):
+            tar.add(source, os.path.join(folder, inner).lstrip("/"), recursive=False, filter=anonymous)
