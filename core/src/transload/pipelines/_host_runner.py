@@ -1,4 +1,4 @@
-"""What is the same for all units of work of a host in a process: the runner that they share, and a look at what they would submit."""
+"""What all units of work of a host share in a process: the runner, and a look at what it would submit."""
 
 from __future__ import annotations
 

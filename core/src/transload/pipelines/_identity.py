@@ -1,4 +1,4 @@
-"""Whose app it is: ids derived from what a host calls its unit of work, the same everywhere; and where this process is."""
+"""Whose app it is: ids derived from what a host calls its unit of work; and where this process runs."""
 
 from __future__ import annotations
 
