@@ -18,7 +18,7 @@ from transload._forks import fork_lock
 from transload.errors import PluginError, TransloadError
 from transload.specs import AppDef, AppState, AppStatus
 from transload.specs._check import nearest
-from transload.specs._named_resources import ResourceFactory, builtin_named_resources
+from transload.specs._sizes import ResourceFactory, builtin_named_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

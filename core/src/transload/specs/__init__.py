@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transload.specs._resource import *
     from transload.specs._runopts import *
     from transload.specs._secrets import *
+    from transload.specs._sizes import *
     from transload.specs._status import *
     from transload.specs._text import parse_bool as parse_bool
     from transload.specs._workspace import *
@@ -37,10 +38,11 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_handle": "AppHandle MalformedAppHandleException ParsedAppHandle UnknownAppException "
         "make_app_handle parse_app_handle",
         "_macros": "macros",
-        "_named_resources": "GiB get_named_resources named_resources resource",
+        "_named_resources": "get_named_resources named_resources resource",
         "_resource": "BindMount DeviceMount Mount MountType NULL_RESOURCE Resource Resources VolumeMount parse_mounts",
         "_runopts": "CfgVal InvalidRunConfigException UnknownSchedulerException get_type_name runopt runopts",
         "_secrets": "MASK looks_secret masked_env masked_url resolve_secret split_source",
+        "_sizes": "GiB",
         "_status": "AppState AppStatus AppStatusError ReplicaAttempt ReplicaState ReplicaStatus RoleStatus "
         "Usage exit_text is_started is_terminal",
         "_text": "parse_bool",
