@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from transload import progress
 from transload.cli._exit import ExitCode
 from transload.cli._options import Duration, complete_components, json_option, scheduler_option
 from transload.cli._output import OutputFailed, emit, emit_json, note
+from transload.cli._screen import has_cursor
 from transload.cli._session import app_json, find_target, open_runner
 from transload.components import ComponentArgumentError, ComponentHelpRequested, NoComponent, Overrides
 from transload.errors import SpecError, TransloadError
@@ -125,6 +127,8 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     _check(ctx, options)
     if options["component"] and _showed_help(options["component"], options["component_args"]):
         return ExitCode.OK
+    if not options["as_json"] and has_cursor(sys.stderr):
+        progress.screen = sys.stderr
     with open_runner() as runner:
         try:
             info = _dry_run(runner, options)
