@@ -216,9 +216,8 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
 
     Ctrl-C leaves; the app goes on.
     """
-    from transload.cli._report import report_end
     from transload.cli._screen import Screen
-    from transload.cli._wait import AppWait
+    from transload.cli._wait import AppWait, report_end
 
     with open_runner() as runner:
         target = find_target(runner, handle)

@@ -254,8 +254,7 @@ def _show(info: AppDryRunInfo[Any], as_json: bool) -> None:
 
 
 def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> int:
-    from transload.cli._report import report_end
-    from transload.cli._wait import interrupts
+    from transload.cli._wait import interrupts, report_end
 
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
