@@ -23,7 +23,7 @@ from transload_kubernetes.plan import Facts, Plan, Stop
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _FEW: Final = 40
-_TRIAL_S: Final = 20.0
+_TRIAL_S: Final = 60.0
 """Seconds for the trial of a helper's image, once for each namespace."""
 _END_S: Final = 5.0
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
@@ -290,7 +290,7 @@ class Apps:
             if not why and time.monotonic() > deadline:
                 why = f"{states.FROM_HELPER}it was not tried within {_TRIAL_S:g} s"
             elif place not in self._helped:
-                time.sleep(_TRIAL_S / 100)
+                time.sleep(0.2)
         return why
 
     def submit(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
