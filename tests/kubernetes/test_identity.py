@@ -33,10 +33,11 @@ def test_impersonation(fake: Any, tmp_path: Path, seen: list[Any]) -> None:
     """``as`` of a user in the configuration goes along with each request; what cannot go along is refused."""
     path = tmp_path / "config"
     path.write_text(json.dumps(configuration(fake, **{"as": "anna", "as-groups": ["a"]})))
-    cluster = Cluster(kubeconfig=str(path))
-    cluster.version()
-    assert [(each["Impersonate-User"], each["Impersonate-Group"]) for each in seen] == [("anna", "a")]
-    cluster.close()
+    for given in (str(path), path.read_text()):
+        cluster = Cluster(kubeconfig=given)
+        cluster.version()
+        cluster.close()
+    assert [(each["Impersonate-User"], each["Impersonate-Group"]) for each in seen] == [("anna", "a")] * 2
     path.write_text(json.dumps(configuration(fake, **{"as": "anna", "as-groups": ["a", "b"]})))
     with pytest.raises(ConfigError, match="several as-groups"):
         Cluster(kubeconfig=str(path)).version()

@@ -82,7 +82,7 @@ def test_an_app_that_has_run_is_not_ended_for_waiting(fake: Any, scheduler: Any,
     """A pre-empted replica may be pending for any time: there is no limit of the plugin's own."""
     assert "startup_timeout" not in scheduler.run_opts().resolve({})
     start(scheduler, shell("true", image="missing/image:1"))
-    eventually(lambda: "ErrImagePull" in scheduler.describe("x").status.msg, 30)
+    eventually(lambda: "ImagePull" in scheduler.describe("x").status.msg, 30)
     with fake.cluster.lock:
         for item in (*fake.cluster.items("pods"), *fake.cluster.items("jobs")):
             item["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z"

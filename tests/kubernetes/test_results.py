@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from transload.errors import SubmitError
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
 from transload.specs import NONE, AppDef, AppState, Role
@@ -99,16 +100,20 @@ def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
             assert pod["initContainers"][0]["resources"]["requests"]["cpu"] == "0"
 
 
-def test_a_helper_that_cannot_start_holds_nothing_up(
-    runner: Any, fake: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_helper_that_cannot_start_holds_nothing_up(runner: Any, fake: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Its image is tried before, once: the app runs without it, results come with the status, and it is said."""
+    from fake_api import ApiError  # type: ignore[import-not-found]
+
     program = "from transload.runtime import report; report(loss=0.5)"
     app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", program])])
     handle = runner.run(app, "kubernetes", {"helper_image": "missing:1"})
     assert re.search("runs without its helper.* helper_image: (ErrImagePull|ImagePullBackOff)", caplog.text)
     status = runner.wait(handle, timeout=30)
     assert status.state is AppState.SUCCEEDED and runner.results(handle).value("loss") == 0.5
+    fake.cluster.fail["POST", "jobs"] = ApiError(403, "Forbidden", "no Jobs for you")
+    with pytest.raises(SubmitError, match="no Jobs for you"):
+        runner.run(app, "kubernetes", HELPED)
+    fake.cluster.fail.clear()
     fake.cluster.requests.clear()
     for _ in range(2):
         runner.wait(runner.run(app, "kubernetes", HELPED), timeout=30)

@@ -26,8 +26,8 @@ ROOT = HERE.parents[1]
 
 FILE, PAGE = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md"
 BEGIN, END = "<!-- table: nox -s once -->", "<!-- end of the table -->"
-DECIDES = ("core/src/transload/pipelines", "core/src/transload/runner", "core/src/transload/schedulers/local")
-"""A change in these voids what was counted before it."""
+DECIDES = ("core/src/transload/pipelines", "core/src/transload/runner")
+"""A change in these, in the host's plugin or in the engine's, voids what was counted before it."""
 COUNTED = ("kills", "second_jobs", "never_ran", "left", "no_results", "lost", "repeated", "wrong_cases")
 WORDS = {
     "kills": "kills",
@@ -42,16 +42,17 @@ WORDS = {
 }
 
 
-def state_of(host: str) -> str:
-    """Return what names the code that decides about the jobs of a host: the trees of its last commit."""
-    asked = [f"HEAD:{path}" for path in (*DECIDES, f"plugins/{host}/src")]
+def state_of(host: str, engine: str) -> str:
+    """Return what names the code that decides about the jobs of a host on an engine: the trees of its last commit."""
+    engines = "core/src/transload/schedulers/local" if engine == "local" else f"plugins/{engine}/src"
+    asked = [f"HEAD:{path}" for path in (*DECIDES, engines, f"plugins/{host}/src")]
     said = subprocess.run(["git", "rev-parse", *asked], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return "-".join(line[:8] for line in said.split())
 
 
 def add(kept: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows with another one added to the sum of its cell; what was counted of older code is dropped."""
-    now = {**row, "code": state_of(row["host"]), "date": f"{dt.datetime.now(dt.UTC).date()}"}
+    now = {**row, "code": state_of(row["host"], row["engine"]), "date": f"{dt.datetime.now(dt.UTC).date()}"}
     same = [each for each in kept if (each["host"], each["engine"]) == (row["host"], row["engine"])]
     others = [each for each in kept if each not in same]
     for each in same:

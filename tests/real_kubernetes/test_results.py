@@ -61,7 +61,7 @@ def test_a_helper_that_cannot_start_holds_nothing_up(
     app_id = finished(scheduler, eventually, namespace, command, helper_image="nowhere.example/helper:1")
     assert scheduler.describe(app_id).status.state is AppState.SUCCEEDED
     assert json.loads(scheduler.results_store(app_id).read("0.json"))["results"] == {"loss": 1}
-    assert "runs without its helper" in caplog.text and "helper_image: ErrImagePull" in caplog.text
+    assert "runs without its helper" in caplog.text and "helper_image: " in caplog.text
 
 
 @pytest.mark.parametrize(

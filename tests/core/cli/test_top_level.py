@@ -267,7 +267,9 @@ def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.Monkey
 
     found = row()
     assert (found["status"], f"pytest {pytest.__version__}" in found["detail"]) == ("ok", True)
-    monkeypatch.setattr("importlib.metadata.requires", lambda _: ["transload>=0.1", "no-host>=3", "x>=1; extra == 'y'"])
+    monkeypatch.setattr(
+        "transload.cli._checks.requires", lambda _: ["transload>=0.1", "no-host>=3", "x>=1; extra == 'y'"]
+    )
     found = row()
     assert found["status"] == "broken" and found["detail"].endswith("not installed: no-host")
 

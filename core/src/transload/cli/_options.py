@@ -12,10 +12,6 @@ from transload.errors import SpecError, TransloadError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    _FloatType = click.ParamType[float]  # generic since click 8.2, and only there
-else:
-    _FloatType = click.ParamType
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -94,18 +90,13 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
 
 
-class Duration(_FloatType):
-    """A duration: ``90``, ``10m``, ``1h30m``; the value is in seconds."""
+def duration(value: str | float) -> float:
+    """Return seconds of ``90``, ``10m``, ``1h30m``: the type of an option."""
+    from transload.cli._quantities import parse_duration
 
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds."""
-        from transload.cli._quantities import parse_duration
-
-        if isinstance(value, (int, float)):
-            return float(value)
-        try:
-            return parse_duration(value, param.opts[-1] if param is not None else "duration")
-        except SpecError as exc:
-            raise click.UsageError(str(exc), ctx) from exc
+    if isinstance(value, (int, float)):
+        return float(value)
+    try:
+        return parse_duration(value)
+    except SpecError as exc:
+        raise click.BadParameter(str(exc).removeprefix("duration=")) from exc

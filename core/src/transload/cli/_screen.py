@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import TextIO
@@ -80,8 +81,6 @@ class Screen:
 
 def _columns(stream: TextIO) -> int:
     # shutil.get_terminal_size would do, but importing shutil costs as much as the rest of this module
-    import os
-
     if os.environ.get("COLUMNS", "").isdigit():
         return int(os.environ["COLUMNS"])
     try:
@@ -92,8 +91,6 @@ def _columns(stream: TextIO) -> int:
 
 def has_cursor(stream: TextIO) -> bool:
     """Tell whether a line on the stream can be written over."""
-    import os
-
     return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb"
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.components._decode import SUPPORTED
-from transload.components._docstring import parse_docstring
 from transload.components._errors import ComponentInvalid, ComponentNotFound
+from transload.components._signature import parse_docstring
 from transload.errors import TransloadError
 from transload.specs._check import nearest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator
@@ -12,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from transload.components._decode import type_name, type_problem
-from transload.components._docstring import read_docstring
 from transload.components._errors import ComponentInvalid
 from transload.specs import AppDef
 
 if TYPE_CHECKING:
-    from transload.components._place import ImportFolder
+    from transload.components._finder import ImportFolder
+
 
 ParameterKind = Literal["positional", "keyword", "varargs"]
 
@@ -115,7 +116,7 @@ def read_component(fn: Callable[..., AppDef], name: str | None = None, place: Im
     except (ValueError, TypeError) as exc:
         raise ComponentInvalid(f"component {fn!r}: its signature cannot be read: {exc}") from exc
     hints = _hints(target)
-    description, helps = read_docstring(target)
+    description, helps = parse_docstring(inspect.getdoc(target) or "")
     read = tuple(_read_parameter(fn, item, hints, helps.get(item.name, "")) for item in parameters.values())
     return Component(name or str(getattr(target, "__name__", fn)), fn, description, read, place)
 
@@ -216,3 +217,61 @@ def returns_app(fn: Callable[..., Any]) -> bool:
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2] == "AppDef"
     return isinstance(annotation, type) and issubclass(annotation, AppDef)
+
+
+_SECTIONS: Final = (
+    "args|arguments|parameters|params|keyword args|keyword arguments|other parameters|returns?|yields?|raises|"
+    "examples?|notes?|attributes|see also|references|todo|warnings?|warns|methods"
+)
+_SECTION = re.compile(rf"({_SECTIONS}):\s*\Z", re.IGNORECASE)
+_ARGS: Final = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments", "other parameters"}
+_ITEM = re.compile(r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)\Z")
+_FIELD = re.compile(r":(\w+)((?:\s+[^:\s]+)*)\s*:(.*)\Z")
+_PARAM_FIELDS: Final = {"param", "parameter", "arg", "argument", "key", "keyword"}
+# these end the description, as the sections about values do; examples and notes are part of it
+_ENDING: Final = _ARGS | {"return", "returns", "yield", "yields", "raises"}
+
+
+def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return the description and the help of each parameter in a dedented docstring, as plain text.
+
+    Google style (``Args:``) and reST fields (``:param name:``) are understood.
+    """
+    description: list[str] = []
+    helps: dict[str, list[str]] = {}
+    section = ""
+    indent = 0
+    current: list[str] | None = None
+    for line in text.splitlines():
+        heading = _SECTION.match(line)
+        if heading is not None:
+            section, indent, current = heading.group(1).lower(), 0, None
+            if section not in _ENDING:
+                description.append(line)
+            continue
+        field = _FIELD.match(line)
+        if field is not None:
+            words = field.group(2).split()
+            section = "fields"
+            is_param = field.group(1).lower() in _PARAM_FIELDS and bool(words)
+            current = helps.setdefault(words[-1].lstrip("*"), []) if is_param else None
+            if current is not None:
+                current.append(field.group(3))
+            continue
+        if section in _ARGS and line[:1].isspace():
+            item = _ITEM.match(line)
+            if item is not None and (indent == 0 or len(item.group(1)) <= indent):
+                indent = len(item.group(1))
+                current = helps.setdefault(item.group(2), [])
+                current.append(item.group(3))
+            elif current is not None:
+                current.append(line)
+        elif section == "fields":
+            if current is not None:
+                current.append(line)
+        elif section not in _ENDING or (line and not line[:1].isspace()):
+            if section in _ENDING:
+                section = ""
+            description.append(line)
+    joined = {name: " ".join(" ".join(lines).split()) for name, lines in helps.items()}
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(description)).strip(), joined

@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from transload.specs._sizes import *
     from transload.specs._status import *
     from transload.specs._text import parse_bool as parse_bool
-    from transload.specs._workspace import *
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         ".errors": "SpecError UnsupportedFeature",
         ".components": "materialize_appdef",  # which stand on specs; TorchX has this name here
-        "_app": "ALL AppDef MISSING NONE RetryPolicy Role",
+        "_app": "ALL AppDef MISSING NONE RetryPolicy Role Workspace",
         "_check": "nearest",
         "_dryrun": "AppDryRunInfo",
         "_handle": "AppHandle MalformedAppHandleException ParsedAppHandle UnknownAppException "
@@ -46,6 +45,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_status": "AppState AppStatus AppStatusError ReplicaAttempt ReplicaState ReplicaStatus RoleStatus "
         "Usage exit_text is_started is_terminal",
         "_text": "parse_bool",
-        "_workspace": "Workspace",
     },
 )

@@ -8,6 +8,7 @@ import tempfile
 from typing import Any, Final
 
 from transload.errors import SpecError, SubmitError
+from transload.progress import progress
 from transload.specs import AppDef, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names
@@ -54,8 +55,16 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
     repository, tag = parse_repository_tag(image)
 
     def pull(api: Any) -> str | None:  # to its end: the engine may go away while it works
-        progress = api.pull(repository, tag=tag or "latest", stream=True, decode=True)
-        return next((str(line["error"]) for line in progress if "error" in line), None)
+        seen: dict[str, int] = {}
+        with progress(f"pulling {image}") as step:
+            for line in api.pull(repository, tag=tag or "latest", stream=True, decode=True):
+                if "error" in line:
+                    return str(line["error"])
+                come = (line.get("progressDetail") or {}).get("current")
+                if come is not None and line.get("status") == "Downloading":
+                    step(come - seen.get(line["id"], 0))
+                    seen[line["id"]] = come
+        return None
 
     try:
         problem = engine.call(pull)

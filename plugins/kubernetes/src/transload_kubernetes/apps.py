@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import logging
 import threading
@@ -24,7 +23,7 @@ from transload_kubernetes.plan import Facts, Plan, Stop
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _FEW: Final = 40
-_TRIAL_S: Final = 20.0
+_TRIAL_S: Final = 60.0
 """Seconds for the trial of a helper's image, once for each namespace."""
 _END_S: Final = 5.0
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
@@ -271,25 +270,27 @@ class Apps:
             [each["template"] for each in request.jobset["spec"]["replicatedJobs"]] if request.jobset else request.jobs
         )
         job = next(filter(None, (results.trial(each["spec"]["template"]["spec"]) for each in jobs)), None)
-        name, deadline = job["metadata"]["name"] if job else "", time.monotonic() + _TRIAL_S
-        place, why = (request.namespace, name), ""
+        name, why, deadline = job["metadata"]["name"] if job else "", "", time.monotonic() + _TRIAL_S
+        place = request.namespace, name
         while job and place not in self._helped and not why:
-            found = self._cluster.get("Job", *place)
-            if found is None:
-                with contextlib.suppress(ClusterError):  # another submit makes it, or the wait says why there is none
+            try:
+                found = self._cluster.get("Job", *place)
+                if found is None:
                     self._cluster.create(job, request.namespace)
-            elif states.condition(found, "Complete"):
-                self._helped.add(place)
-            elif states.condition(found, "Failed"):
-                self._cluster.delete("Job", *place)  # the next submit tries again
-                why = f"{states.FROM_HELPER}it ended with an error"
-            else:
-                pods = self._items("Pod", request.namespace, f"{names.JOB}={name}")
-                why = next(filter(None, map(states.stuck, pods)), "")
+                elif states.condition(found, "Complete"):
+                    self._helped.add(place)
+                elif states.condition(found, "Failed"):
+                    self._cluster.delete("Job", *place)  # the next submit tries again
+                    why = f"{states.FROM_HELPER}it ended with an error"
+                else:
+                    pods = self._items("Pod", request.namespace, f"{names.JOB}={name}")
+                    why = next(filter(None, map(states.stuck, pods)), "")
+            except ClusterError as exc:
+                why = f"{states.FROM_HELPER}{exc}" if exc.status != 409 else ""  # then another submit makes it
             if not why and time.monotonic() > deadline:
                 why = f"{states.FROM_HELPER}it was not tried within {_TRIAL_S:g} s"
             elif place not in self._helped:
-                time.sleep(_TRIAL_S / 100)
+                time.sleep(0.2)
         return why
 
     def submit(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
@@ -300,9 +301,9 @@ class Apps:
             request.jobs, submission.id_given, dict(submission.cfg), submission.tracker_base,
             request.timeout, request.jobset is not None,
         )  # fmt: skip
-        record = plan.record(base, namespace, made, submission.app.masked().to_json())
         try:
-            record = self._cluster.create(record, namespace)
+            app = submission.app.masked().to_json()
+            record = self._cluster.create(plan.record(base, namespace, made, app), namespace)
         except ClusterError as exc:
             if exc.status == 409 and exc.reason != "Conflict":
                 return self._adopt(request, app_id, submission)
@@ -384,12 +385,9 @@ class Apps:
 
 def owned(item: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     """Return an object that goes when the record of its app goes."""
-    item = copy.deepcopy(item)
-    metadata = record["metadata"]
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
-    item["metadata"]["ownerReferences"] = [owner]
-    item["metadata"]["namespace"] = metadata["namespace"]
-    return item
+    own = record["metadata"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": own["name"], "uid": own["uid"]}
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": [owner], "namespace": own["namespace"]}}
 
 
 def _label(item: dict[str, Any]) -> str:

@@ -28,7 +28,6 @@ SUBMIT: Final[Rights] = {
     (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),
 }
 """What it takes besides to submit, cancel, delete, and look after apps while waiting for them."""
-_OLDEST = (1, 29)
 
 
 def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
@@ -80,5 +79,5 @@ def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) ->
 def _version(cluster: Cluster, version: dict[str, str]) -> Check:
     text = f"{cluster.url}: {version.get('gitVersion', '?')}"
     digits = [int("".join(filter(str.isdigit, version.get(key, ""))) or 0) for key in ("major", "minor")]
-    old = tuple(digits) < _OLDEST
+    old = tuple(digits) < (1, 29)
     return "cluster", not old, f"{text}{': Jobs with a limit of failures for each index need 1.29 or newer' * old}"

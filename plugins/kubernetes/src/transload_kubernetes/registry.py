@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from transload.errors import SubmitError
+from transload.progress import progress
 
 _HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 """The registry of names without one: as it is written, where it listens, and what it is called in Docker's settings."""
@@ -69,14 +70,16 @@ class Image:
 
     def push(self, base: Image, manifest: dict[str, Any], config: dict[str, Any], layer: str, diff_id: str) -> None:
         """Push it: all of a base, and one layer more, a file (gzip) and the digest of the archive in it."""
-        with tempfile.TemporaryDirectory() as folder:
+        missing = [each for each in manifest["layers"] if not self._has(base, each["digest"])]
+        total = sum(each["size"] for each in missing) + os.path.getsize(layer)
+        what = f"pushing {self.host}/{self.repository}"
+        with tempfile.TemporaryDirectory() as folder, progress(what, total) as step:
             place = Path(folder) / "blob"
-            for each in manifest["layers"]:
-                if not self._has(base, each["digest"]):
-                    with place.open("wb") as file:
-                        file.writelines(base._api.pull_blob(each["digest"], chunk_size=1 << 20))
-                    self._api.push_blob(str(place))
-            digest = self._api.push_blob(layer)
+            for each in missing:
+                with place.open("wb") as file:
+                    file.writelines(base._api.pull_blob(each["digest"], chunk_size=1 << 20))
+                self._api.push_blob(str(place), progress=lambda _digest, piece, _size: step(len(piece)))
+            digest = self._api.push_blob(layer, progress=lambda _digest, piece, _size: step(len(piece)))
             config = {**config, "history": [*config.get("history", ()), {"created_by": "transload: workspace"}]}
             config["rootfs"] = {**config["rootfs"], "diff_ids": [*config["rootfs"]["diff_ids"], diff_id]}
             place.write_text(json.dumps(config))

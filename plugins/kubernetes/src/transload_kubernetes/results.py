@@ -97,8 +97,8 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     container["command"] = ["sh", "-c", "base64 </dev/null && find / -maxdepth 0 -exec true {} +"]
     pod = {name: spec[name] for name in alike if name in spec} | {"restartPolicy": "Never", "containers": [container]}
     name = f"{names.HELPER}-{hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]}"
-    limits = {"backoffLimitPerIndex": 0, "activeDeadlineSeconds": 300, "ttlSecondsAfterFinished": 86_400}
-    job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, **limits, "template": {"spec": pod}}
+    job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "template": {"spec": pod}}
+    job |= {"backoffLimitPerIndex": 0, "activeDeadlineSeconds": 300, "ttlSecondsAfterFinished": 86_400}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
 
 

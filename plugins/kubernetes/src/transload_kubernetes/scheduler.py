@@ -37,7 +37,6 @@ from transload_kubernetes.workspace import with_images, with_uploads
 
 _log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 30.0
-_ARCH: Final = "kubernetes.io/arch"
 _LOOKED_S: Final = 1.0
 """Seconds for which readers of logs share what is known of an app."""
 
@@ -108,7 +107,8 @@ class KubernetesScheduler(SchedulerBase):
         """Upload the workspaces of roles, or push images with them, unless they are there already."""
         options = Options.of(cfg)
         if repository := options.text("image_repo"):
-            return with_images(app, repository, options.text("image"), options.map("node_selector").get(_ARCH, "amd64"))
+            architecture = options.map("node_selector").get("kubernetes.io/arch", "amd64")
+            return with_images(app, repository, options.text("image"), architecture)
         return with_uploads(app, options.text("workspace_url"))
 
     def submit(self, request: _convert.KubernetesRequest, app_id: str, submission: Submission) -> bool:

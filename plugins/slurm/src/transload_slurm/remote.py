@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
+from transload.progress import progress
 from transload.runtime.tracking._stores import local_path
 from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
 from transload.schedulers.feeding import FedWatch, Feeder
@@ -187,17 +188,19 @@ def _bring(link: Link, workspace: Any) -> str | None:
     name, missing = link.call("want", _SUBMIT_S, entries=entries)
     upload = os.urandom(6).hex()
     under_way: list[Any] = []
-    for digest in missing:
-        for offset, piece, last in blobs.pieces(places[digest]):
-            answer = link.ask("put", piece, name=digest, offset=offset, last=last, upload=upload)
-            if offset or not last:  # of a large file: one behind the other
-                link.answer(answer, _SUBMIT_S)
-                continue
-            under_way.append(answer)
-            if len(under_way) >= _AHEAD:
-                link.answer(under_way.pop(0), _SUBMIT_S)
-    for answer in under_way:
-        link.answer(answer, _SUBMIT_S)
+    with progress("sending the workspace", sum(os.path.getsize(places[digest]) for digest in missing)) as step:
+        for digest in missing:
+            for offset, piece, last in blobs.pieces(places[digest]):
+                answer = link.ask("put", piece, name=digest, offset=offset, last=last, upload=upload)
+                step(len(piece))
+                if offset or not last:  # of a large file: one behind the other
+                    link.answer(answer, _SUBMIT_S)
+                    continue
+                under_way.append(answer)
+                if len(under_way) >= _AHEAD:
+                    link.answer(under_way.pop(0), _SUBMIT_S)
+        for answer in under_way:
+            link.answer(answer, _SUBMIT_S)
     found: str = name
     return found
 

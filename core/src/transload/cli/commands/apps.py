@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from transload.cli._options import Duration, handle_argument, json_option, scheduler_option
+from transload.cli._options import duration, handle_argument, json_option, scheduler_option
 from transload.cli._output import emit, emit_fields, emit_json, emit_table, is_terminal, note, pairs_text, state_text
 from transload.cli._quantities import duration_text, time_text, usage_texts
 from transload.cli._session import app_json, description_of, find_target, open_runner, status_of
@@ -208,17 +208,16 @@ def _show_role(role: Role) -> None:
 
 @click.command()
 @handle_argument()
-@click.option("--timeout", type=Duration(), help="Wait this long at most (10m); the app goes on.")
-@click.option("--patience", type=Duration(), default=300.0, show_default="5m", help="Give up after that much UNKNOWN.")
+@click.option("--timeout", type=duration, help="Wait this long at most (10m); the app goes on.")
+@click.option("--patience", type=duration, default=300.0, show_default="5m", help="Give up after that much UNKNOWN.")
 @json_option
 def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> int:
     """Wait until an app has ended, and exit as `run` does: by its state.
 
     Ctrl-C leaves; the app goes on.
     """
-    from transload.cli._report import report_end
     from transload.cli._screen import Screen
-    from transload.cli._wait import AppWait
+    from transload.cli._wait import AppWait, report_end
 
     with open_runner() as runner:
         target = find_target(runner, handle)
@@ -232,7 +231,7 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
 @click.command()
 @handle_argument(nargs=-1, required=True, metavar="HANDLE...")
 @click.option("--wait", "wait_for_end", is_flag=True, help="Wait until they have ended.")
-@click.option("--timeout", type=Duration(), help="With --wait: wait this long at most (10m).")
+@click.option("--timeout", type=duration, help="With --wait: wait this long at most (10m).")
 @json_option
 @click.pass_context
 def cancel(
@@ -265,7 +264,7 @@ def cancel(
 @click.command()
 @handle_argument(nargs=-1, metavar="[HANDLE]...")
 @click.option("--force", is_flag=True, help="With handles: also apps that have not ended.")
-@click.option("--older-than", type=Duration(), help="Those that ended this long ago (7d).")
+@click.option("--older-than", type=duration, help="Those that ended this long ago (7d).")
 @click.option("--larger-than", metavar="SIZE", help="The oldest, until the rest takes no more than this (10G).")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @scheduler_option("With --older-than, --larger-than: whose apps; default: the configured one, else local.")

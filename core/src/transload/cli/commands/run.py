@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from transload import progress
 from transload.cli._exit import ExitCode
-from transload.cli._options import Duration, complete_components, json_option, scheduler_option
+from transload.cli._options import complete_components, duration, json_option, scheduler_option
 from transload.cli._output import OutputFailed, emit, emit_json, note
+from transload.cli._screen import has_cursor
 from transload.cli._session import app_json, find_target, open_runner
 from transload.components import ComponentArgumentError, ComponentHelpRequested, NoComponent, Overrides
 from transload.errors import SpecError, TransloadError
@@ -93,7 +95,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--image", metavar="IMAGE", help="What the roles run in.")
 @click.option("--replicas", type=int, metavar="N", help="How many of each role.")
 @click.option("--retries", type=int, metavar="N", help="Start again after a failure, so often.")
-@click.option("--time-limit", type=Duration(), help="End the app after this long (2h).")
+@click.option("--time-limit", type=duration, help="End the app after this long (2h).")
 @click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
 @click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
 @click.option("--mem", metavar="SIZE", help="Memory of each replica (8G).")
@@ -107,8 +109,8 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--app-id", metavar="ID", help="An id of your own: an equal app of that id is attached to, not started.")
 @click.option("--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from.")
 @click.option("--tracker-base", metavar="URL", help="Where the app reports results.")
-@click.option("--timeout", type=Duration(), help="Wait this long at most (10m); the app goes on.")
-@click.option("--patience", type=Duration(), default=300.0, show_default="5m", help="Give up after that much UNKNOWN.")
+@click.option("--timeout", type=duration, help="Wait this long at most (10m); the app goes on.")
+@click.option("--patience", type=duration, default=300.0, show_default="5m", help="Give up after that much UNKNOWN.")
 @click.option("--no-prefix", is_flag=True, help="Show log lines without ROLE/REPLICA in front.")
 @json_option
 @click.argument("component", required=False, shell_complete=complete_components)
@@ -125,6 +127,8 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     _check(ctx, options)
     if options["component"] and _showed_help(options["component"], options["component_args"]):
         return ExitCode.OK
+    if not options["as_json"] and has_cursor(sys.stderr):
+        progress.screen = sys.stderr
     with open_runner() as runner:
         try:
             info = _dry_run(runner, options)
@@ -250,8 +254,7 @@ def _show(info: AppDryRunInfo[Any], as_json: bool) -> None:
 
 
 def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> int:
-    from transload.cli._report import report_end
-    from transload.cli._wait import interrupts
+    from transload.cli._wait import interrupts, report_end
 
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
