@@ -20,13 +20,9 @@ _OURS: Final = ("transload", "transload_prefect")
 
 @dataclass(frozen=True)
 class LeftOpen:
-    """Stands for an argument that the caller left to the component, its settings, or the adapter.
+    """Stands for an argument that the caller left to the component, its settings, or the adapter."""
 
-    Args:
-        default: the component's default as text; ``""`` if it has none.
-    """
-
-    default: str = ""
+    default: str = ""  # the component's, as text
 
     def __str__(self) -> str:
         return self.default
