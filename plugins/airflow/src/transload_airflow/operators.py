@@ -315,7 +315,7 @@ class TransloadOperator(BaseOperator):
                 self._log_store.flush()
         self.callbacks.on_results(self.results, context)
         if self.push_results:
-            made = {f"results.{key}": values for key, values in self.results.results.items()}
+            made: dict[str, Any] = {f"results.{key}": values for key, values in self.results.results.items()}
             made |= {f"artifacts.{name}": each.get("path") for name, each in self.results.artifacts.items()}
             for key, values in made.items():
                 context["ti"].xcom_push(key=key, value=plain(values))
