@@ -77,7 +77,8 @@ class FlowRunWatch:
             watched = dict(self._watched)
         for execution, stop in watched.items():
             if self.cancelled or stop():
-                execution.kill()  # which asks its scheduler once, and again only if that did not come through
+                self._watched.pop(execution, None)  # told once: it asks again by itself, until that came through
+                execution.kill()
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
             self._asking = True
