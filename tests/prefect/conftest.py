@@ -125,7 +125,7 @@ def api() -> Iterator[Api]:
         )
     found = Api(os.environ["PREFECT_API_URL"])
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while True:
             try:
                 found.get("/health")
