@@ -11,9 +11,8 @@ from prefect.blocks.abstract import JobBlock, JobRun
 from pydantic import Field, PrivateAttr, model_validator
 
 from transload.errors import ConfigError
-from transload.pipelines import Execution, ExecutionOptions, Launch
+from transload.pipelines import Execution, ExecutionOptions, Launch, caller_folder
 from transload.runner import AppResults
-from transload_prefect.arguments import folder_here
 from transload_prefect.cluster import TransloadCluster
 from transload_prefect.run import Context, ended_with_host, execution_of, identity_of
 from transload_prefect.traces import Traces
@@ -128,7 +127,7 @@ class AppJob(JobBlock[AppResults]):
     def _launch(self) -> Launch:
         names = ("app", "component", "command", "scheduler", "cfg", "workspace", "tracker_base", "pass_env")
         given = {name: getattr(self, name) for name in names}
-        return Launch(args=self.component_args, folder=folder_here(), **given)
+        return Launch(args=self.component_args, folder=caller_folder("transload_prefect"), **given)
 
     def _options(self) -> ExecutionOptions:
         try:

@@ -7,9 +7,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
-from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, dry_run
+from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, caller_folder, dry_run
 from transload.specs import nearest
-from transload_prefect.arguments import folder_here
 from transload_prefect.run import HOST
 from transload_prefect.states import STATES
 
@@ -50,7 +49,7 @@ def app_task(source: Any = None, **settings: Any) -> AppTask:
     except TypeError as exc:
         raise ConfigError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
     if made.folder is None:
-        made = replace(made, folder=folder_here())
+        made = replace(made, folder=caller_folder("transload_prefect"))
     changes, given = split_settings(AppSpec(made), settings)
     asynchronous = given.pop("asynchronous", None)
     return AppTask(replace(AppSpec(made), **changes), asynchronous, **given)
