@@ -352,7 +352,8 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-        "WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+        "WORKERS__EXECUTION_API_TIMEOUT": "60",  # a busy machine answers late, and Airflow fails the task at once
+        "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         "TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
         "USAGE_DATA_COLLECTION__ENABLED": "False",

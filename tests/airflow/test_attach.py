@@ -31,6 +31,7 @@ def test_killed_task_attaches_again(stage: Stage) -> None:
     assert len(stage.started(run)) == 1
 
 
+@pytest.mark.slow  # the conformance suite dies at each of these points
 def test_killed_between_submit_and_store(stage: Stage) -> None:
     """The process dies before it learns that the app was taken: the retry finds it."""
     runs = [stage.run(f"{mode}_retry", held(crash="after", results={"0": {"x": 1}})) for mode in ("sync", "deferrable")]
@@ -110,7 +111,7 @@ def parent_of(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.parametrize("whom", ["task", "supervisor"])
+@pytest.mark.parametrize("whom", [pytest.param("task", marks=pytest.mark.slow), "supervisor"])
 def test_sigterm_cancels_and_the_retry_begins_anew(stage: Stage, whom: str) -> None:
     """A worker that is asked to end (an eviction) cancels the app; the task is up for retry, with a new app."""
     run = stage.run("sync_retry", held())

@@ -71,7 +71,7 @@ def test_mark_failed_cancels_soon(stage: Stage, mode: str) -> None:
     assert time.monotonic() - began < CANCEL_S[mode] * max(1.0, crowd)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", DEFERRED)
 def test_nothing_is_left_of_a_real_app(stage: Stage, mode: str) -> None:
     """Marking a waiting task as failed ends every process of its app, also those in sessions of their own."""
     mark = uuid.uuid4().hex
@@ -176,6 +176,7 @@ def test_clear_runs_again(stage: Stage, mode: str) -> None:
     assert run.xcom("handle").endswith(third)
 
 
+@pytest.mark.slow  # the rule is tested by itself
 def test_clear_another_task_keeps_the_app(stage: Stage) -> None:
     """Clearing a neighbour does not make a finished task's app run again."""
     run = stage.run("sync_plain", {})

@@ -19,6 +19,7 @@ def test_execution_timeout_cancels(stage: Stage) -> None:
         assert "AirflowTaskTimeout" in run.log()
 
 
+@pytest.mark.slow  # the core's own limits
 def test_startup_and_schedule_timeout_cancel(stage: Stage) -> None:
     """An app that does not leave SUBMITTED, or PENDING, in time is cancelled; one that ran once is not."""
     cases = {

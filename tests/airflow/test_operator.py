@@ -162,6 +162,15 @@ def test_results_that_json_has_not(control: ScriptedControl) -> None:
     assert plain({1: (True, None, Path("x"))}) == {"1": [True, None, "x"]}
 
 
+def test_files_are_values(transload_home: Path) -> None:
+    """A file that the job leaves in its output folder is an XCom of its own: its path, for the tasks downstream."""
+    script = 'echo weights > "$TRANSLOAD_OUTPUT_DIR/model.txt"'
+    operator = TransloadOperator(task_id="job", command=["sh", "-c", script], scheduler="local", push_results=True)
+    context = make_context(operator)
+    execute(operator, context)
+    assert Path(context["ti"].xcoms["artifacts.model.txt"]).read_text() == "weights\n"
+
+
 def test_callbacks(control: ScriptedControl) -> None:
     """A DAG's author is told of the start, of each status, and of the results."""
     seen: list[str] = []

@@ -60,6 +60,7 @@ def test_search_runs_round_by_round(airflow: AirflowServer, stage: Stage) -> Non
     assert run.xcom(task_id="search.suggest_1") == suggested, "a round that was suggested stays as it is"
 
 
+@pytest.mark.slow  # a killed task of an operator attaches, and a trial's ledger is tested by itself
 def test_killed_trial_is_attached_to(airflow: AirflowServer, stage: Stage) -> None:
     """Kill -9 of a trial's task process: its retry attaches, one job in all, and the search comes to its end."""
     run = airflow.trigger("search_sync", {"gate": "first"})

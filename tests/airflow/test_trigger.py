@@ -154,7 +154,7 @@ async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.Mon
     waiting = asyncio.create_task(settling.settled(elsewhere))
     assert (await asyncio.wait([waiting], timeout=0.5))[1] == {waiting}
     waiting.cancel()
-    nearly = settling.SETTLE_S + settling._heartbeat() - 0.3
+    nearly = settling.SETTLE_S + settling.conf.getint("workers", "min_heartbeat_interval") - 0.3
     await asyncio.wait_for(settling.settled({**elsewhere, "at": time.time() - nearly}), 5)
     monkeypatch.setattr(settling.os, "getloadavg", lambda: (99.0 * (settling.os.cpu_count() or 1), 0.0, 0.0))
     waiting = asyncio.create_task(settling.settled({**elsewhere, "at": time.time() - nearly}))

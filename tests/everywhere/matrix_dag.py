@@ -1,4 +1,4 @@
-"""A task for each engine, all at once; none holds a worker slot while it trains."""
+"""A task for each engine, which a connection leads to, all at once; none holds a worker slot while it trains."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ from transload_airflow import TransloadOperator
 with DAG("matrix", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False):
     for engine in os.environ["EVERYWHERE_ENGINES"].split():
         TransloadOperator(
-            task_id=engine, component=COMPONENT, component_args=ARGUMENTS, scheduler=engine, deferrable=True
+            task_id=engine, component=COMPONENT, component_args=ARGUMENTS, conn_id=f"the_{engine}", deferrable=True
         )

@@ -1,10 +1,12 @@
-"""Tasks of a real Airflow: scheduler, triggerer, DAG processor and API server."""
+"""Tasks of a real Airflow: scheduler, triggerer, DAG processor and API server; its connections lead to the engines."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 from row import ENGINES, EXAMPLE, TESTS, Cell
@@ -20,8 +22,24 @@ dags.mkdir()
 for file in (EXAMPLE / "job.py", Path(__file__).with_name("matrix_dag.py")):
     shutil.copy(file, dags)
 server = AirflowServer(home, dags, {})
+
+
+def connection(engine: str) -> dict[str, str]:
+    """Return a connection that leads to an engine: what the settings of this machine say of its kind is all in it."""
+    settings = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())
+    table = settings.get("schedulers", {}).get(engine, {})
+    extra = {"kind": engine, "cfg": table}
+    if engine == "docker":
+        extra["docker_host"] = os.environ["DOCKER_HOST"]
+    if engine == "kubernetes":
+        extra["kubeconfig"] = Path(table.pop("kubeconfig")).read_text()
+    return {"connection_id": f"the_{engine}", "conn_type": "transload", "extra": json.dumps(extra)}
+
+
 try:
     server.start()
+    for engine in ENGINES:
+        server.call("POST", "/api/v2/connections", connection(engine))
     cells = [(Cell("Airflow", engine), engine) for engine in ENGINES]
     run = server.trigger("matrix")
     for cell, engine in cells:

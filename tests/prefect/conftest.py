@@ -26,6 +26,7 @@ QUIET = {
     "PREFECT_LOGGING_LEVEL": "INFO",
     "PREFECT_CLI_COLORS": "false",
     "PREFECT_CLI_PROMPT": "false",
+    "PREFECT_LOGGING_TO_API_BATCH_INTERVAL": "0.5",  # tests wait for lines
 }
 
 
@@ -124,7 +125,7 @@ def api() -> Iterator[Api]:
         )
     found = Api(os.environ["PREFECT_API_URL"])
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while True:
             try:
                 found.get("/health")
@@ -139,14 +140,26 @@ def api() -> Iterator[Api]:
         _end(server)
 
 
+def drained() -> None:
+    """Have the adapter's threads do all that is due, now or later, as when the process ends."""
+    from transload_prefect import background
+
+    background._stop()
+    background._pid = 0  # who asks from here on gets new ones
+
+
+@pytest.fixture
+def drain() -> Callable[[], None]:
+    """See `drained`."""
+    return drained
+
+
 def _drain() -> None:
     """Have Prefect's own senders end while there is a server, or they try for a minute."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
-    from transload_prefect.background import background
-
-    background().drain(5)
+    drained()
     for worker in (APILogWorker, EventsWorker):
         worker.drain_all(timeout=10)
 
@@ -166,10 +179,8 @@ def _end(process: subprocess.Popen[Any]) -> None:
 @pytest.fixture
 def host(api: Api, transload_home: Path) -> Iterator[Api]:
     """The server, with a fresh transload home; waits for what the adapter still has to send."""
-    from transload_prefect.background import background
-
     yield api
-    background().drain(5)
+    drained()
 
 
 class Script:

@@ -69,8 +69,10 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("how", "number"),
     [
-        *((how, number) for how in ("call", "map", "loop", "inside") for number in (signal.SIGTERM, signal.SIGINT)),
-        *((how, signal.SIGTERM) for how in ("block", "block inside", "flow inside")),
+        *((how, signal.SIGTERM) for how in ("call", "map", "loop", "inside", "block")),
+        ("map", signal.SIGINT),
+        *(pytest.param(how, signal.SIGINT, marks=pytest.mark.slow) for how in ("call", "loop", "inside")),
+        *(pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow) for how in ("block inside", "flow inside")),
     ],
 )
 def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
@@ -113,7 +115,7 @@ def _task_states(host: Any, flow_run_id: str) -> list[str]:
     return [f"{each['state_type']}/{each['state_name']}" for each in host.task_runs(flow_run_id)]
 
 
-@pytest.mark.parametrize("how", ["call", "map", "nested", "block"])
+@pytest.mark.parametrize("how", [pytest.param("call", marks=pytest.mark.slow), "map", "nested", "block"])
 def test_cancelled_through_the_api(
     how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
@@ -131,7 +133,7 @@ def test_cancelled_through_the_api(
         eventually(lambda: "CANCELLED/AppCancelled" in _task_states(host, run["id"]), 30)
 
 
-@pytest.mark.parametrize("how", ["call", "map"])
+@pytest.mark.parametrize("how", [pytest.param("call", marks=pytest.mark.slow), "map"])
 def test_a_time_limit_of_the_flow(
     how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:

@@ -90,7 +90,7 @@ def _latest(host: Any) -> str | None:
     return runs[0]["id"] if runs else None
 
 
-@pytest.mark.parametrize("lines_are", ["noted", "on their way", "stuck"])
+@pytest.mark.parametrize("lines_are", ["noted", pytest.param("on their way", marks=pytest.mark.slow), "stuck"])
 def test_killed_and_run_again(
     lines_are: str, host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
 ) -> None:

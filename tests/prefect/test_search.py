@@ -290,7 +290,7 @@ def test_convert_makes_a_flow_of_a_search() -> None:
         ({"suggester": "rndom"}, {}, ConfigError, "random"),
         ({}, {"patiance": 3}, ConfigError, "patience"),
         ({}, {"flow": {"retrys": 3}}, ConfigError, "retrys"),
-        ({}, {"flow": {"name": "x"}}, ConfigError, "'name' is given by"),
+        ({}, {"flow": {"name": "x"}}, ConfigError, "multiple values for keyword argument 'name'"),
     ],
 )
 def test_wrong_searches_are_refused(changes: Any, settings: Any, error: type[Exception], message: str) -> None:

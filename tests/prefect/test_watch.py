@@ -40,7 +40,7 @@ def test_a_server_that_does_not_answer_holds_up_no_kill(monkeypatch: pytest.Monk
     monkeypatch.setattr(watch, "ASK_INTERVAL", 0.0)
     execution: Any = Killed()
     try:
-        with watch.FlowRunWatch(uuid4(), lambda: True).around(execution, stop.is_set):
+        with watch.FlowRunWatch(uuid4()).around(execution, stop.is_set):
             assert asked.wait(30)
             stop.set()
             assert execution.event.wait(30)
@@ -52,7 +52,7 @@ def test_an_app_is_told_once_that_it_is_to_end(monkeypatch: pytest.MonkeyPatch) 
     """Its execution asks its scheduler again by itself, with pauses."""
     from transload_prefect import watch
 
-    seen = watch.FlowRunWatch(uuid4(), lambda: True)
+    seen = watch.FlowRunWatch(uuid4())
     seen.cancelled = True
     monkeypatch.setattr(watch, "background", lambda errand: type("None", (), {"post": lambda self, job: None})())
     execution: Any = Killed()

@@ -135,7 +135,7 @@ async def test_output_while_the_app_runs(host: Any, gate: Path) -> None:
 def test_what_prefect_logs_is_not_repeated() -> None:
     """Its lines and the tracebacks below them are left out, also chained ones; what follows is handed on."""
     from transload.schedulers.api import Stream
-    from transload_prefect.output import Output
+    from transload_prefect.traces import Output
 
     got: list[str] = []
     output = Output(lambda role, replica, stream, line: got.append(line))

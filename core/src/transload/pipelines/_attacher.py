@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -156,6 +157,9 @@ class Attacher:
             if action is Action.WAIT_END:
                 why = "of an earlier run" if judge is decide_earlier else "which is being cancelled"
                 self.log(f"{handle}, {why}: waiting for its end")
+                if judge is decide_earlier and self.options.on_kill == "cancel":  # whoever asks again meant it to end
+                    with suppress(AppNotFound, SchedulerUnavailable):  # if it is not there, that is seen next
+                        self.runner.cancel(handle)
                 yield handle
             elif action is Action.WAIT_KNOWN:
                 yield min(pause, patience.left or LONGEST_PAUSE)

@@ -33,11 +33,11 @@ def operator_from_app(source: Any, *, task_id: str | None = None, **options: Any
     from transload_airflow.operators import TransloadOperator
 
     launch, rest = _split(source, options)
-    where: dict[str, Any] = {name: getattr(launch, name) or None for name in _LAUNCH_OPTIONS if name != "args"}
+    names = ("component", *_LAUNCH_OPTIONS[1:])
+    where: dict[str, Any] = {name: getattr(launch, name) or None for name in names}
     return TransloadOperator(
         task_id=task_id or _task_id(launch.name),
         app=launch.app,
-        component=launch.component,
         component_args=launch.args or None,
         command=launch.command,
         **where,

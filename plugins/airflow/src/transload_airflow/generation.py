@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 class Marks(NamedTuple):
-    """What Airflow shows of a task that tells generations apart.
-
-    Args:
-        max_tries: ``ti.max_tries``.
-        retries: ``task.retries``.
-        clear_number: ``dag_run.clear_number``.
-    """
+    """What Airflow shows of a task that tells generations apart: of its instance, of itself, of the run."""
 
     max_tries: int
     retries: int

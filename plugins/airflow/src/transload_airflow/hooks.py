@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow.providers.common.compat.sdk import BaseHook
 
@@ -25,18 +25,11 @@ HOSTS: Final = ("ssh", "docker_host")
 """The connection settings that the field *Host* fills in: the first of these that the kind has."""
 
 
-@dataclass(frozen=True)
-class Defaults:
-    """What a connection of type ``transload`` says.
-
-    Args:
-        cluster: where to run apps; None: it does not say.
-        cfg: run options.
-        tracker_base: where apps report results.
-    """
+class Defaults(NamedTuple):
+    """What a connection of type ``transload`` says: where apps run, their run options, where they report results."""
 
     cluster: Cluster | None = None
-    cfg: Mapping[str, CfgVal] = field(default_factory=dict)
+    cfg: Mapping[str, CfgVal] = MappingProxyType({})
     tracker_base: str | None = None
 
     @property

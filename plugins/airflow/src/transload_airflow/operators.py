@@ -97,7 +97,8 @@ class TransloadOperator(BaseOperator):
         pass_env: patterns (``HF_*``) of the worker's variables that the job gets.
         inherit_env: give the job the whole environment of the worker; default: only an allow-list of it.
         template_app: False: ``{{`` in the app's own texts is left alone.
-        push_results: push each key of the results as an XCom of its own too, ``results.<key>``.
+        push_results: push each key of the results as an XCom of its own too, ``results.<key>``, and the path of each
+            artifact, files of the output folder among them, as ``artifacts.<name>``.
         callbacks: called while the app runs.
         kwargs: of ``BaseOperator``.
 
@@ -314,8 +315,10 @@ class TransloadOperator(BaseOperator):
                 self._log_store.flush()
         self.callbacks.on_results(self.results, context)
         if self.push_results:
-            for key, values in self.results.results.items():
-                context["ti"].xcom_push(key=f"results.{key}", value=plain(values))
+            made: dict[str, Any] = {f"results.{key}": values for key, values in self.results.results.items()}
+            made |= {f"artifacts.{name}": each.get("path") for name, each in self.results.artifacts.items()}
+            for key, values in made.items():
+                context["ti"].xcom_push(key=key, value=plain(values))
         announce_assets(context, self.outlets, self.results)
         values = plain(self.results.to_dict())
         assert isinstance(values, dict)
@@ -413,6 +416,4 @@ class TransloadOperator(BaseOperator):
         """Return inputs, outputs and run facets of the app, from its trackers."""
         return operator_lineage(self.handle, self.results, self._execution)
 
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
-        """Return what is known of an app that failed."""
-        return self.get_openlineage_facets_on_complete(task_instance)
+    get_openlineage_facets_on_failure = get_openlineage_facets_on_complete

@@ -154,14 +154,7 @@ T = TypeVar("T")
 
 
 def run_app(execution: Execution, context: Mapping[str, Any], step: Callable[[], T], **telling: Any) -> T:
-    """Take an app through a step of its life; what ends the task ends the app, and Airflow is told what it acts on.
-
-    Args:
-        execution: the app.
-        context: of the task.
-        step: what to do.
-        telling: arguments of `told_to_host`.
-    """
+    """Take an app through a step of its life; what ends the task ends the app, and Airflow is told what it acts on."""
     with told_to_host(execution.options, **telling), ended_with_host(execution, context):
         return step()
 
@@ -251,11 +244,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def told_briefly(method: F) -> F:
-    """Make a method whose failures are logged by Airflow with their message, not with a page of this package's frames.
-
-    Args:
-        method: of an operator: what Airflow calls.
-    """
+    """Have Airflow log the failures of a method of an operator with their message, not with a page of our frames."""
 
     @functools.wraps(method)
     def brief(*args: Any, **kwargs: Any) -> Any:

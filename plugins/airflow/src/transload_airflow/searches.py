@@ -69,10 +69,6 @@ class SearchRoundOperator(SearchTask):
 
     Returns (as XCom) one ``{"index": …, "parameters": {…}}`` for each trial. If it is not known how a trial of the
     round before has ended, because its task was killed or the scheduler was out of reach, this fails: clear that task.
-
-    Args:
-        number: the round, from 0.
-        kwargs: of `SearchTask`.
     """
 
     def __init__(self, *, number: int, **kwargs: Any) -> None:
@@ -92,14 +88,7 @@ class SearchRoundOperator(SearchTask):
 
 
 class SearchTrialOperator(TransloadOperator):
-    """Runs the app of one trial, and writes down what came of it.
-
-    Args:
-        search: see `SearchTask`.
-        place: see `SearchTask`.
-        trial: one of what `SearchRoundOperator` returns.
-        kwargs: of `TransloadOperator`.
-    """
+    """Runs the app of one trial, one of what `SearchRoundOperator` returns, and writes down what came of it."""
 
     template_fields: Sequence[str] = ("search", "tracker_base", "workspace", "parent_run_id", "conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}

@@ -86,11 +86,7 @@ class CursorFile:
     """A store for how far a trigger has handed on the logs of an app: a file on the triggerer's machine.
 
     A triggerer that is started again goes on there; on another machine, lines since the deferral come once more. The
-    task state store cannot be used in a trigger.
-
-    Args:
-        handle: the app.
-        identity: of the execution, as in its state: several tasks may wait for one app.
+    task state store cannot be used in a trigger. Several tasks may wait for one app: each has an identity of its own.
     """
 
     def __init__(self, handle: str, identity: Sequence[Any]) -> None:

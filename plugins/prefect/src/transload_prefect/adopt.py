@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
+from prefect.client.schemas import filters
 from prefect.client.schemas.objects import StateType, WorkerStatus
 from prefect.client.schemas.sorting import FlowRunSort
 
@@ -39,15 +33,9 @@ _OPEN: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
 async def orphans(client: PrefectClient, pool: str, me: str) -> list[FlowRun]:
-    """Return the flow runs of a pool that have not ended and whose worker is gone, or was an earlier one of this name.
-
-    Args:
-        client: of Prefect's API.
-        pool: name of the work pool.
-        me: name of the worker that asks.
-    """
-    chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN)))
-    in_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
+    """Return the flow runs of a pool that have not ended and whose worker is gone, or was an earlier one of my name."""
+    chosen = filters.FlowRunFilter(state=filters.FlowRunFilterState(type=filters.FlowRunFilterStateType(any_=_OPEN)))
+    in_pool = filters.WorkPoolFilter(name=filters.WorkPoolFilterName(any_=[pool]))
     sort = FlowRunSort.ID_DESC
     runs = await _all(partial(client.read_flow_runs, flow_run_filter=chosen, work_pool_filter=in_pool, sort=sort))
     marked = [(run, str(run.labels[WORKER])) for run in runs if WORKER in run.labels]
@@ -76,11 +64,6 @@ def can_be_seen(runner: Runner, handle: str) -> bool:
     return runner.status(handle) is not None or runner.scheduler(backend).capabilities.reachable_from == "network"
 
 
-def ended(flow_run: FlowRun) -> bool:
-    """Tell whether a flow run has ended."""
-    return flow_run.state is not None and flow_run.state.is_final()
-
-
-def is_cancelling(flow_run: Any) -> bool:
+def is_cancelling(flow_run: FlowRun) -> bool:
     """Tell whether somebody asked for a flow run's end."""
     return flow_run.state is not None and flow_run.state.type is StateType.CANCELLING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import threading
 from datetime import UTC, datetime
@@ -10,15 +11,8 @@ from typing import Any, Final
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import ArtifactCreate
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    LogFilter,
-    LogFilterFlowRunId,
-    LogFilterTaskRunId,
-    LogFilterTimestamp,
-)
+from prefect.client.schemas import filters
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.sorting import ArtifactSort
 from prefect.settings import PREFECT_API_URL
 
@@ -48,12 +42,17 @@ def _close() -> None:
         _clients.clear()
 
 
-def create_note(flow_run_id: Any, task_run_id: Any, key: str, text: str, notes: dict[str, str]) -> Any:
-    """Create an artifact that shows a text and carries notes; return its id."""
-    made = ArtifactCreate(key=key, type="markdown", data=text, metadata_=notes, flow_run_id=flow_run_id)
-    if task_run_id is not None:
-        made.task_run_id = task_run_id
+def create_artifact(flow_run_id: Any, task_run_id: Any, **fields: Any) -> Any:
+    """Create an artifact of a flow run and a task run, as far as there are such; return its id."""
+    runs = {"flow_run_id": flow_run_id, "task_run_id": task_run_id}
+    # where there is none, nothing: None would be sent as a text
+    made = ArtifactCreate(**fields, **{name: each for name, each in runs.items() if each is not None})
     return client().create_artifact(made).id
+
+
+def update_artifact(artifact_id: Any, **fields: Any) -> None:
+    """Change an artifact."""
+    client().update_artifact(artifact_id, ArtifactUpdate(**fields))
 
 
 def update_note(artifact_id: Any, notes: dict[str, str]) -> bool:
@@ -70,9 +69,8 @@ def update_note(artifact_id: Any, notes: dict[str, str]) -> bool:
 def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]]]:
     """Return the notes of a flow run's artifacts that have ``mark`` among them: mark's value → artifact id, notes."""
     found: dict[str, tuple[Any, dict[str, str]]] = {}
-    chosen = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
-    offset = 0
-    while True:
+    chosen = filters.ArtifactFilter(flow_run_id=filters.ArtifactFilterFlowRunId(any_=[flow_run_id]))
+    for offset in itertools.count(0, PAGE):
         page = client().read_artifacts(
             artifact_filter=chosen, limit=PAGE, offset=offset, sort=ArtifactSort.CREATED_DESC
         )
@@ -80,16 +78,16 @@ def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]
             notes = each.metadata_ or {}
             if mark in notes:
                 found.setdefault(notes[mark], (each.id, dict(notes)))
-        offset += PAGE
         if len(page) < PAGE:
-            return found
+            break
+    return found
 
 
 def has_line_since(flow_run_id: Any, task_run_id: Any, moment: float) -> bool:
     """Tell whether the server has a log line of a task run, or of a flow run, made at that time or later."""
-    chosen = LogFilter(
-        flow_run_id=LogFilterFlowRunId(any_=[flow_run_id]),
-        task_run_id=LogFilterTaskRunId(any_=[task_run_id]) if task_run_id is not None else None,
-        timestamp=LogFilterTimestamp.model_validate({"after_": datetime.fromtimestamp(moment, UTC)}),
+    chosen = filters.LogFilter(
+        flow_run_id=filters.LogFilterFlowRunId(any_=[flow_run_id]),
+        task_run_id=filters.LogFilterTaskRunId(any_=[task_run_id]) if task_run_id is not None else None,
+        timestamp=filters.LogFilterTimestamp.model_validate({"after_": datetime.fromtimestamp(moment, UTC)}),
     )
     return bool(client().read_logs(chosen, limit=1))

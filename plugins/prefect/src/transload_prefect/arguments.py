@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -15,18 +14,13 @@ if TYPE_CHECKING:
 
 UNIT: Final = "transload_unit"
 LAUNCH: Final = "launch"
-_OURS: Final = ("transload", "transload_prefect")
 
 
 @dataclass(frozen=True)
 class LeftOpen:
-    """Stands for an argument that the caller left to the component, its settings, or the adapter.
+    """Stands for an argument that the caller left to the component, its settings, or the adapter."""
 
-    Args:
-        default: the component's default as text; ``""`` if it has none.
-    """
-
-    default: str = ""
+    default: str = ""  # the component's, as text
 
     def __str__(self) -> str:
         return self.default
@@ -86,12 +80,3 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
     elif values:
         raise SpecError(f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call")
     return launch, unit
-
-
-def folder_here() -> str | None:
-    """Return the folder of the file that calls this package; None: it is no file (a prompt)."""
-    frame = inspect.currentframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
-        frame = frame.f_back
-    file = None if frame is None else frame.f_globals.get("__file__")
-    return None if file is None else os.path.dirname(os.path.abspath(file))

@@ -26,24 +26,15 @@ _log = logging.getLogger("transload_prefect")
 
 
 class Background:
-    """A thread that does jobs one after the other, each as soon as it is due.
-
-    Args:
-        name: of the thread.
-
-    Attributes:
-        ending: whether the process ends.
-        hurry: whether all jobs are due now: the process ends, or somebody waits for them.
-    """
+    """A thread that does jobs one after the other, each as soon as it is due; all of them when the process ends."""
 
     def __init__(self, name: str) -> None:
-        self.ending = self.hurry = False
+        self.ending = False
         self._name = name
         self._lock = threading.Condition()
         self._jobs: list[tuple[float, int, contextvars.Context, Callable[[], object]]] = []
         self._count = itertools.count()
         self._thread: threading.Thread | None = None
-        self._busy = False
 
     def post(self, job: Callable[[], object], after: float = 0.0) -> None:
         """Do a job in ``after`` seconds, in the caller's context; what it raises is logged."""
@@ -55,18 +46,10 @@ class Background:
                 self._thread.start()
             self._lock.notify_all()
 
-    def drain(self, seconds: float = 10.0) -> None:
-        """Have all jobs done now, whenever they are due, and wait for them."""
-        with self._lock:
-            self.hurry = True
-            self._lock.notify_all()
-            self._lock.wait_for(lambda: not (self._jobs or self._busy), seconds)
-            self.hurry = self.ending
-
     def stop(self) -> None:
         """Have all jobs done now, and end the thread."""
         with self._lock:
-            self.ending = self.hurry = True
+            self.ending = True
             self._lock.notify_all()
             thread = self._thread
         if thread is not None:
@@ -75,13 +58,10 @@ class Background:
     def _run(self) -> None:
         while True:
             with self._lock:
-                self._busy = False
-                self._lock.notify_all()
                 while (pause := self._pause()) != 0:
                     if self.ending:
                         return
                     self._lock.wait(pause)
-                self._busy = True
                 _, _, context, job = heapq.heappop(self._jobs)
             try:
                 context.run(job)
@@ -92,7 +72,7 @@ class Background:
         """Return the seconds until a job is due; None: there is no job."""
         if not self._jobs:
             return None
-        return 0 if self.hurry else max(0, self._jobs[0][0] - time.monotonic())
+        return 0 if self.ending else max(0, self._jobs[0][0] - time.monotonic())
 
 
 _all: dict[Errand, Background] = {}

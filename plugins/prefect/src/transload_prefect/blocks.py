@@ -11,22 +11,13 @@ from prefect.blocks.abstract import JobBlock, JobRun
 from pydantic import Field, PrivateAttr, model_validator
 
 from transload.errors import ConfigError
-from transload.pipelines import Execution, ExecutionOptions, Launch
+from transload.pipelines import Execution, ExecutionOptions, Launch, caller_folder
 from transload.runner import AppResults
-from transload_prefect.arguments import folder_here
 from transload_prefect.cluster import TransloadCluster
 from transload_prefect.run import Context, ended_with_host, execution_of, identity_of
 from transload_prefect.traces import Traces
-from transload_prefect.units import next_unit
+from transload_prefect.units import in_event_loop, next_unit
 from transload_prefect.watch import watching
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 class AppJobRun(JobRun[AppResults]):
@@ -60,7 +51,7 @@ class AppJobRun(JobRun[AppResults]):
             AppLost: if it is gone.
             StateUnknown: if patience is exhausted.
         """
-        return self._wait_async() if _in_event_loop() else self._wait()
+        return self._wait_async() if in_event_loop() else self._wait()
 
     def fetch_result(self) -> Any:
         """Return the `transload.runner.AppResults` of an app that has ended well.
@@ -69,11 +60,11 @@ class AppJobRun(JobRun[AppResults]):
             ConfigError: if it has not ended.
             AppFailed: if it failed.
         """
-        return asyncio.to_thread(self._collect) if _in_event_loop() else self._collect()
+        return asyncio.to_thread(self._collect) if in_event_loop() else self._collect()
 
     def cancel(self) -> Any:
         """Ask for the app's end; return at once."""
-        return asyncio.to_thread(self._cancel) if _in_event_loop() else self._cancel()
+        return asyncio.to_thread(self._cancel) if in_event_loop() else self._cancel()
 
     def _wait(self) -> None:
         with watching(self._traces.context, self._execution), ended_with_host(self._execution):
@@ -134,18 +125,9 @@ class AppJob(JobBlock[AppResults]):
         return self
 
     def _launch(self) -> Launch:
-        return Launch(
-            app=self.app,
-            component=self.component,
-            command=self.command,
-            args=self.component_args,
-            scheduler=self.scheduler,
-            cfg=self.cfg,
-            workspace=self.workspace,
-            tracker_base=self.tracker_base,
-            pass_env=self.pass_env,
-            folder=folder_here(),
-        )
+        names = ("app", "component", "command", "scheduler", "cfg", "workspace", "tracker_base", "pass_env")
+        given = {name: getattr(self, name) for name in names}
+        return Launch(args=self.component_args, folder=caller_folder("transload_prefect"), **given)
 
     def _options(self) -> ExecutionOptions:
         try:
@@ -170,14 +152,11 @@ class AppJob(JobBlock[AppResults]):
         execution = execution_of(
             self._launch(), self._options(), identity, traces, cluster=self.cluster, inherit_env=self.inherit_env
         )
-        return self._start_async(execution, traces) if _in_event_loop() else self._start(execution, traces)
-
-    @staticmethod
-    def _start(execution: Execution, traces: Traces) -> AppJobRun:
+        if in_event_loop():
+            return self._start_async(execution, traces)
         execution.start()
         return AppJobRun(execution, traces)
 
-    @staticmethod
-    async def _start_async(execution: Execution, traces: Traces) -> AppJobRun:
+    async def _start_async(self, execution: Execution, traces: Traces) -> AppJobRun:
         await execution.start_async()
         return AppJobRun(execution, traces)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
-from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, dry_run
-from transload_prefect.arguments import folder_here
+from transload.pipelines import AdapterCapabilities, ExecutionOptions, Launch, caller_folder, dry_run
+from transload.specs import nearest
 from transload_prefect.run import HOST
 from transload_prefect.states import STATES
 
@@ -50,7 +49,7 @@ def app_task(source: Any = None, **settings: Any) -> AppTask:
     except TypeError as exc:
         raise ConfigError(f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}") from exc
     if made.folder is None:
-        made = replace(made, folder=folder_here())
+        made = replace(made, folder=caller_folder("transload_prefect"))
     changes, given = split_settings(AppSpec(made), settings)
     asynchronous = given.pop("asynchronous", None)
     return AppTask(replace(AppSpec(made), **changes), asynchronous, **given)
@@ -69,14 +68,10 @@ def split_settings(spec: AppSpec, settings: Mapping[str, Any]) -> tuple[dict[str
     options = {each.name for each in fields(ExecutionOptions)}
     prefect = set(inspect.signature(Task.__init__).parameters) - {"self", "fn"} | {"asynchronous"}
     launch = {each.name for each in fields(Launch)} - {"app", "component", "command", "args"} | {"component_args"}
+    known = [*options, *prefect, *launch, *_OWN]
     for name, value in settings.items():
-        if name not in options | prefect | launch | set(_OWN):
-            near = (
-                ["component_args"]
-                if name == "args"
-                else difflib.get_close_matches(name, [*options, *prefect, *launch, *_OWN], 1)
-            )
-            hint = f"did you mean {near[0]!r}?" if near else "see app_task"
+        if name not in known:
+            hint = nearest("component_args" if name == "args" else name, known)
             raise ConfigError(f"{name}={value!r}: no setting of a task or of an app; {hint}")
     changes: dict[str, Any] = {name: settings[name] for name in _OWN if name in settings}
     if any(name in options for name in settings):
@@ -135,25 +130,21 @@ class PrefectAdapter:
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
         """Return what the task, or the first trial of a search, would submit; arguments as of `convert`."""
-        if _is_search(source):
-            return self._dry_run_search(source, host_options)
-        return self._dry_run_task(app_task(source, **host_options), {}, {})
-
-    def _dry_run_search(self, search: Search, host_options: dict[str, Any]) -> str:
-        made = self.convert(search, **host_options)
-        task = {name: value for name, value in host_options.items() if name not in ("name", "tracker_base", "flow")}
+        if not _is_search(source):
+            return self._dry_run_task(app_task(source, **host_options), {})
         from transload_search import next_round
 
+        search, made = source, self.convert(source, **host_options)
+        more = {name: value for name, value in host_options.items() if name not in ("name", "tracker_base", "flow")}
         trials, _ = next_round(search, None, {}, 1)
+        launch = {"args": {**search.constants, **trials[0].parameters}, "scheduler": search.scheduler}
+        shown = app_task(
+            search.component, name=f"{made.name}-trial", **{"launch": launch, "cfg": dict(search.cfg), **more}
+        )
         how = f"{search.trials} trials, {search.parallelism} at once, as {search.suggester} suggests"
-        args = {**search.constants, **trials[0].parameters}
-        where = {"scheduler": search.scheduler, "cfg": dict(search.cfg)}
-        shown = app_task(search.component, name=f"{made.name}-trial", **{**where, **task})
-        return f"Prefect flow {made.name!r}: {how}\n{self._dry_run_task(shown, args, {'trial_idx': 0})}"
+        return f"Prefect flow {made.name!r}: {how}\n{self._dry_run_task(shown, {'trial_idx': 0})}"
 
-    def _dry_run_task(self, task: AppTask, args: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    def _dry_run_task(self, task: AppTask, known: Mapping[str, Any]) -> str:
         launch = task.spec.launch
-        if args and isinstance(launch.args, Mapping):
-            launch = replace(launch, args={**launch.args, **args})
         request = dry_run(HOST, launch, task.spec.options, known=known, inherit_env=task.spec.inherit_env)
         return f"Prefect task {task.name!r} (retries: {task.retries}, tags: {sorted(task.tags)})\n{request}"

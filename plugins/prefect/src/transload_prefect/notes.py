@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -34,19 +34,9 @@ CURSOR: Final = "transload.log"
 
 
 class Notes:
-    """The notes about one app, a `transload.pipelines.AttachStore` for what finds it again.
+    """The notes about one app of a flow run, a `transload.pipelines.AttachStore` for what finds it again.
 
-    Args:
-        flow_run_id: of the app.
-        unit: which app of the flow run.
-        artifact_id: where they are kept; None: nowhere yet.
-        values: the notes, as the server has them.
-
-    Attributes:
-        name: of the task, for people.
-        task_run_id: the task run that the artifact is shown with.
-        link: returns the address of a page about the app.
-        cursor: the store for how far the log came.
+    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of a page) are what people are shown.
     """
 
     def __init__(
@@ -63,7 +53,7 @@ class Notes:
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
-        return record_of(self.read(APP))
+        return self.read(APP)
 
     def put(self, record: dict[str, Any]) -> None:
         """Keep a record; a handle is sent while the app starts, a loss before this returns.
@@ -76,9 +66,9 @@ class Notes:
         elif record.get("handle") is not None:
             background().post(partial(self.save, APP, json.dumps(record)))
 
-    def read(self, what: str) -> str | None:
-        """Return a note, or None."""
-        return self._values.get(what)
+    def read(self, what: str) -> dict[str, Any] | None:
+        """Return the record that a note holds, or None."""
+        return dict(json.loads(self._values[what])) if what in self._values else None
 
     def has_line_since(self, moment: float) -> bool:
         """Tell whether the server has a line of the app's log that was handed over then or later."""
@@ -95,7 +85,8 @@ class Notes:
             handle = (self.get() or {}).get("handle") or ""
             key = artifact_key(self.name, "logs")
             text = log_note(handle, self.link() if handle else None)
-            self._artifact_id = api.create_note(self._flow_run_id, self.task_run_id, key, text, self._values)
+            shown = {"key": key, "type": "markdown", "data": text, "metadata_": self._values}
+            self._artifact_id = api.create_artifact(self._flow_run_id, self.task_run_id, **shown)
 
 
 class Cursor:
@@ -104,9 +95,6 @@ class Cursor:
     Lines go to Prefect's run logger, which sends them in their order, every few seconds, and does not tell when they
     have arrived. So a record is kept once the server shows the last of its lines, or a later one: a process that is
     killed repeats lines, and loses none.
-
-    Args:
-        notes: about the app.
     """
 
     def __init__(self, notes: Notes) -> None:
@@ -122,7 +110,7 @@ class Cursor:
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
-        return record_of(self._latest[0] if self._latest is not None else self._notes.read(CURSOR))
+        return self._notes.read(CURSOR) if self._latest is None else dict(json.loads(self._latest[0]))
 
     def put(self, record: dict[str, Any]) -> None:
         """Keep a record, once its lines have arrived."""
@@ -137,8 +125,8 @@ class Cursor:
         background().post(partial(self._keep, text, handed), after=hold)
 
     def _keep(self, text: str, handed: float | None) -> None:
-        # in a hurry: the process ends, and Prefect's sender, which ends after this, gets rid of all it has
-        arrived = handed is None or background().hurry or self._notes.has_line_since(handed)
+        # the process ends, and Prefect's sender, which ends after this, gets rid of all it has
+        arrived = handed is None or background().ending or self._notes.has_line_since(handed)
         with self._lock:
             self._waiting = False
             if not arrived:
@@ -149,13 +137,6 @@ class Cursor:
         self._notes.save(CURSOR, text)
 
 
-def record_of(text: str | None) -> dict[str, Any] | None:
-    """Return a note as the record that it was made of."""
-    record = None if text is None else json.loads(text)
-    return record if isinstance(record, dict) else None
-
-
-_found: dict[str, dict[str, Notes]] = {}
 _lock = threading.Lock()
 
 
@@ -168,12 +149,11 @@ def notes_of(context: Context) -> Notes | None:
     if flow_run_id is None or unit is None:
         return None
     with _lock:
-        known = _found.get(str(flow_run_id))
-        if known is None:
-            if len(_found) > 256:
-                _found.pop(next(iter(_found)))
-            kept = api.notes_of(flow_run_id, UNIT)
-            known = _found[str(flow_run_id)] = {key: Notes(flow_run_id, key, *each) for key, each in kept.items()}
-        notes = known.setdefault(unit, Notes(flow_run_id, unit))
+        notes = _notes_in(flow_run_id).setdefault(unit, Notes(flow_run_id, unit))
         notes.name, notes.task_run_id = context.name, context.task_run_id
         return notes
+
+
+@lru_cache(256)
+def _notes_in(flow_run_id: Any) -> dict[str, Notes]:
+    return {key: Notes(flow_run_id, key, *each) for key, each in api.notes_of(flow_run_id, UNIT).items()}

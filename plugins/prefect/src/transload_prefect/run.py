@@ -6,7 +6,7 @@ Prefect is imported where it is asked: the state table and the tests of the poli
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,14 +28,14 @@ HOST: Final = "prefect"
 
 def runner_of(cluster: TransloadCluster | None = None, inherit_env: bool = False) -> Runner:
     """Return the runner that all flow runs of this process share, with a cluster of theirs."""
-
-    def secret(what: str) -> str:
-        from transload_prefect.cluster import secret_of
-
-        return secret_of(what)
-
     clusters = [] if cluster is None else [cluster.to_cluster()]
-    return host_runner(HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={"prefect": secret})
+    return host_runner(HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={"prefect": _secret})
+
+
+def _secret(what: str) -> str:
+    from transload_prefect.cluster import secret_of
+
+    return secret_of(what)
 
 
 # -- whose app it is
@@ -43,19 +43,10 @@ def runner_of(cluster: TransloadCluster | None = None, inherit_env: bool = False
 
 @dataclass(frozen=True)
 class Context:
-    """Where in Prefect an app runs.
+    """Where in Prefect an app runs: in which runs, and in whose code."""
 
-    Args:
-        name: of the task or block.
-        unit: which app of the flow run; None: outside of one.
-        flow_run_id: the flow run; None: outside of one.
-        task_run_id: the task run; None: outside of one.
-        flow: Prefect's context of the flow run, in whose code this is.
-        task: that of the task run.
-    """
-
-    name: str
-    unit: str | None
+    name: str  # of the task or block
+    unit: str | None  # which app of the flow run; None: outside of one
     flow_run_id: Any
     task_run_id: Any = None
     flow: FlowRunContext | None = None
@@ -96,8 +87,7 @@ def execution_of(
     *,
     cluster: TransloadCluster | None = None,
     inherit_env: bool = False,
-    known: Mapping[str, Any] | None = None,
-    host_retries: int | None = None,
+    **more: Any,
 ) -> Execution:
     """Return the execution of an app.
 
@@ -108,8 +98,7 @@ def execution_of(
         traces: where Prefect keeps and shows what is known of it.
         cluster: where it goes, in place of a scheduler.
         inherit_env: give the job the environment of the flow's process.
-        known: arguments that a component may declare.
-        host_retries: how often Prefect itself retries.
+        more: arguments of ``transload.pipelines.Execution``.
     """
     if cluster is not None:
         launch = replace(launch, scheduler=cluster.name)
@@ -123,8 +112,7 @@ def execution_of(
         sink=traces.sink,
         log=traces.log,
         on_change=lambda status: traces.changed(execution, status),
-        known=known,
-        host_retries=host_retries,
+        **more,
     )
     if traces.notes is not None:
         traces.notes.link = execution.link
@@ -198,13 +186,7 @@ def told_to_host() -> Iterator[list[Told]]:
 
 
 class Told(NamedTuple):
-    """A state that a task returns.
-
-    Args:
-        type: of the state.
-        name: of the state.
-        message: what happened.
-    """
+    """A state that a task returns."""
 
     type: str
     name: str

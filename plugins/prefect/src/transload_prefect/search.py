@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,13 @@ from prefect.exceptions import CancelledRun
 from transload.errors import ConfigError, TransloadError
 from transload.schedulers.local.home import state_home
 from transload.specs import AppState
+from transload_prefect import api
+from transload_prefect.artifacts import artifact_key, table, trial_rows
 from transload_prefect.background import background
 from transload_prefect.convert import app_task
 from transload_prefect.states import APP_CANCELLED
 from transload_prefect.task import AppTask
 from transload_prefect.task_runner import AppTaskRunner
-from transload_prefect.traces import TrialTable
 from transload_prefect.watch import watch_of
 from transload_search import Search, SearchLedger, SearchTrial, get_suggester, stopped_early
 from transload_search.check import check_early
@@ -62,7 +63,8 @@ def search_flow(
     """
     get_suggester(search)
     check_early(search, more_constants=True)
-    label = name or f"search-{_component_name(search)}"
+    component = search.component if isinstance(search.component, str) else search.component.__name__
+    label = name or f"search-{component.rpartition('/')[2]}"
     trial_task = app_task(search.component, name=f"{label}-trial", **settings)
     own_base = tracker_base
 
@@ -73,34 +75,17 @@ def search_flow(
         scheduler: str | None = search.scheduler,
         constants: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        given = replace(
-            search,
-            trials=trials,
-            parallelism=parallelism,
-            scheduler=scheduler,
-            constants={**search.constants, **(constants or {})},
-        )
+        more = {**search.constants, **(constants or {})}
+        given = replace(search, trials=trials, parallelism=parallelism, scheduler=scheduler, constants=more)
         return SearchRun(label, given, trial_task, tracker_base or _default_base()).run()
 
     run.__name__ = run.__qualname__ = label
     goals = ", ".join(each.name for each in search.objectives)
     run.__doc__ = f"Search for the best {goals}: {search.trials} trials, {search.parallelism} at once."
-    return _flow(run, label, dict(flow or {}))
-
-
-def _flow(run: Callable[..., dict[str, Any]], name: str, given: dict[str, Any]) -> Flow[Any, dict[str, Any]]:
-    wrong = set(given) & {"fn", "name"}
-    if wrong:
-        raise ConfigError(f"flow={given!r}: {sorted(wrong)[0]!r} is given by search_flow itself")
     try:
-        return Flow(run, name=name, **{"task_runner": AppTaskRunner(), **given})
+        return Flow(run, name=label, **{"task_runner": AppTaskRunner(), **(flow or {})})
     except TypeError as exc:
-        raise ConfigError(f"flow={given!r}: must hold arguments of prefect.flow: {exc}") from exc
-
-
-def _component_name(search: Search) -> str:
-    text = search.component if isinstance(search.component, str) else search.component.__name__
-    return text.rpartition("/")[2]
+        raise ConfigError(f"flow={flow!r}: must hold arguments of prefect.flow: {exc}") from exc
 
 
 def _default_base() -> str:
@@ -114,14 +99,7 @@ def _default_base() -> str:
 
 
 class SearchRun:
-    """One run of a search's flow: goes on where the ledger says that it was.
-
-    Args:
-        name: of the flow.
-        search: what to run.
-        task: runs one trial.
-        tracker_base: of the ledger.
-    """
+    """One run of a search's flow: goes on where the ledger says that it was."""
 
     def __init__(self, name: str, search: Search, task: AppTask, tracker_base: str) -> None:
         base = tracker_base if "://" in tracker_base else os.path.abspath(tracker_base)
@@ -129,9 +107,8 @@ class SearchRun:
         self._task = task
         self._logger: Any = get_run_logger()
         self._ledger = SearchLedger(search, base)
-        context = FlowRunContext.get()
-        self._context = context
-        self._table = TrialTable(name, context.flow_run.id if context is not None and context.flow_run else None)
+        self._context = FlowRunContext.get()
+        self._table: Any = None
 
     def run(self) -> dict[str, Any]:
         """Run the trials that have not ended, a round at a time, and return the ledger's summary.
@@ -145,7 +122,7 @@ class SearchRun:
             self._round([trial for trial in trials if self._ledger.ended(trial.index) is None])
             number += 1
         summary = self._ledger.finish()
-        background().post(lambda: self._table.show(summary))
+        background().post(lambda: self._show(summary))
         best = summary["best"]
         if best is None:  # of several objectives
             return summary
@@ -164,18 +141,29 @@ class SearchRun:
                 problems.append(exc)
         if trials:
             summary = self._ledger.summary()
-            background().post(lambda: self._table.show(summary))
+            background().post(lambda: self._show(summary))
         if problems:
             raise problems[0]
+
+    def _show(self, summary: Mapping[str, Any]) -> None:
+        """Show how far the search is: a table of its trials, an artifact of the flow run."""
+        data, best = table(trial_rows(summary)), summary["best"]
+        text = f"trials of the search kept in {summary['tracker_base']}; best so far: {best['index'] if best else '-'}"
+        if self._table is None:
+            run = self._context and self._context.flow_run
+            shown = {"key": artifact_key(self._name, "trials"), "type": "table", "data": data, "description": text}
+            self._table = api.create_artifact(run and run.id, None, **shown)
+        else:
+            api.update_artifact(self._table, data=data, description=text)
 
     def _submit(self, trial: SearchTrial) -> Any:
         index, ledger = trial.index, self._ledger
         task = self._task.of_trial(
             index,
-            ledger.id,
             f"{self._name}-{index}",
-            ledger.known(index),
-            lambda execution: stopped_early(ledger, index, execution.cancel),
+            namespace=ledger.id,
+            known=ledger.known(index),
+            meanwhile=lambda execution: stopped_early(ledger, index, execution.cancel),
         )
         launch = self._ledger.launch(trial)
         where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,25 +13,24 @@ from typing import Any, Final
 
 from prefect import Task, unmapped
 from prefect.cache_policies import NO_CACHE, CachePolicy
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import State, StateType
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import CancelledRun
 from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
-from prefect.states import Cancelled, Crashed
 from prefect.utilities.annotations import allow_failure, opaque, quote
 from prefect.utilities.collections import isiterable
+from prefect.utilities.hashing import hash_objects
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Execution, ExecutionOptions, Launch
 from transload.runner import AppResults
-from transload.specs import masked_env
+from transload.specs import masked_env, nearest
 from transload_prefect.arguments import LAUNCH, UNIT, LeftOpen, description_of, launch_of, signature_of
-from transload_prefect.cache import AppCachePolicy
 from transload_prefect.cluster import TransloadCluster, cluster_named
 from transload_prefect.run import Context, Told, execution_of, identity_of, run_app, run_app_async
 from transload_prefect.traces import Traces
-from transload_prefect.units import next_unit
+from transload_prefect.units import in_event_loop, next_unit
 from transload_prefect.watch import watch_of, watching
 
 _LONGEST_SHOWN: Final = 24
@@ -103,6 +100,34 @@ def _told(function: Callable[..., Any]) -> list[Any]:
     return [code, getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None), around]
 
 
+@dataclass
+class AppCachePolicy(CachePolicy):
+    """A policy of the user's, ``inner``, made to tell apps apart: ``app`` is what makes this task differ from others.
+
+    Prefect looks at a task's source, which is the same for all app tasks, and at its arguments, one of which only says
+    how many times the task was called before.
+    """
+
+    inner: CachePolicy = field(default_factory=lambda: NO_CACHE)
+    app: str = ""
+
+    def __post_init__(self) -> None:
+        self.key_storage = self.inner.key_storage
+        self.isolation_level = self.inner.isolation_level
+        self.lock_manager = self.inner.lock_manager
+
+    def compute_key(
+        self, task_ctx: Any, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
+    ) -> str | None:
+        """Return the inner policy's key with the app in it; None if that has none."""
+        counted = {name: value for name, value in inputs.items() if name != UNIT}
+        key = self.inner.compute_key(task_ctx, counted, flow_parameters, **kwargs)
+        return None if key is None else hash_objects(key, self.app)
+
+    def __sub__(self, other: str) -> CachePolicy:
+        return AppCachePolicy(inner=self.inner - other, app=self.app)
+
+
 class AppTask(Task[..., Any]):
     """A Prefect task that runs an app: call it, ``submit`` it, ``map`` it; made by `transload_prefect.app_task`.
 
@@ -127,7 +152,7 @@ class AppTask(Task[..., Any]):
         self.task_key = f"{name}-{sha256(f'{name}:{spec.digest}'.encode()).hexdigest()[:8]}"
         theirs = self.cache_policy
         if isinstance(theirs, CachePolicy) and theirs != NO_CACHE:
-            self.cache_policy = AppCachePolicy(inner=theirs, app=spec.digest, leave_out=(UNIT,))
+            self.cache_policy = AppCachePolicy(inner=theirs, app=spec.digest)
 
     @cached_property
     def aio(self) -> AppTask:
@@ -146,25 +171,9 @@ class AppTask(Task[..., Any]):
         settings = {**self._current(), **given}
         return AppTask(replace(self.spec, **changes), settings.pop("asynchronous", self.asynchronous), **settings)
 
-    def of_trial(
-        self,
-        index: int,
-        namespace: str,
-        label: str,
-        known: Mapping[str, Any],
-        meanwhile: Callable[[Execution], AbstractContextManager[object]],
-    ) -> AppTask:
-        """Return the task of one trial of a search, found again by whoever goes on with that search.
-
-        Args:
-            index: the trial.
-            namespace: of the search.
-            label: name of the task run, unless the task has one of its own.
-            known: arguments that the component may declare.
-            meanwhile: entered while the app is waited for.
-        """
-        key = f"trial-{index}"
-        spec = replace(self.spec, key=key, namespace=namespace, known=known, meanwhile=meanwhile)
+    def of_trial(self, index: int, label: str, **changes: Any) -> AppTask:
+        """Return the task of one trial of a search, found again by whoever goes on with it; ``changes`` of the spec."""
+        spec = replace(self.spec, key=f"trial-{index}", **changes)
         return AppTask(spec, self.asynchronous, **{"task_run_name": label, **self._current()})
 
     def _current(self) -> dict[str, Any]:
@@ -179,7 +188,7 @@ class AppTask(Task[..., Any]):
 
     def __call__(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
         """Run the app; return its results (an awaitable of them where an event loop runs)."""
-        if self.asynchronous is None and _in_event_loop():
+        if self.asynchronous is None and in_event_loop():
             return self.aio(*args, return_state=return_state, wait_for=wait_for, **kwargs)
         given = self._with_unit(args, kwargs)
         value = super().__call__(*given.args, return_state=return_state, wait_for=wait_for, **given.kwargs)
@@ -211,24 +220,14 @@ class AppTask(Task[..., Any]):
         try:
             return signature.bind_partial(*args, **kwargs)
         except TypeError as exc:
-            wrong = next((name for name in kwargs if name not in signature.parameters), None)
-            near = difflib.get_close_matches(wrong or "", signature.parameters, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             shown = [name for name in signature.parameters if name != UNIT]
-            raise SpecError(f"task {self.name!r}: {exc}{hint} (arguments: {', '.join(shown)})") from exc
+            wrong = next((name for name in kwargs if name not in shown), "")
+            raise SpecError(f"task {self.name!r}: {exc}; {nearest(wrong, shown)}") from exc
 
     def _with_unit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         bound = self._bind(args, kwargs)
         bound.arguments.setdefault(UNIT, next_unit(self.spec.key or self.name))
         return bound
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _check(value: Any, return_state: bool) -> Any:
@@ -300,20 +299,15 @@ def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
 def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
     signature = signature_of(spec.launch)
 
-    if asynchronous:
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        with _prepared(spec, signature.bind(*args, **kwargs)) as (execution, traces):
+            return _returned(await run_app_async(execution), traces, spec)
 
-        async def run(*args: Any, **kwargs: Any) -> Any:
-            with _prepared(spec, signature.bind(*args, **kwargs)) as (execution, traces):
-                return _returned(await run_app_async(execution), traces, spec)
+    def run_blocking(*args: Any, **kwargs: Any) -> Any:
+        with _prepared(spec, signature.bind(*args, **kwargs)) as (execution, traces):
+            return _returned(run_app(execution), traces, spec)
 
-        function: Any = run
-    else:
-
-        def run_blocking(*args: Any, **kwargs: Any) -> Any:
-            with _prepared(spec, signature.bind(*args, **kwargs)) as (execution, traces):
-                return _returned(run_app(execution), traces, spec)
-
-        function = run_blocking
+    function: Any = run if asynchronous else run_blocking
     function.__signature__ = signature
     function.__name__ = function.__qualname__ = name
     function.__doc__ = description_of(spec.launch)
@@ -352,7 +346,6 @@ def _prepared(spec: AppSpec, call: inspect.BoundArguments) -> Iterator[tuple[Exe
 
 def _returned(outcome: AppResults | Told, traces: Traces, spec: AppSpec) -> Any:
     if isinstance(outcome, Told):
-        make = Crashed if outcome.type == "CRASHED" else Cancelled
-        return make(name=outcome.name, message=outcome.message)
+        return State(type=StateType(outcome.type), name=outcome.name, message=outcome.message)
     traces.collected(outcome, spec.assets)
     return outcome

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Mapping
+import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from prefect.assets import Asset
-from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.context import AssetContext
 from prefect.events import emit_event
 from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED
@@ -18,57 +16,49 @@ from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED
 from transload.schedulers.api import Stream
 from transload.specs import is_terminal
 from transload_prefect import api
-from transload_prefect.artifacts import artifact_key, file_rows, progress, replica_rows, result_rows, table, trial_rows
+from transload_prefect.artifacts import artifact_key, file_rows, progress, replica_rows, result_rows, table
 from transload_prefect.background import background
 from transload_prefect.notes import notes_of
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution
+    from transload.pipelines import Execution, LogSink
     from transload.runner import AppResults
     from transload.specs import AppStatus
     from transload_prefect.run import Context
 
 
-class TrialTable:
-    """The table of a search's trials, an artifact of its flow run; written in the background.
+_LOGGED: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3} \| ")
+"""How Prefect's lines on a console begin, unless somebody has changed their format."""
 
-    Args:
-        name: of the search's flow, for the key.
-        flow_run_id: where it belongs; None: nowhere.
-    """
+_CHAINED: Final = ("Traceback (", "During handling of", "The above exception")
 
-    def __init__(self, name: str, flow_run_id: UUID | None) -> None:
-        self._key = artifact_key(name, "trials")
-        self._flow_run_id = flow_run_id
-        self._made: UUID | None = None
 
-    def show(self, summary: Mapping[str, Any]) -> None:
-        """Show how far the search is."""
-        data, best = table(trial_rows(summary)), summary["best"]
-        text = f"trials of the search kept in {summary['tracker_base']}; best so far: {best['index'] if best else '-'}"
-        if self._made is None:
-            made = ArtifactCreate(key=self._key, type="table", data=data, description=text)
-            made.flow_run_id = self._flow_run_id
-            self._made = api.client().create_artifact(made).id
-        else:
-            api.client().update_artifact(self._made, ArtifactUpdate(data=data, description=text))
+class Output:
+    """A sink that hands on, to another one, what is no line of Prefect's logger, nor of a traceback below one."""
+
+    def __init__(self, sink: LogSink) -> None:
+        self._sink = sink
+        self._below = self._inside = False
+
+    def __call__(self, role: str, replica: int, stream: Stream, line: str) -> None:
+        """Hand a line on, or leave it out."""
+        if not self._is_prefects(line):
+            self._sink(role, replica, stream, line)
+
+    def _is_prefects(self, line: str) -> bool:
+        if _LOGGED.match(line):
+            self._below, self._inside = True, False
+        elif self._inside:
+            self._inside = line[:1].isspace()  # else it is the last line: the exception
+        elif self._below and line.startswith(_CHAINED):
+            self._inside = line.startswith(_CHAINED[0])
+        elif line.strip():
+            self._below = False
+        return self._below
 
 
 class Traces:
-    """The traces of one app.
-
-    Args:
-        context: where it runs.
-        logger: the run logger.
-        artifacts: write artifacts.
-        events: emit events.
-        stderr_level: level of lines of stderr; others are INFO.
-
-    Attributes:
-        context: where it runs.
-        notes: what finds it again; None: nothing does.
-        cursor: how far its log came; None: nobody notes it.
-    """
+    """The traces of one app; ``notes`` finds it again, ``cursor`` says how far its log came (None: nothing does)."""
 
     def __init__(self, context: Context, logger: Any, *, artifacts: bool, events: bool, stderr_level: int) -> None:
         self.context = context
@@ -81,7 +71,6 @@ class Traces:
         self._progress: UUID | None = None
         self._shown: float | None = None
         self._collected = False
-        self._lock = threading.Lock()
 
     def log(self, message: str) -> None:
         """Log a line of the adapter's own."""
@@ -101,13 +90,15 @@ class Traces:
         """Take note of a new status."""
         handle = execution.handle or ""
         if self._events:
-            emit_event(
+            emit = partial(
+                emit_event,
                 event=f"transload.app.{status.state.name.lower()}",
                 resource={"prefect.resource.id": f"transload.app.{handle}", "prefect.resource.name": self.context.name},
                 payload={"handle": handle, "state": status.state.name, "message": status.msg},
                 related=self._related(),
                 id=uuid5(NAMESPACE_URL, f"{handle}/{status.state.name}/{status.num_restarts}"),
             )
+            background().post(emit)  # it serialises, which the end of a short app need not wait for
         if self._artifacts:
             background().post(lambda: self._show(status, handle))
 
@@ -133,26 +124,20 @@ class Traces:
     # -- artifacts, in the background thread
 
     def _show(self, status: AppStatus, handle: str) -> None:
-        with self._lock:
-            percent = progress(status)
-            if self._progress is None:
-                self._progress = self._create("progress", "progress", percent, f"replicas of {handle} that have ended")
-            elif percent != self._shown:
-                api.client().update_artifact(self._progress, ArtifactUpdate(data=percent))
-            self._shown = percent
+        percent = progress(status)
+        if self._progress is None:
+            self._progress = self._create("progress", "progress", percent, f"replicas of {handle} that have ended")
+        elif percent != self._shown:
+            api.update_artifact(self._progress, data=percent)
+        self._shown = percent
         if is_terminal(status.state):
             title = f"replicas of {handle}: {status.state.name}"
             self._create("replicas", "table", table(replica_rows(status)), title)
 
     def _create(self, what: str, kind: str, data: Any, description: str) -> UUID:
-        made = ArtifactCreate(key=artifact_key(self.context.name, what), type=kind, data=data, description=description)
-        # set where there is one: None would be sent as a text
-        if self.context.flow_run_id is not None:
-            made.flow_run_id = self.context.flow_run_id
-        if self.context.task_run_id is not None:
-            made.task_run_id = self.context.task_run_id
-        created: UUID = api.client().create_artifact(made).id
-        return created
+        shown = {"key": artifact_key(self.context.name, what), "type": kind, "data": data, "description": description}
+        made: UUID = api.create_artifact(self.context.flow_run_id, self.context.task_run_id, **shown)
+        return made
 
     # -- assets
 

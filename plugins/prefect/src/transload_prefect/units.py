@@ -7,13 +7,22 @@ flow's own thread, when a task is called, submitted or mapped.
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.utilities.hashing import hash_objects
 
 _lock = threading.Lock()
+
+
+def in_event_loop() -> bool:
+    """Tell whether the caller runs in an event loop: what it calls then returns an awaitable."""
+    with suppress(RuntimeError):
+        return bool(asyncio.get_running_loop())
+    return False
 
 
 def next_unit(name: str) -> str | None:

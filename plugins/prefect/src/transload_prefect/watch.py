@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prefect.client.schemas.objects import StateType
@@ -33,35 +34,23 @@ _STOPPING: Final = (StateType.CANCELLING, StateType.CANCELLED)
 
 
 class FlowRunWatch:
-    """Watches one flow run while apps of it run in this process, and kills them once it is being cancelled.
+    """Watches one flow run while apps of it run in this process, and kills them once it is being cancelled."""
 
-    Args:
-        flow_run_id: the flow run.
-        running: tells whether the flow's own code still runs.
-    """
-
-    def __init__(self, flow_run_id: Any, running: Callable[[], bool]) -> None:
+    def __init__(self, flow_run_id: Any) -> None:
         self.flow_run_id = flow_run_id
         self.cancelled = False
-        self._running = running
+        self.running: Callable[[], bool] = lambda: True  # whether the flow's own code does
         self._lock = threading.Lock()
         self._watched: dict[Execution, Callable[[], bool]] = {}
-        self._killed: set[Execution] = set()
         self._line: list[Any] | None = None
         self._asked = time.monotonic()
         self._asking = False
         self._looking = False
         self._settled = False
-        self._ended_at: float | None = None
 
     @contextmanager
     def around(self, execution: Execution, stop: Callable[[], bool]) -> Iterator[None]:
-        """Watch for the time of a ``with``.
-
-        Args:
-            execution: to be killed.
-            stop: tells whether the task itself was told to stop.
-        """
+        """Watch for the time of a ``with``; ``stop`` tells whether the task itself was told to stop."""
         with self._lock:
             self._watched[execution] = stop
             if not self._looking:
@@ -72,7 +61,6 @@ class FlowRunWatch:
         finally:
             with self._lock:
                 self._watched.pop(execution, None)
-                self._killed.discard(execution)
 
     def _tick(self) -> None:
         """Look again and again, for the last time when the process ends."""
@@ -88,8 +76,8 @@ class FlowRunWatch:
         with self._lock:
             watched = dict(self._watched)
         for execution, stop in watched.items():
-            if execution not in self._killed and (self.cancelled or stop()):
-                self._killed.add(execution)  # it asks again by itself, until that came through
+            if self.cancelled or stop():
+                self._watched.pop(execution, None)  # told once: it asks again by itself, until that came through
                 execution.kill()
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
@@ -131,21 +119,12 @@ class FlowRunWatch:
 
     def _settle(self, last: bool) -> bool:
         """Once its code has ended, say what nobody else would say of a plain process: the flow run is cancelled."""
-        if self._settled:
-            return True
-        if self._running() and not last:
-            return False
-        now = time.monotonic()
-        if self._ended_at is None:
-            self._ended_at = now
-            background().post(lambda: _mark_cancelled([self.flow_run_id]))
-        if not last and now - self._ended_at < CALLERS_END:
-            return False
-        self._settled = True
-        callers = (self._line or [])[1:]
-        if callers:
-            background().post(lambda: _mark_cancelled(callers))
-        return True
+        if not self._settled and (last or not self.running()):
+            self._settled = True
+            background().post(partial(_mark_cancelled, [self.flow_run_id]))
+            if callers := (self._line or [])[1:]:
+                background().post(partial(_mark_cancelled, callers), after=CALLERS_END)
+        return self._settled
 
 
 def _mark_cancelled(flow_run_ids: list[Any]) -> None:
@@ -163,19 +142,14 @@ _watches_lock = threading.Lock()
 
 def watch_of(flow_context: Any) -> FlowRunWatch:
     """Return the watch of the flow run of a context."""
-    key = f"{flow_context.flow_run.id}"
-    runner = flow_context.task_runner
-
-    def running() -> bool:
-        return bool(getattr(runner, "_started", False))
-
+    key, runner = f"{flow_context.flow_run.id}", flow_context.task_runner
     with _watches_lock:
         found = _watches.get(key)
         if found is None or found._settled:
             if len(_watches) > 256:
                 _watches.pop(next(iter(_watches)))
-            found = _watches[key] = FlowRunWatch(flow_context.flow_run.id, running)
-        found._running = running
+            found = _watches[key] = FlowRunWatch(flow_context.flow_run.id)
+        found.running = lambda: bool(getattr(runner, "_started", False))
         return found
 
 

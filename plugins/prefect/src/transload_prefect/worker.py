@@ -22,19 +22,12 @@ from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker
 from pydantic import BaseModel, Field
 
 from transload.errors import AppNotFound, ConfigError, PluginError, SchedulerUnavailable, SpecError, TransloadError
-from transload.pipelines import (
-    AppLost,
-    Execution,
-    ExecutionOptions,
-    Identity,
-    Launch,
-)
+from transload.pipelines import AppLost, Execution, ExecutionOptions, Identity, Launch
 from transload.specs import AppDef, AppState, Resource, Role, parse_mounts, resource
-from transload_prefect.adopt import can_be_seen, ended, is_cancelling, orphans
+from transload_prefect.adopt import can_be_seen, is_cancelling, orphans
 from transload_prefect.cluster import TransloadCluster
-from transload_prefect.output import Output
 from transload_prefect.run import HOST, Context, runner_of
-from transload_prefect.traces import Traces
+from transload_prefect.traces import Output, Traces
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
@@ -313,7 +306,8 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         if await self._was_cancelled(flow_run.id, handle):
             return
         flow_run = await self.client.read_flow_run(flow_run.id)
-        if not ended(flow_run) and (status is None or _exit_status(status)):
+        over = flow_run.state is not None and flow_run.state.is_final()
+        if not over and (status is None or _exit_status(status)):
             if status is not None:
                 await asyncio.to_thread(self._tell_failure, flow_run, execution)
             how = "is lost" if status is None else f"ended: {status.summary()}"
@@ -391,7 +385,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
                 if cancelled or (is_cancelling(flow_run) and not begun):
                     execution.kill()
                     return
-                if ended(flow_run):
+                if flow_run.state is not None and flow_run.state.is_final():
                     return
             await asyncio.sleep(pause)
 

@@ -46,12 +46,12 @@ class IdentityScenarios(AdapterSuite):
             assert _APP_ID.match(app_id), app_id
 
     def test_new_generation_waits_for_the_old_app(self, stage: Stage) -> None:
-        """Run again on purpose while the old app still ends: the new one starts only then."""
+        """Run again on purpose while an app whose host died still runs: that is cancelled, and ends first."""
         stage.start(held(on_cancel=[{"state": "RUNNING", "until": "ended"}, "CANCELLED"]))
         first = stage.running()
         stage.driver.crash()
-        stage.control.folder.mark("cancel", first)
         stage.start({}, HostJob(generation="1"))
+        stage.until(lambda: stage.control.calls("cancel", first), "the old app is cancelled")
         stage.watched(first)
         stage.watched(first)
         assert stage.started == [first]

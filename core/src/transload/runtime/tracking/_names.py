@@ -118,7 +118,8 @@ def decode_names(names: list[str]) -> list[str]:
     strange = data.translate(None, _ALPHABET + b"/") or b"/." in data or b"//" in data + b"/"
     if ordinary and not strange and max(map(len, ordinary)) <= MAX_FILE_NAME:
         try:  # the byte FF occurs in no text, so it can stand between two whatever they hold
-            return [text.decode() for text in _unescape(data[1:].replace(b"/", b"\xff")).split(b"\xff")]
+            data = data[1:].replace(b"/", b"\xff").replace(b"%3A", b":").replace(b"%2F", b"/")  # a handle has no other
+            return [text.decode() for text in _unescape(data).split(b"\xff")]
         except (KeyError, UnicodeDecodeError):
             pass
     return [text for name in ordinary if (text := decode_name(name)) is not None]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _KILL_S = 10.0
 _ASK_S = 20.0
 _TASKS = re.compile(r"error: [^\n:]+: tasks? ([0-9]+(?:[,-][0-9]+)*): ")
+_ERROR = re.compile(r"(?:: |\] )error: (.*)")
 UNREACHABLE = (
     "unable to contact",
     "connection refused",
@@ -55,6 +56,9 @@ class Step:
         self.role = role
         self.buffer = b""
         self.broken = False
+        self._log, self._begins = f"{folder}/batch.log", 0
+        with contextlib.suppress(OSError):
+            self._begins = os.stat(self._log).st_size
         env = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
         env.update({name: value for name, value in os.environ.items() if name.startswith(f"{_SECRET}{role}_")})
         _write_role(folder, plan, role)
@@ -118,7 +122,11 @@ class Step:
 
     def complaint(self) -> str:
         """Return what ``srun`` and Slurm complained of last: memory above all."""
-        errors = [line.partition(": error: ")[2].strip() for line in self.said.splitlines() if ": error: " in line]
+        text = ""
+        with contextlib.suppress(OSError), open(self._log, "rb") as file:  # newer releases say it there alone
+            file.seek(self._begins)
+            text = file.read().decode("utf-8", "replace")[-4000:]
+        errors = [found.strip() for found in _ERROR.findall(f"{text}\n{self.said}")]
         memory = [line for line in errors if "memory" in line.lower() or "oom" in line.lower()]
         return next(reversed(memory or errors), "")[:300]
 
