@@ -16,6 +16,8 @@ os.environ["AIRFLOW_HOME"] = os.environ["TRANSLOAD_HOME"] + "/airflow"
 
 from airflow_server import AirflowServer
 
+from transload.runner import get_runner
+
 home = Path(os.environ["AIRFLOW_HOME"])
 dags = home.with_name("dags")
 dags.mkdir()
@@ -28,11 +30,13 @@ def connection(engine: str) -> dict[str, str]:
     """Return a connection that leads to an engine: what the settings of this machine say of its kind is all in it."""
     settings = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())
     table = settings.get("schedulers", {}).get(engine, {})
-    extra = {"kind": engine, "cfg": table}
+    kind = table.pop("kind", engine)
+    leads = {name for name, _ in get_runner().scheduler(kind).connection_opts()}
+    extra = {"kind": kind, **{name: table.pop(name) for name in leads & set(table)}, "cfg": table}
     if engine == "docker":
         extra["docker_host"] = os.environ["DOCKER_HOST"]
-    if engine == "kubernetes":
-        extra["kubeconfig"] = Path(table.pop("kubeconfig")).read_text()
+    if "kubeconfig" in extra:
+        extra["kubeconfig"] = Path(extra["kubeconfig"]).read_text()
     return {"connection_id": f"the_{engine}", "conn_type": "transload", "extra": json.dumps(extra)}
 
 
