@@ -62,12 +62,17 @@ def test_run(control: ScriptedControl, runner: Runner) -> None:
     """Changes, logs and results come to the host; nothing is left behind."""
     lines: list[tuple[str, int, str, str]] = []
     states: list[AppState] = []
-    steps = [{"state": "RUNNING", "lines": ["hello"], "seconds": 0.1}, {"state": "SUCCEEDED", "lines": ["bye"]}]
+    steps = [{"state": "RUNNING", "lines": ["hello"], "until": "seen"}, {"state": "SUCCEEDED", "lines": ["bye"]}]
+
+    def on_change(status: AppStatus) -> None:
+        states.append(status.state)
+        control.open("seen")
+
     results = execution(
         runner,
         {"steps": steps, "results": {"0": {"x": 1}}},
         sink=lambda role, k, stream, line: lines.append((role, k, stream.value, line)),
-        on_change=lambda status: states.append(status.state),
+        on_change=on_change,
     ).run()
     assert results.value("x") == 1
     assert states == [AppState.RUNNING, AppState.SUCCEEDED]
