@@ -48,11 +48,11 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/adapters.md",
         "plugins/airflow/README.md",
         "examples/airflow/README.md",
-        "README.md",
+        *BOTH,
     ),
     "kfp": ("docs/kfp.md", "plugins/kfp/README.md", "examples/kfp/README.md", "README.md"),
     "torch": ("examples/ddp/README.md",),
-    "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", *BOTH),
+    "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", "README.md"),
     "template": ("docs/writing-an-adapter.md", "plugins/_template/README.md"),
 }
 """Suite → the pages that are run in its environment. All other pages are run in that of tests/docs, and `BOTH` too."""

@@ -24,7 +24,7 @@ from transload_kfp import (
     pipeline_text,
     wait_for_run,
 )
-from transload_kfp.pipeline import pipeline_from_component
+from transload_kfp.component import pipeline_from_component
 
 pytestmark = pytest.mark.filterwarnings("ignore:This client only works with Kubeflow Pipeline:FutureWarning")
 

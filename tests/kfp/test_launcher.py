@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import launched
@@ -24,7 +25,7 @@ from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.fields import set_field
 from transload_kfp.launch_spec import LaunchSpec
 from transload_kfp.run import TaskFailed, execution_of, identity_of
-from transload_kfp.task import MadeArtifact, launch_in_component, main, run_task
+from transload_kfp.task import launch_in_component, main, run_task
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -47,6 +48,11 @@ def in_process(transload_home: Path) -> Iterator[None]:
     """For tests that run a launcher in this process: its runner is closed afterwards."""
     yield
     host_runner("kfp").close()
+
+
+def made_in(folder: Path, *names: str) -> dict[str, Any]:
+    """Return artifacts that come out, as the launcher wants them."""
+    return {name: SimpleNamespace(path=str(folder / name), metadata={}) for name in names}
 
 
 # -- through pipelines
@@ -413,7 +419,7 @@ def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixtur
         "lr": ("Float", 0.1),
     }
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    artifacts = {name: MadeArtifact(str(tmp_path / name)) for name in ("results", "metrics")}
+    artifacts = made_in(tmp_path, "results", "metrics")
     run_task(spec, {"batch_size": 8.0, "lr": 0.5}, {"job_id": "1"}, artifacts)
     assert "main/0 got --batch-size 8 --lr=0.5" in capfd.readouterr().out
     assert "role main" in dry_run_launcher(command=command, scheduler="local")
@@ -456,7 +462,7 @@ def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str)
         place = folder / "a" / "model"
     else:
         spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-        artifacts = {name: MadeArtifact(str(tmp_path / "made" / name)) for name in spec.made_artifacts}
+        artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
         run_task(spec, {}, {"job_id": "1"}, artifacts)
         metadata = {name: each.metadata for name, each in artifacts.items()}
         place = tmp_path / "made" / "model"
@@ -474,7 +480,7 @@ def test_a_file_that_was_not_made(in_process: None, tmp_path: Path, capfd: pytes
             app, scheduler="local", results={"model.pt": dsl.Model}
         ).component_spec.implementation.container.command[3]
     )
-    artifacts = {name: MadeArtifact(str(tmp_path / "made" / name)) for name in spec.made_artifacts}
+    artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
     with pytest.raises(TaskFailed) as caught:
         run_task(spec, {}, {"job_id": "1"}, artifacts)
     assert caught.value.code == 70
@@ -502,7 +508,7 @@ def test_a_cluster_travels_with_the_component(
     assert variables == {"MORE": "k", "TRANSLOAD_CLUSTER_STATE_FOLDER": "lab"}
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     monkeypatch.setenv("TRANSLOAD_CLUSTER_STATE_FOLDER", str(tmp_path / "state"))
-    artifacts = {name: MadeArtifact(str(tmp_path / name)) for name in ("results", "metrics")}
+    artifacts = made_in(tmp_path, "results", "metrics")
     handle = run_task(spec, {}, {"job_id": "1"}, artifacts)["handle"]
     assert handle.startswith("lab://kfp/")
     assert (tmp_path / "state" / "local").is_dir()
@@ -694,7 +700,7 @@ def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[
     made = launcher_from_app(launched.waiting, args={"folder": str(tmp_path)}, scheduler="local", dry_run=True)
     assert set(made.component_spec.outputs) == {"results", "metrics"}
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    assert run_task(spec, {}, {}, {"results": MadeArtifact(str(tmp_path / "results"))}) == {}
+    assert run_task(spec, {}, {}, made_in(tmp_path, "results")) == {}
     assert "role main" in capfd.readouterr().out
     with Runner("test") as runner:
         assert runner.list("local") == []
@@ -730,7 +736,7 @@ def test_results_lead_to_the_page(
     from transload.plugins import get_plugins
 
     monkeypatch.setattr(get_plugins(), "app_link", lambda handle: page)
-    made = {name: MadeArtifact(str(tmp_path / name)) for name in ("results", "metrics")}
+    made = made_in(tmp_path, "results", "metrics")
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
     spec = LaunchSpec({"app": app.to_json(), "scheduler": "local"})
     values = run_task(spec, {}, {"job_id": str(page)}, made)

@@ -229,6 +229,18 @@ def test_a_cluster_of_a_search(tmp_path: Path, transload_home: Path) -> None:
         host_runner("kfp").close()
 
 
+def test_variables_of_a_search(tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search's trials get the variables of its tasks that are named."""
+    monkeypatch.setenv("SEARCH_TEST_LOSS", "0.5")
+    given = Search(search_jobs.told, [Parameter("x", "float", 0, 1)], Objective("loss"), trials=1, scheduler="local")
+    made = search_component(given, str(tmp_path / "base"), image=IMAGE, pass_env=["SEARCH_TEST_*"])
+    try:
+        steps = Steps(made.constants["search"], str(tmp_path / "base"))
+        assert steps.run_trial(0, steps.suggest(0)[0])["value"] == 0.5
+    finally:
+        host_runner("kfp").close()
+
+
 def test_through_the_uniform_door(tmp_path: Path) -> None:
     """The adapter converts a search, and shows its pipeline as a dry-run."""
     adapter = get_adapter("kfp")

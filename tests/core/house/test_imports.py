@@ -86,11 +86,15 @@ def test_typed() -> None:
     assert (Path(transload.__path__[0]) / "py.typed").exists()
 
 
-def _homes(init: Path) -> dict[str, str]:
+def _homes(package: str, init: Path) -> dict[str, str]:
     """Return public name → module, of a package that imports its names when they are first asked for."""
-    lazy = [node for node in ast.parse(init.read_text()).body if isinstance(node, ast.If)]
-    imports = [node for block in lazy for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: node.module or "" for node in imports for alias in node.names}
+    found: dict[str, str] = {}
+    for node in ast.walk(ast.parse(init.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
+            for module, names in ast.literal_eval(node.args[1]).items():
+                home = package.rpartition(".")[0] + module if module.startswith(".") else f"{package}.{module}"
+                found |= dict.fromkeys(names.split(), home)
+    return found
 
 
 def _imports(tree: ast.AST, package: str, homes: Mapping[str, Mapping[str, str]], known: Collection[str]) -> set[str]:
@@ -122,7 +126,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root.parent).with_suffix("").parts
         files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    homes = {name: _homes(path) for name, path in files.items() if path.name == "__init__.py"}
+    homes = {name: _homes(name, path) for name, path in files.items() if path.name == "__init__.py"}
     graph = {}
     for name, path in files.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]

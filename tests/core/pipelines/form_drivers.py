@@ -17,7 +17,7 @@ def _execution(child: ChildJob) -> Execution:
     job = child.job
     execution = Execution(
         host_runner("form"),
-        Launch(app=child.app, scheduler="scripted", cfg=job.cfg),
+        Launch(app=child.app, scheduler=job.scheduler, cfg=job.cfg),
         Identity("form", job.namespace, (job.name,), job.generation),
         ExecutionOptions(**job.options),
         store=JsonFileStore(child.store),

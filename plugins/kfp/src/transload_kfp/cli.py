@@ -88,7 +88,7 @@ def compile_app(launch: Launch, options: dict[str, Any]) -> str:
         SpecError: for what cannot be converted.
         ConfigError: for a wrong option.
     """
-    from transload_kfp.pipeline import pipeline_from_component, pipeline_text
+    from transload_kfp.component import pipeline_from_component, pipeline_text
 
     return pipeline_text(pipeline_from_component(_component(launch, options), options["name"]))
 

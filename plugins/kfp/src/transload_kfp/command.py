@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
-from transload_kfp.marks import pieces
 from transload_kfp.plan import FILES as OUTPUT_DIR
 from transload_kfp.plan import TRACKER, Plan
-from transload_kfp.ports import InputPort
+from transload_kfp.ports import InputPort, pieces
 from transload_kfp.refusals import refuse_reinterpreted
 
 RESULTS = "{{$.outputs.artifacts['results'].path}}"

@@ -1,18 +1,23 @@
-"""Components as objects of KFP: a loaded component that gives each of its tasks its settings and its identity."""
+"""Components as objects of KFP, which give each of their tasks its settings and its identity; pipelines of one."""
 
 from __future__ import annotations
 
+import inspect
+import linecache
+import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Optional
 
-from kfp import dsl
+from kfp import compiler, components, dsl
 from kfp.dsl import structures
 from kfp.dsl.base_component import BaseComponent
 from kfp.dsl.pipeline_context import Pipeline
-from kfp.dsl.types import type_utils
 
 from transload.errors import SpecError
-from transload_kfp.ports import ARTIFACTS, FINAL_STATUS, read_as_placeholder
+from transload_kfp.names import component_name
+from transload_kfp.ports import read_as_placeholder
 from transload_kfp.settings import TaskSettings
 
 PLACEHOLDERS: Final = {
@@ -27,7 +32,7 @@ class AppComponent(BaseComponent):
     """A component made from an app, or a search. Call it in a pipeline function, with the app's own argument names.
 
     Args:
-        component_spec: the component as KFP has it.
+        component_spec: the component as KFP has it, or as component YAML.
         ports: name of an argument → name of its input.
         identity: inputs that take what KFP knows of the task.
         settings: of each task.
@@ -36,12 +41,14 @@ class AppComponent(BaseComponent):
 
     def __init__(
         self,
-        component_spec: structures.ComponentSpec,
+        component_spec: structures.ComponentSpec | str,
         ports: Mapping[str, str],
         identity: Sequence[str],
         settings: TaskSettings,
         constants: Mapping[str, Any] | None = None,
     ) -> None:
+        if isinstance(component_spec, str):
+            component_spec = components.load_component_from_text(component_spec).component_spec
         super().__init__(component_spec=component_spec)
         self.ports = dict(ports)
         self.identity = list(identity)
@@ -87,41 +94,66 @@ def _refuse_placeholders(arguments: Mapping[str, Any]) -> None:
             raise SpecError(f"{name}={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})")
 
 
-def component_spec_of(component: Mapping[str, Any]) -> structures.ComponentSpec:
-    """Return what KFP makes of a component YAML with this content, without writing and reading it.
+def python_component(source: str, function: str, image: str, packages: Sequence[str] = ()) -> Any:
+    """Return a lightweight Python component: KFP takes a function's source, so the function is written and compiled.
 
     Args:
-        component: the content.
+        source: the text of one function; what it needs it imports itself.
+        function: its name.
+        image: the image that runs it; it needs KFP.
+        packages: installed when it starts.
     """
-    container = component["implementation"]["container"]
-    return structures.ComponentSpec(
-        name=component["name"],
-        description=component.get("description"),
-        inputs={
-            each["name"]: structures.InputSpec(
-                type=_type(each["type"]),
-                default=type_utils.deserialize_v1_component_yaml_default(each["type"], each.get("default")),
-                optional=each.get("optional", False) or each["type"] == FINAL_STATUS,
-            )
-            for each in component.get("inputs", ())
-        },
-        outputs={
-            each["name"]: structures.OutputSpec(type=_type(each["type"])) for each in component.get("outputs", ())
-        },
-        implementation=structures.Implementation(
-            container=structures.ContainerSpecImplementation(
-                image=container["image"],
-                command=list(container.get("command", ())),
-                args=list(container.get("args", ())),
-                env=dict(container.get("env", {})),
-            )
-        ),
+    source = "from typing import *\n" + source
+    file = f"<transload component {function} {len(source)}-{zlib.crc32(source.encode())}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # where inspect looks for it
+    scope: dict[str, Any] = {"dsl": dsl, "__name__": f"transload_kfp.generated.{function}"}
+    # not inherited: annotations must be types for KFP, not texts as in this module
+    exec(compile(source, file, "exec", dont_inherit=True), scope)  # noqa: S102 - our own text
+    return dsl.component(
+        scope[function], base_image=image, packages_to_install=list(packages) or None, install_kfp_package=False
     )
 
 
-def _type(name: str) -> str:
-    """Return a type of component YAML as KFP has it in memory."""
-    if name not in ARTIFACTS:
-        return name
-    kind = getattr(dsl, name)
-    return str(type_utils.create_bundled_artifact_type(kind.schema_title, kind.schema_version))
+_PARAMETERS = {"String": str, "Integer": int, "Float": float, "Boolean": bool, "List": list, "Dict": dict}
+_BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def pipeline_from_component(component: AppComponent, name: str | None = None) -> Any:
+    """Return a pipeline that runs one component; the component's inputs are its parameters.
+
+    Args:
+        component: what to run; its inputs must be parameters, for nothing upstream makes artifacts.
+        name: name of the pipeline; default: the component's.
+
+    Raises:
+        SpecError: if an input is an artifact.
+    """
+    parameters = []
+    hidden = {*component.identity, "transload_key"}
+    for each, spec in (component.component_spec.inputs or {}).items():
+        if each in hidden:
+            continue
+        kind = _PARAMETERS.get(spec.type)
+        if kind is None:
+            raise SpecError(f"input {each!r} takes an artifact, which a pipeline of one app has none of")
+        default = inspect.Parameter.empty if not spec.optional else spec.default
+        # KFP knows no other form of it
+        annotation = kind if default is not None else Optional[kind]  # noqa: UP045
+        parameters.append(inspect.Parameter(each, _BY_NAME, default=default, annotation=annotation))
+
+    def run(*values: Any) -> None:
+        component(**{each.name: value for each, value in zip(parameters, values, strict=True)})
+
+    parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)  # as a signature must have them
+    run.__name__ = "run"
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return dsl.pipeline(run, name=component_name(name or component.name))
+
+
+def pipeline_text(pipeline: Any) -> str:
+    """Return the YAML of a pipeline."""
+    with tempfile.TemporaryDirectory(prefix="transload-kfp-") as folder:
+        path = Path(folder) / "pipeline.yaml"
+        compiler.Compiler().compile(pipeline, str(path))
+        return path.read_text(encoding="utf-8")

@@ -77,10 +77,10 @@ def component_from_app(
     plan = make_plan(source, name=name, args=args, inputs=inputs, results=results)
     made = TaskSettings.of(plan.app, **settings)
     component = _component(plan, python, made)
-    from transload_kfp.component import AppComponent, component_spec_of
+    from transload_kfp.component import AppComponent
 
     ports = {port.source: port.name for port in plan.inputs}
-    return AppComponent(component_spec_of(component), ports, plan.identity, made)
+    return AppComponent(component_yaml(component), ports, plan.identity, made)
 
 
 def _component(plan: Plan, python: str, settings: TaskSettings | None = None) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class KfpAdapter:
             ConfigError: for a wrong option.
         """
         if _is_search(source):
-            from transload_kfp.pipeline import pipeline_text
+            from transload_kfp.component import pipeline_text
 
             return pipeline_text(self.convert(source, **host_options))
         source, launches = _launched(source, host_options)

@@ -12,9 +12,8 @@ from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef
-from transload_kfp.convert import Results
+from transload_kfp.convert import Results, component_yaml
 from transload_kfp.fields import field_type, get_field, option_path
-from transload_kfp.generated import python_component
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, split_options, with_secrets
 from transload_kfp.names import component_name, port_names
 from transload_kfp.plan import Inputs, found_here, settled
@@ -43,19 +42,13 @@ def launcher_from_app(
     command: Sequence[str] | None = None,
     scheduler: str | None = None,
     cluster: Cluster | Mapping[str, Any] | None = None,
-    cfg: Mapping[str, Any] | None = None,
     name: str | None = None,
     args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Results | None = None,
-    tracker_base: str | None = None,
-    workspace: str | None = None,
-    pass_env: Sequence[str] = (),
-    inherit_env: bool = False,
     form: Form = "container",
     image: str | None = None,
     packages: Sequence[str] = (),
-    dry_run: bool = False,
     **settings: Any,
 ) -> AppComponent:
     """Return a component that submits an app through a scheduler, waits for its end and reports its results.
@@ -67,28 +60,22 @@ def launcher_from_app(
         source: an AppDef, its JSON, or a component: a name or function that the launcher's image can import.
         command: in place of ``source``: a program and its arguments, to be run as they are.
         scheduler: where the app runs; None: the one configured in the launcher's image, else ``local``.
-        cluster: in place of ``scheduler``, a cluster that the launcher's image knows nothing of: a
-            `transload.runner.Cluster`, or its JSON form. Its secrets are Kubernetes secrets of the namespace that the
-            pipeline runs in: ``{"kubeconfig": "k8s:SECRET/KEY"}``; others (``env:``, ``file:``) are the launcher's own.
-        cfg: run options of the scheduler.
+        cluster: in place of ``scheduler``: a `transload.runner.Cluster`, or its JSON form. Its secrets are Kubernetes
+            secrets of the pipeline's namespace (``{"kubeconfig": "k8s:SECRET/KEY"}``); others are the launcher's own.
         name: name of the component; default: the app's.
         args: arguments of the component function that are settled now.
         inputs: of a component function: the arguments that become inputs, names alone or name → type (a class of
             artifacts of ``kfp.dsl`` gives the function a path in the launcher); None: all. Of an AppDef or a command:
-            name → path of a field: ``"roles[trainer].num_replicas"``, ``"image"``, ``"resource.cpu"``,
-            ``"args[--lr]"``, ``"env[A]"``, a type (of the program's option of that name), or a pair of both.
+            name → path of a field (``"roles[trainer].num_replicas"``, ``"resource.cpu"``, ``"args[--lr]"``,
+            ``"env[A]"``), a type (of the program's option of that name), or a pair of both.
         results: results, and files, that become outputs; see `component_from_app`.
-        tracker_base: where the app reports; None: where the scheduler says.
-        workspace: folder in the launcher's image that travels with the app.
-        pass_env: variables of the launcher that the job gets, by patterns: ``["HF_*"]``.
-        inherit_env: give the job the launcher's whole environment.
         form: ``container`` (the image needs transload, this adapter and the scheduler's) or ``python``, a lightweight
             Python component (the image needs KFP as well, and KFP's local subprocess runner can run it).
         image: of the launcher; None: the one that ``TRANSLOAD_IMAGE`` names.
         packages: installed when the Python form starts.
-        dry_run: print what would be submitted, submit nothing; such a component has no output parameters.
-        settings: of how the app is run, see `transload.pipelines.ExecutionOptions` (``on_kill``, ``patience``,
-            ``retries_by`` …), and of the launcher's own tasks, see `TaskSettings`.
+        settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env`` of `transload.pipelines.Launch`;
+            ``inherit_env``; ``dry_run``: print what would be submitted), of how the app is run, see
+            `transload.pipelines.ExecutionOptions`, and of the launcher's own tasks, see `TaskSettings`.
 
     Raises:
         SpecError: for a wrong source, argument or input.
@@ -96,20 +83,9 @@ def launcher_from_app(
     """
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
-    where: dict[str, Any] = {"scheduler": scheduler, "cfg": cfg, "tracker_base": tracker_base, "workspace": workspace}
-    where |= {"pass_env": list(pass_env)}
-    options, own = split_options(settings)
-    more: dict[str, Any] = {
-        "command": command,
-        "options": options,
-        "cluster": cluster,
-        "inherit_env": inherit_env,
-        "dry_run": dry_run,
-    }
-    launch, spec, secrets = _planned(source, where, args, inputs, results, **more)
-    made = TaskSettings().updated(**own).updated(secrets=secrets)
-    container = launcher_image(image, packages if form == "python" else ())
-    return _assembled(spec, name or launch.name, form, container, packages, made)
+    title, spec, made = _planned(source, command, scheduler, cluster, args, inputs, results, **settings)
+    where = launcher_image(image, packages if form == "python" else ())
+    return _assembled(spec, name or title, form, where, packages, made)
 
 
 def launcher_image(image: str | None, packages: Sequence[str] = ()) -> str:
@@ -134,46 +110,47 @@ def launcher_image(image: str | None, packages: Sequence[str] = ()) -> str:
 def _assembled(
     spec: LaunchSpec, title: str, form: Form, image: str, packages: Sequence[str], settings: TaskSettings
 ) -> AppComponent:
-    from transload_kfp.component import AppComponent, component_spec_of
+    from transload_kfp.component import AppComponent
 
     names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
     if form == "container":
-        made = component_spec_of(_container(spec, title, image))
-    else:
-        made = _python(spec, title, image, packages).component_spec
-    return AppComponent(made, names, IDENTITY, settings)
+        return AppComponent(component_yaml(_container(spec, title, image)), names, IDENTITY, settings)
+    return AppComponent(_python(spec, title, image, packages).component_spec, names, IDENTITY, settings)
 
 
 def _planned(
     source: Any,
-    where: Mapping[str, Any],
-    args: Mapping[str, Any] | None,
-    inputs: Inputs | None,
-    results: Results | None,
-    *,
     command: Sequence[str] | None = None,
+    scheduler: str | None = None,
     cluster: Cluster | Mapping[str, Any] | None = None,
-    **more: Any,
-) -> tuple[Launch, LaunchSpec, dict[str, Any]]:
-    """Return the launch, what the component carries, and the secrets that its task needs."""
-    source = source if command is None else Launch(command=command, app=source)
+    args: Mapping[str, Any] | None = None,
+    inputs: Inputs | None = None,
+    results: Results | None = None,
+    *,
+    inherit_env: bool = False,
+    dry_run: bool = False,
+    **settings: Any,
+) -> tuple[str, LaunchSpec, TaskSettings]:
+    """Return the app's name, what the component carries, and the settings of its tasks."""
+    where: dict[str, Any] = {name: settings.pop(name) for name in _LAUNCH if name in settings}
+    options, own = split_options(settings)
     where_to, secrets = with_secrets(cluster)
-    if where_to is not None:
-        if where["scheduler"] not in (None, where_to["name"]):
-            raise ConfigError(f"scheduler={where['scheduler']!r}, cluster={where_to['name']!r}: give one of them")
-        where = {**where, "scheduler": where_to["name"]}
+    if where_to is not None and scheduler not in (None, where_to["name"]):
+        raise ConfigError(f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them")
+    where["scheduler"] = scheduler if where_to is None else where_to["name"]
+    source = source if command is None else Launch(command=command, app=source)
     launch = settled(Launch.of(source, **{key: value for key, value in where.items() if value}), args)
     if launch.component is None:
         launch = Launch.of(launch, app=launch.build(), command=None)  # its JSON does not tell its name
         ports, paths = _field_ports(launch.build(), inputs)
     else:
         ports, paths = _argument_ports(as_component(found_here(launch.component)), launch.args, inputs), {}
-    outputs = [] if more.get("dry_run") else output_ports(results, [HANDLE])
-    spec = LaunchSpec(launch.to_dict(), inputs=ports, paths=paths, outputs=outputs, cluster=where_to, **more)
-    return launch, spec, secrets
+    outputs = [] if dry_run else output_ports(results, [HANDLE])
+    spec = LaunchSpec(launch.to_dict(), options, ports, paths, outputs, where_to, inherit_env, dry_run)
+    return launch.name, spec, TaskSettings().updated(**own).updated(secrets=secrets)
 
 
-_WHERE: Final = ("scheduler", "cfg", "tracker_base", "workspace", "pass_env")
+_LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env")
 
 
 def dry_run_launcher(source: Any = None, *, arguments: Mapping[str, Any] | None = None, **options: Any) -> str:
@@ -195,12 +172,7 @@ def dry_run_launcher(source: Any = None, *, arguments: Mapping[str, Any] | None 
 
     for name in ("name", "form", "image", "packages", "dry_run"):
         options.pop(name, None)  # of the component, not of what it submits
-    where = {name: options.pop(name, None) for name in _WHERE}
-    args, inputs, results = (options.pop(name, None) for name in ("args", "inputs", "results"))
-    more = {name: options.pop(name) for name in ("command", "cluster", "inherit_env") if name in options}
-    execution, own = split_options(options)
-    TaskSettings().updated(**own)
-    _, spec, _ = _planned(source, where, args, inputs, results, options=execution, **more)
+    _, spec, _ = _planned(source, **options)
     named = {port.source: port.name for port in spec.inputs}
     values = {named.get(name, name): value for name, value in (arguments or {}).items()}
     missing = [port.name for port in spec.inputs if not port.optional and port.name not in values]
@@ -337,6 +309,8 @@ def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
 
 
 def _python(spec: LaunchSpec, title: str, image: str, packages: Sequence[str]) -> Any:
+    from transload_kfp.component import python_component
+
     function = component_name(title).replace("-", "_")
     if iskeyword(function):
         function = f"{function}_app"

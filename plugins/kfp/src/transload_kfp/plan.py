@@ -5,19 +5,27 @@ from __future__ import annotations
 import copy
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from transload.components import Parameter, as_component
 from transload.errors import SpecError
-from transload.pipelines import Launch
+from transload.pipelines import Launch, caller_folder
 from transload.specs import AppDef, Role, macros
 from transload_kfp.fields import get_field, in_command, option_path, set_field
-from transload_kfp.marks import has_mark, mark, pieces
 from transload_kfp.names import port_names
-from transload_kfp.ports import KFP_TYPES, InputPort, OutputPort, default_text, input_type, output_ports
+from transload_kfp.ports import (
+    KFP_TYPES,
+    InputPort,
+    OutputPort,
+    default_text,
+    has_mark,
+    input_type,
+    mark,
+    output_ports,
+    pieces,
+)
 from transload_kfp.refusals import refuse_inexpressible
 
 TRACKER: Final = "tracker_base"
@@ -114,10 +122,7 @@ def found_here(source: Any) -> Any:
     """Return a component's name with its file's path, where it is relative to the file that defines the pipeline."""
     if not isinstance(source, str) or not source.partition(":")[0].endswith(".py"):
         return source
-    frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(("transload.", "transload_")):
-        frame = frame.f_back
-    path = os.path.join(os.path.dirname(os.path.abspath(frame.f_globals.get("__file__") or "x")), source)
+    path = os.path.join(caller_folder("transload_kfp") or "", source)
     return path if os.path.exists(path.rpartition(".py")[0] + ".py") else source
 
 

@@ -1,4 +1,4 @@
-"""What goes into a component and what comes out of it, typed as Kubeflow Pipelines types it."""
+"""What goes into a component and what comes out of it, as KFP types it; marks for what only the run of it knows."""
 
 from __future__ import annotations
 
@@ -42,6 +42,28 @@ TEMPLATE: Final = re.compile(
 STRUCT: Final = re.compile(r'\s*\{\s*"(Concat|IfPresent)"\s*:')
 """How a text begins that Kubeflow Pipelines would read as a structure of its own."""
 _CHANNEL: Final = re.compile(r'\{\{channel:task=[\w\s-]*;name=[\w\s-]+;type=[\w\s{}":-]*;\}\}')
+
+
+_MARK: Final = re.compile("\ue000late:([^\ue000\ue001]*)\ue001")
+Piece = str | tuple[str]
+"""A piece of a text: literal, or ``(name,)`` of what stands there at run time."""
+
+
+def mark(name: str) -> str:
+    """Return the text that stands for the value of ``name``."""
+    return f"\ue000late:{name}\ue001"
+
+
+def pieces(text: str) -> tuple[Piece, ...]:
+    """Split a text at its marks."""
+    # every second one is a name, and literal texts may be empty
+    found = [(each,) if index % 2 else each for index, each in enumerate(_MARK.split(text))]
+    return tuple(each for each in found if each)
+
+
+def has_mark(text: str) -> bool:
+    """Tell whether a text depends on a value that is known only when the pipeline runs."""
+    return _MARK.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import Final, NoReturn
 
 from transload.errors import SpecError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, DeviceMount, RetryPolicy, Role
-from transload_kfp.marks import has_mark, pieces
-from transload_kfp.ports import STRUCT, TEMPLATE
+from transload_kfp.ports import STRUCT, TEMPLATE, has_mark, pieces
 
 LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
 _WORKSPACE: Final = "/kfp-workspace"

@@ -115,7 +115,7 @@ def ended_with_host(execution: Execution) -> Iterator[Callable[[], bool]]:
     before: Any = None
     with suppress(ValueError):  # not in the main thread: whoever runs us there keeps its own way
         before = signal.signal(signal.SIGTERM, kill)
-    if sigterm.was_noted():
+    if sigterm.noted:
         kill(signal.SIGTERM, None)
     try:
         yield lambda: bool(seen)

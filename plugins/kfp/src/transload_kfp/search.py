@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from transload_kfp.generated import python_component
 from transload_kfp.launch_spec import split_options, with_secrets
 from transload_kfp.launcher import launcher_image
 from transload_kfp.names import component_name
@@ -77,6 +76,7 @@ def search_pipeline(
     image: str | None = None,
     packages: Sequence[str] = (),
     cluster: Cluster | Mapping[str, Any] | None = None,
+    pass_env: Sequence[str] = (),
     inherit_env: bool = False,
     **settings: Any,
 ) -> Any:
@@ -95,6 +95,7 @@ def search_pipeline(
         image: of the tasks; it needs KFP, this adapter and the scheduler's.
         packages: installed when a task starts.
         cluster: where the trials' apps run, in place of ``search.scheduler``; see `launcher_from_app`.
+        pass_env: variables of the tasks that the jobs get, by patterns: ``["HF_*"]``.
         inherit_env: give the jobs the tasks' whole environment.
         settings: of how each trial's app is run, see `transload.pipelines.ExecutionOptions`, and of every task, see
             `TaskSettings`: ``secrets`` for the tracker base, for example. A trial's app is found again by ``retries``,
@@ -106,7 +107,9 @@ def search_pipeline(
     """
     from kfp import dsl
 
-    text, made = _carried(search, cluster, settings, inherit_env=inherit_env)
+    from transload_kfp.component import python_component
+
+    text, made = _carried(search, cluster, settings, pass_env, inherit_env=inherit_env)
     where = launcher_image(image, packages)
     steps = [
         _step(python_component(source, function, where, packages), made, {"search": text})
@@ -120,12 +123,16 @@ def search_pipeline(
     return dsl.pipeline(run, name=component_name(name or f"search-{_title(search)}"))
 
 
-def _carried(search: Search, cluster: Any, settings: dict[str, Any], *, inherit_env: bool) -> tuple[str, TaskSettings]:
+def _carried(
+    search: Search, cluster: Any, settings: dict[str, Any], pass_env: Sequence[str], *, inherit_env: bool
+) -> tuple[str, TaskSettings]:
     """Return what the tasks of a search carry, and their settings."""
     options, given = split_options(settings)
     where, secrets = with_secrets(cluster)
     if where is not None:
         search = replace(search, scheduler=where["name"])
+    if pass_env:
+        search = replace(search, cfg={**search.cfg, "pass_env": list(pass_env)})
     text = encode_search(search, options, cluster=where, inherit_env=inherit_env)
     return text, TaskSettings().updated(**given).updated(secrets=secrets)
 
@@ -168,6 +175,7 @@ def search_component(
     image: str | None = None,
     packages: Sequence[str] = (),
     cluster: Cluster | Mapping[str, Any] | None = None,
+    pass_env: Sequence[str] = (),
     inherit_env: bool = False,
     **settings: Any,
 ) -> AppComponent:
@@ -182,6 +190,7 @@ def search_component(
         image: of the task.
         packages: installed when the task starts.
         cluster: likewise.
+        pass_env: likewise.
         inherit_env: give the jobs the task's whole environment.
         settings: as in `search_pipeline`, of the one task.
 
@@ -189,7 +198,9 @@ def search_component(
         SpecError: if the search's component cannot be found again elsewhere.
         ConfigError: for a wrong setting.
     """
-    text, made = _carried(search, cluster, settings, inherit_env=inherit_env)
+    from transload_kfp.component import python_component
+
+    text, made = _carried(search, cluster, settings, pass_env, inherit_env=inherit_env)
     loaded = python_component(_ALL, "run_search", launcher_image(image, packages), packages)
     return _step(loaded, made, {"search": text, "tracker_base": tracker_base, "own": own})
 

@@ -7,21 +7,12 @@ the first process of a container, which ignores a signal that it has no handler 
 from __future__ import annotations
 
 import signal
-from types import FrameType
 from typing import Final
 
-_noted: Final[list[int]] = []
+noted: Final[list[int]] = []
+"""SIGTERM, once for each time that it came since `note_from_now_on`."""
 
 
 def note_from_now_on() -> None:
     """Note a SIGTERM instead of ending. For the main thread."""
-    signal.signal(signal.SIGTERM, _note)
-
-
-def was_noted() -> bool:
-    """Tell whether a SIGTERM came since `note_from_now_on`."""
-    return bool(_noted)
-
-
-def _note(number: int, frame: FrameType | None) -> None:
-    _noted.append(number)
+    signal.signal(signal.SIGTERM, lambda number, frame: noted.append(number))

@@ -10,8 +10,8 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from glob import escape
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError
@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from transload_kfp.ports import OutputPort
 
 
-@dataclass
-class MadeArtifact:
-    """An artifact of KFP's that comes out, as far as it is used here.
-
-    Args:
-        path: where its content goes.
-        metadata: what KFP keeps with it.
-    """
-
-    path: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-
 def run_task(
     spec: LaunchSpec, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -48,7 +35,7 @@ def run_task(
         spec: what the component carries.
         arguments: input → value; None: not given.
         context: see `transload_kfp.run.identity_of`.
-        made: artifacts that come out, KFP's or a `MadeArtifact`, by name.
+        made: artifacts that come out, with ``path`` and ``metadata``, by name.
 
     Raises:
         TaskFailed: with the exit code.
@@ -138,7 +125,9 @@ def main(words: list[str]) -> int:
 
 def _run(spec: LaunchSpec, request: Mapping[str, Any], paths: Sequence[str]) -> None:
     inputs = request.get("inputs", {}).get("parameterValues", {})
-    made = {name: MadeArtifact(path) for name, path in zip(spec.made_artifacts, paths, strict=False)}
+    made = {
+        name: SimpleNamespace(path=path, metadata={}) for name, path in zip(spec.made_artifacts, paths, strict=False)
+    }
     folders = dict(zip(spec.artifact_ports, paths[len(made) :], strict=True))
     given = {name: inputs.get(name) for name in spec.parameter_ports}
     context = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)}

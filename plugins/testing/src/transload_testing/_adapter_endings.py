@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from transload.specs import AppDef, AppState, Role
 from transload_testing._adapter_stage import AdapterSuite, Stage, held, state_name
 from transload_testing.adapter_driver import HostJob
@@ -39,6 +42,31 @@ class EndingScenarios(AdapterSuite):
         for part in ("main/1", "exit code 3", "that went wrong"):
             assert part in seen.error
         assert seen.retryable is not False
+
+    def test_failure_says_what_was_raised(self, stage: Stage) -> None:
+        """The exception of a real program is the host's error: what it was and where, before the last lines."""
+        source = "def train():\n    raise ValueError('no such thing')\ntrain()\n"
+        role = Role("main", "", entrypoint=sys.executable, args=["-c", source])
+        stage.start(AppDef("app", [role]), HostJob(scheduler="local"))
+        seen = stage.ended()
+        self.is_state(seen, AppState.FAILED)
+        said, _, lines = seen.error.partition("last lines of main/0")
+        assert "exit code 1" in said
+        assert "ValueError: no such thing" in said
+        assert "in train" in said
+        assert "Traceback" in lines
+
+    def test_variables_and_files_of_a_real_program(self, stage: Stage) -> None:
+        """A job gets those variables of the host that are passed by pattern, and its files are among its results."""
+        command = 'echo "$SUITE_PASSED ${OTHER-none}" > "$TRANSLOAD_OUTPUT_DIR/model.txt"'
+        role = Role("main", "", entrypoint="sh", args=["-c", command])
+        job = HostJob(scheduler="local", cfg={"pass_env": ["SUITE_*"]})
+        stage.start(AppDef("app", [role]), job)
+        seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
+        assert seen.results is not None
+        (found,) = [each["path"] for name, each in seen.results["artifacts"].items() if name.endswith("model.txt")]
+        assert Path(found).read_text(encoding="utf-8") == "passed none\n"
 
     def test_cancelled_elsewhere(self, stage: Stage) -> None:
         """An app that somebody cancels ends as cancelled, and is not retried."""

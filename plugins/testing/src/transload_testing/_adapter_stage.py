@@ -163,6 +163,7 @@ class AdapterSuite:
             pytest.skip(f"this host cannot have it: {reason}")
         control = ScriptedControl(tmp_path / "scripted")
         environment = {**control.environment(), "TRANSLOAD_HOME": str(tmp_path / "home")}
+        environment |= {"SUITE_PASSED": "passed", "OTHER": "not passed"}
         driver = self.make_driver(tmp_path / "driver", environment)
         try:
             yield Stage(control, driver, lambda: self.make_driver(tmp_path / "another", environment), self.timeout)
