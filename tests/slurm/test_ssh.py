@@ -17,6 +17,7 @@ import pytest
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
+from transload.schedulers.api import Stream
 from transload.specs import AppDef, AppState, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm, pack, ssh
 from transload_slurm import connection as connection_module
@@ -65,6 +66,7 @@ def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]
     status = far.wait(handle, timeout=60)
     assert status is not None and (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, 3)
     assert f"{login.home}\n" in list(far.log_lines(handle, "main"))
+    assert far.scheduler("slurm").log_read("one", "main", 0, Stream.STDERR).lines == ["no\n"]
     assert [row.app_id for row in far.list("slurm")] == ["one"]
     far.delete(handle)
     assert far.list("slurm") == []

@@ -164,7 +164,14 @@ class RemoteApps:
         return [("ssh", True, told), *((what, well, said) for what, well, said in found)]
 
     def log_read(
-        self, app_id: str, role_name: str, k: int, stream: Stream, cursor: str | None, max_bytes: int, **wanted: Any
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        stream: Stream,
+        cursor: str | None = None,
+        max_bytes: int = 1 << 20,
+        **wanted: Any,
     ) -> LogPage:
         """Return the next page of a log."""
         page = self.connection.call(
