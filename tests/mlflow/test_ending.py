@@ -43,7 +43,12 @@ def test_an_app_that_ends_ends_its_run(
     assert runner.wait(handle, timeout=60) is not None
     ended = eventually(lambda: [run for run in tracker._runs_of(handle) if run.info.status != "RUNNING"], timeout=60)
     assert [run.info.status for run in ended] == [status]
-    assert ended[0].data.metrics == ({"loss": 0.5} if script else {"lr": 0.1})
+    metrics = ended[0].data.metrics
+    used = {name: metrics.pop(name) for name in list(metrics) if name.startswith("system/")}
+    assert metrics == ({"loss": 0.5} if script else {"lr": 0.1})
+    if script:
+        assert set(used) == {"system/peak_memory_megabytes", "system/cpu_seconds"}
+        assert used["system/peak_memory_megabytes"] > 0.1
     assert runner.wait(handle, timeout=60) is not None  # told again: nothing changes
 
 

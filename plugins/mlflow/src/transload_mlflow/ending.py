@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from transload.specs import AppState
+from transload.specs import AppState, Usage
 
 if TYPE_CHECKING:
     from transload.plugins import AppEvent
@@ -45,7 +45,10 @@ def _finish(tracker: MlflowTracker, handle: str, status: Status) -> None:
 
     try:
         with get_runner() as runner:
-            results = runner.results(handle).results
-        tracker.finish(handle, status, results)
+            results, seen = runner.results(handle).results, runner.status(handle)
+        used = Usage() if seen is None else seen.usage()
+        memory = None if used.peak_memory is None else used.peak_memory / 1e6
+        usage = {"peak_memory_megabytes": memory, "cpu_seconds": used.cpu_seconds}
+        tracker.finish(handle, status, results, {name: value for name, value in usage.items() if value is not None})
     except Exception as exc:  # the app itself is well
         _log.warning("the end of %s is not in MLflow: %s: %s", handle, type(exc).__name__, exc)

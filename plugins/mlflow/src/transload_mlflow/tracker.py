@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from transload.errors import ConfigError
@@ -225,7 +226,11 @@ class MlflowTracker(TrackerBase):
         return sorted({json.loads(run.data.tags[RUN_ID]) for run in self._search(condition) if RUN_ID in run.data.tags})
 
     def finish(
-        self, run_id: str, status: Status = "FINISHED", results: Mapping[str, Mapping[str, object]] | None = None
+        self,
+        run_id: str,
+        status: Status = "FINISHED",
+        results: Mapping[str, Mapping[str, object]] | None = None,
+        usage: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Set the state that MLflow shows for a run; one that has ended already stays as it is.
 
@@ -233,8 +238,9 @@ class MlflowTracker(TrackerBase):
             run_id: the run; one that is not known stays so, unless it has results.
             status: the state.
             results: what the app reported, by key; numbers become metrics, and a key that is a number is their step.
+            usage: what it used: each becomes a system metric, ``system/<name>``.
         """
-        points = metric_points(results or {})
+        points = [*metric_points(results or {}), *((f"system/{name}", value, 0) for name, value in usage.items())]
         if points:
             self._run_to_write(run_id)
         for run in self._runs_of(run_id):
