@@ -433,14 +433,13 @@ def test_secret_options_of_the_one_who_goes_on(
     kept = Snapshot(tmp_path / "kept.json")
     kept.save(experiment(scheduler="scripted"), sobol())
     given = experiment(scheduler="scripted", cfg={"api_key": "s"})
-    runner = host_runner("ax")
     taken: list[Any] = []
 
-    def dryrun(app: Any, scheduler: Any, cfg: Any, *args: Any, **more: Any) -> Any:
-        taken.append(dict(cfg))
+    def start(self: Any, unit: Any, launch: Any, *more: Any) -> None:
+        taken.append(dict(launch.cfg))
         raise ConfigError("seen")
 
-    monkeypatch.setattr(runner, "dryrun", dryrun)
+    monkeypatch.setattr("transload_ax.run.TrialApps.start", start)
     with pytest.raises(ConfigError, match="seen"):
         run_experiment(given, 1, snapshot=kept.path)
     assert taken[0]["api_key"] == "s"
