@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from transload.errors import UnsupportedFeature
+from transload.schedulers.local.supervisor.gpus import amd_gpus, in_use
 from transload.specs import AppState, Resource, SpecError
-
-CFG = {"auto_set_cuda_visible_devices": True}
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +31,9 @@ def seen(local, app_id: str, k: int = 0) -> set[str]:
 
 def test_disjoint_and_waited_for(local) -> None:
     """Two apps get different GPUs; a third is PENDING until some are free, and then starts by itself."""
-    first, second = local.run(holder(local, 1, 2), cfg=CFG), local.run(holder(local, 2), cfg=CFG)
+    first, second = local.run(holder(local, 1, 2)), local.run(holder(local, 2))
     assert len(seen(local, first) | seen(local, first, 1) | seen(local, second)) == 4
-    third = local.run(holder(local, 1), cfg=CFG)
+    third = local.run(holder(local, 1))
     status = local.wait(third, lambda status: status.state is AppState.PENDING)
     assert "waiting for 1 of 4 GPUs" in status.msg
     expected = seen(local, first) | seen(local, first, 1)
@@ -44,9 +44,9 @@ def test_disjoint_and_waited_for(local) -> None:
 
 def test_killed_keeper_frees_its_gpus(local) -> None:
     """What a killed keeper held is given to the next one."""
-    first = local.run(holder(local, 4), cfg=CFG)
+    first = local.run(holder(local, 4))
     seen(local, first)
-    second = local.run(holder(local, 4), cfg=CFG)
+    second = local.run(holder(local, 4))
     local.wait(second, lambda status: status.state is AppState.PENDING)
     os.kill(local.keeper(first), signal.SIGKILL)
     local.wait(second, lambda status: status.state is AppState.RUNNING, timeout=5)
@@ -55,11 +55,11 @@ def test_killed_keeper_frees_its_gpus(local) -> None:
 
 def test_first_come_first_served(local) -> None:
     """A large app that waits is not overtaken for ever by small ones."""
-    first = local.run(holder(local, 2), cfg=CFG)
+    first = local.run(holder(local, 2))
     seen(local, first)
-    large = local.run(holder(local, 4), cfg=CFG)
+    large = local.run(holder(local, 4))
     local.wait(large, lambda status: status.state is AppState.PENDING)
-    small = local.run(holder(local, 1), cfg=CFG)
+    small = local.run(holder(local, 1))
     local.wait(small, lambda status: status.state is AppState.PENDING)
     local.scheduler.cancel(first)
     local.wait(large, lambda status: status.state is AppState.RUNNING)
@@ -71,32 +71,68 @@ def test_first_come_first_served(local) -> None:
 def test_more_than_there_are(local) -> None:
     """More GPUs than the machine has: refused, naming the field."""
     with pytest.raises(UnsupportedFeature, match="this machine has 4") as caught:
-        local.run(holder(local, 3, 2), cfg=CFG)
+        local.run(holder(local, 3, 2))
     assert caught.value.field == "roles[0].resource.gpu"
     assert local.scheduler.list() == []
 
 
-def test_off_by_default(local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switched_off(local, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the option nothing is assigned, waited for or refused."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    app_id = local.run(holder(local, 9, script="echo [$CUDA_VISIBLE_DEVICES]"))
-    assert seen(local, app_id) == {"7"}
+    role = holder(local, 9, script="echo [$CUDA_VISIBLE_DEVICES]")
+    assert seen(local, local.run(role, cfg={"auto_set_cuda_visible_devices": False})) == {"7"}
+
+
+def test_only_those_that_the_submitter_may_use(local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the submitter itself has been given some, as by a batch system, its apps share those."""
+    monkeypatch.delenv("TRANSLOAD_LOCAL_GPUS")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    assert seen(local, local.run(holder(local, 2))) == {"1", "3"}
+    with pytest.raises(UnsupportedFeature, match="this machine has 2"):
+        local.run(holder(local, 3))
+
+
+def test_what_others_use_is_not_given_away(local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU on which somebody computes is passed over, and waited for. A stub of nvidia-smi: there is no GPU here."""
+    busy, tool = tmp_path / "busy", tmp_path / "nvidia-smi"
+    busy.write_text("GPU-b, 4711\n")
+    gpus = "".join(f"{number}, GPU-{letter}\\n" for number, letter in enumerate("abcd"))
+    tool.write_text(f"#!/bin/sh\ncase $1 in *compute*) cat {busy};; *) printf '{gpus}';; esac\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert seen(local, local.run(holder(local, 3))) == {"0", "2", "3"}
+    last = local.run(holder(local, 1))
+    local.wait(last, lambda status: status.state is AppState.PENDING)
+    busy.write_text("")
+    assert seen(local, last) == {"1"}
+
+
+def test_what_amds_driver_tells(tmp_path: Path) -> None:
+    """By the files that it shows in sysfs: here such files, for there is no such GPU."""
+    for node, gpu in enumerate(("0", "4098", "51")):
+        (tmp_path / "topology" / "nodes" / str(node)).mkdir(parents=True)
+        (tmp_path / "topology" / "nodes" / str(node) / "gpu_id").write_text(f"{gpu}\n")
+    (tmp_path / "proc" / "77").mkdir(parents=True)
+    (tmp_path / "proc" / "77" / "vram_51").write_text("4096\n")
+    (tmp_path / "proc" / "77" / "vram_4098").write_text("0\n")
+    assert amd_gpus(str(tmp_path)) == ["4098", "51"]
+    assert in_use("", str(tmp_path)) == {"1"}
 
 
 def test_named_gpus(local, monkeypatch: pytest.MonkeyPatch) -> None:
     """TRANSLOAD_LOCAL_GPUS may name the GPUs; nonsense in it is refused."""
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "2,5")
-    assert seen(local, local.run(holder(local, 2), cfg=CFG)) == {"2", "5"}
+    assert seen(local, local.run(holder(local, 2))) == {"2", "5"}
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "many")
     with pytest.raises(SpecError, match="TRANSLOAD_LOCAL_GPUS"):
-        local.run(holder(local, 1), cfg=CFG)
+        local.run(holder(local, 1))
 
 
 def test_trouble_after_the_end_does_not_change_it(local) -> None:
     """What goes wrong once the final state is written (here: GPUs cannot be given back) rewrites nothing."""
     os.mkfifo(local.home / "go")
     role = local.sh(f"read x < {local.home}/go", resource=Resource(1, 1, 100))
-    app_id = local.run(role, cfg=CFG)
+    app_id = local.run(role)
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     keeper = local.keeper(app_id)
     os.unlink(local.home / "local" / "gpus.lock")

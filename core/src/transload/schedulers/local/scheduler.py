@@ -100,7 +100,7 @@ class LocalScheduler(SchedulerBase):
             "auto_set_cuda_visible_devices",
             type_=bool,
             help="give each replica Resource.gpu GPUs of its own (CUDA_VISIBLE_DEVICES); wait until so many are free",
-            default=False,
+            default=True,
         )
         opts.add("grace_period", type_=float, help="seconds between SIGTERM and SIGKILL when ended", default=5.0)
         opts.add("max_log_size", type_=float, help="MB kept of each stream of a replica; 0: all", default=0.0)

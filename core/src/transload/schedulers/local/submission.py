@@ -10,7 +10,7 @@ from typing import Any, Final
 from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Submission
 from transload.schedulers.local.convert import LocalRequest
-from transload.schedulers.local.supervisor import kernel, layout
+from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import Role, SpecError
 
 ENV_GPUS: Final = "TRANSLOAD_LOCAL_GPUS"
@@ -170,22 +170,25 @@ def _gpus(request: LocalRequest) -> list[str] | None:
         path = f"roles[{index}].resource.gpu"
         raise UnsupportedFeature(
             f"{path}={count}: the app wants {wanted} GPUs in all, this machine has {len(machine)}"
-            f" ({ENV_GPUS} sets another number)",
+            f" ({ENV_GPUS} sets another number; auto_set_cuda_visible_devices=False assigns none)",
             path,
         )
     return machine
 
 
 def machine_gpus() -> list[str]:
-    """Return the ids of this machine's GPUs (see `ENV_GPUS`).
+    """Return the ids of this machine's GPUs: those that `ENV_GPUS` names, that whoever submits may use, or all.
 
     Raises:
         SpecError: if `ENV_GPUS` is neither a number nor a list of ids.
     """
     text = os.environ.get(ENV_GPUS)
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if text is None and allowed and "TRANSLOAD_APP_ID" not in os.environ:  # in a job they are the job's own
+        return [each.strip() for each in allowed.split(",")]
     if text is None:
         found = [name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
-        return [str(i) for i in range(len(found))]
+        return [str(i) for i in range(len(found or gpus.amd_gpus()))]
     ids = [part.strip() for part in text.split(",") if part.strip()]
     if "," not in text:
         if not text.strip().isdigit():

@@ -100,7 +100,7 @@ class Keeper:
         wanted = self.request["gpus"]
         if wanted is not None:
             total = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
-            ids = gpus.acquire(self.home, self.app_id, total, wanted)
+            ids = gpus.acquire(self.home, self.app_id, total, wanted, self.base_env.get("PATH", os.defpath))
             self.waiting_for_gpus = ids is None
             if ids is None:
                 message = f"waiting for {total} of {len(wanted)} GPUs"
