@@ -46,6 +46,9 @@ APP_STATE_TO_TRIAL_STATUS: Final[dict[AppState, TrialStatus]] = {
 }
 """AppState → TrialStatus. Patience is applied before the table is read."""
 
+_NOT_STORED: Final = ("_trials",)
+"""What Ax does not compare and store: it takes all that is in a runner's ``__dict__``."""
+
 _shared: WeakValueDictionary[tuple[int, str], Trials] = WeakValueDictionary()
 _lock = threading.Lock()
 
@@ -80,7 +83,7 @@ class TransloadRunner(Runner):
         ConfigError: for a wrong option.
     """
 
-    __slots__ = ("_trials",)  # Ax compares and stores all that is in a runner's __dict__
+    __slots__ = _NOT_STORED
     _trials: Trials
 
     def __init__(

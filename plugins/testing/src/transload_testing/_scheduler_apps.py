@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,7 @@ class AppTests(SchedulerSuite):
         assert max([status.num_restarts, *(replica.restarts for replica in stage.replicas(status))]) == 2
 
     @staticmethod
-    def _soon(stage: SchedulerStage) -> dict[str, float]:
+    def _soon(stage: SchedulerStage) -> dict[str, Any]:
         return {"retry_delay": 0.0} if stage.scheduler.capabilities.retry_delay else {}
 
     @needs_programs
