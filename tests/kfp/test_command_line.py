@@ -233,7 +233,7 @@ def run_inline(
     files: tuple[tuple[str, str, str], ...] = (),
 ) -> Any:
     """Run the wrapper as a container would."""
-    from transload_kfp.command import inline_source
+    from transload_kfp.convert import inline_source
 
     spec = {"argv": [["sh"], ["-c"], [text], ["x"], *([k] for k in range(len(values)))], "env": {"A": ["b"]}}
     word = encoded(**spec, outputs=outputs, files=files)
@@ -353,7 +353,7 @@ def test_inline_failures(tmp_path: Path, text: str, outputs: list[list[Any]], co
 
 def test_inline_signal(tmp_path: Path, eventually: Any) -> None:
     """A signal to the wrapper reaches the program, whose own end it is."""
-    from transload_kfp.command import inline_source
+    from transload_kfp.convert import inline_source
 
     text = f"trap 'exit 9' TERM; : > {tmp_path}/up; while [ -e {tmp_path}/up ]; do sleep 0.1; done"
     folders = [str(tmp_path / "base"), str(tmp_path / "output")]
@@ -376,7 +376,7 @@ def test_inline_values_and_variables(tmp_path: Path) -> None:
 
 def test_inline_of_a_missing_program(tmp_path: Path) -> None:
     """A program that is not there is said, with the shell's exit code."""
-    from transload_kfp.command import inline_source
+    from transload_kfp.convert import inline_source
 
     folders = [str(tmp_path / "base"), str(tmp_path / "output")]
     command = [sys.executable, "-I", "-c", inline_source(), encoded([["/no/such"]]), "{}", *folders]

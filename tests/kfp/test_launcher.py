@@ -22,7 +22,7 @@ from transload.pipelines import host_runner
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
-from transload_kfp.fields import set_field
+from transload_kfp.fields import field_at
 from transload_kfp.launch_spec import LaunchSpec
 from transload_kfp.run import TaskFailed, execution_of, identity_of
 from transload_kfp.task import launch_in_component, main, run_task
@@ -620,7 +620,7 @@ def test_fields(path: str, value: Any, got: Any) -> None:
         "x",
         [Role("a", "i", entrypoint="run", args=["--n=1", "x"]), Role("b", "i", entrypoint="run", env={"A": "b"})],
     )
-    set_field(app, path, value)
+    field_at(app, path, value)
     assert got(app)
 
 

@@ -6,14 +6,8 @@ import sys
 
 from transload_kfp import sigterm
 
-
-def start() -> int:
-    """Run the launcher; a SIGTERM counts before the rest is imported."""
-    sigterm.note_from_now_on()
+if __name__ == "__main__":
+    sigterm.note_from_now_on()  # before the rest is imported
     from transload_kfp.task import main
 
-    return main(sys.argv[1:])
-
-
-if __name__ == "__main__":
-    raise SystemExit(start())
+    raise SystemExit(main(sys.argv[1:]))

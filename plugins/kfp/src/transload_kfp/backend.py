@@ -72,7 +72,7 @@ def describe_run(client: Client, run_id: str) -> RunDescription:
         ConfigError: if the backend refuses the question, for the client's credentials are wrong for example.
         SchedulerUnavailable: if the backend cannot be asked.
     """
-    return _described(_get(client, run_id))
+    return _seen(client, run_id, ANSWER)
 
 
 def wait_for_run(
@@ -109,7 +109,7 @@ def wait_for_run(
         why = ""
         answer = ANSWER if end is None else max(1.0, min(ANSWER, (end - time.monotonic()) / _TRIES))
         try:
-            seen: RunDescription | None = _described(_get(client, run_id, answer))
+            seen: RunDescription | None = _seen(client, run_id, answer)
         except SchedulerUnavailable as exc:
             seen, why = None, str(exc)
         if seen is not None and seen != last:
@@ -145,18 +145,18 @@ def cancel_run(client: Client, run_id: str) -> None:
             raise
 
 
-def _get(client: Client, run_id: str, seconds: float | None = None) -> Any:
-    return _ask(run_id, lambda: _bounded(client, run_id, ANSWER if seconds is None else seconds))
-
-
-def _bounded(client: Client, run_id: str, seconds: float) -> Any:
+def _seen(client: Client, run_id: str, seconds: float) -> RunDescription:
     """Do what ``client.get_run`` does, for so many seconds; a client that is another than KFP's has its own way."""
     import kfp
 
     if not isinstance(client, kfp.Client) or type(client).get_run is not kfp.Client.get_run:
-        return client.get_run(run_id)
-    # a pair, to connect and to read: of a float alone it takes no notice
-    return client._run_api.run_service_get_run(run_id=run_id, _request_timeout=(seconds, seconds))
+        run = _ask(run_id, lambda: client.get_run(run_id))
+    else:  # a pair, to connect and to read: of a float alone it takes no notice
+        wait = (seconds, seconds)
+        run = _ask(run_id, lambda: client._run_api.run_service_get_run(run_id=run_id, _request_timeout=wait))
+    word = _word(run.state)
+    tasks = _tasks(run.run_details.task_details or () if run.run_details is not None else ())
+    return RunDescription(run.run_id, run.display_name or "", STATES.to_app(word), word, _message(run.error), tasks)
 
 
 def _ask(run_id: str, question: Callable[[], Any]) -> Any:
@@ -174,14 +174,6 @@ def _ask(run_id: str, question: Callable[[], Any]) -> Any:
         raise SchedulerUnavailable(said) from exc
     except (urllib3.exceptions.HTTPError, OSError) as exc:
         raise SchedulerUnavailable(f"run {run_id}: the backend cannot be reached: {exc}") from exc
-
-
-def _described(run: Any) -> RunDescription:
-    word = _word(run.state)
-    details = run.run_details.task_details if run.run_details is not None else None
-    return RunDescription(
-        run.run_id, run.display_name or "", STATES.to_app(word), word, _message(run.error), _tasks(details or ())
-    )
 
 
 def _tasks(details: Iterable[Any]) -> dict[str, AppStatus]:

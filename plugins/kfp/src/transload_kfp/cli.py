@@ -60,16 +60,23 @@ def compile(app: str, arguments: tuple[str, ...], output: str, **options: Any) -
     """Compile a pipeline that runs APP."""
     from transload.components import ComponentHelpRequested
 
-    _check(options)
+    for name in ("scheduler", "cfg", "image"):
+        if options[name] and not options["launcher"]:
+            raise ConfigError(f"--{name} is the launcher's: give --launcher too")
     try:
         launch = _launch(app, arguments)
     except ComponentHelpRequested as exc:
         click.echo(str(exc))
         return 0
+    from transload_kfp.convert import KfpAdapter
+
+    adapter, given = KfpAdapter(), _given(options)
     if options["dry_run"]:
-        click.echo(_shown(launch, options))
+        click.echo(adapter.dry_run(launch, **given))
         return 0
-    text = compile_app(launch, options)
+    from transload_kfp.component import pipeline_from_component, pipeline_text
+
+    text = pipeline_text(pipeline_from_component(adapter.convert(launch, **given), options["name"]))
     if output == "-":
         click.echo(text, nl=False)
     else:
@@ -79,18 +86,6 @@ def compile(app: str, arguments: tuple[str, ...], output: str, **options: Any) -
             raise ConfigError(f"--output {output!r}: {exc.strerror}") from exc
         click.echo(output)
     return 0
-
-
-def compile_app(launch: Launch, options: dict[str, Any]) -> str:
-    """Return the YAML of a pipeline of one app.
-
-    Raises:
-        SpecError: for what cannot be converted.
-        ConfigError: for a wrong option.
-    """
-    from transload_kfp.component import pipeline_from_component, pipeline_text
-
-    return pipeline_text(pipeline_from_component(_component(launch, options), options["name"]))
 
 
 def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
@@ -140,31 +135,11 @@ def _settled(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _check(options: dict[str, Any]) -> None:
-    for name in ("scheduler", "cfg", "image"):
-        if options[name] and not options["launcher"]:
-            raise ConfigError(f"--{name} is the launcher's: give --launcher too")
-
-
-def _component(launch: Launch, options: dict[str, Any]) -> Any:
-    from transload_kfp.convert import component_from_app
-    from transload_kfp.launcher import launcher_from_app
-
-    given = _given(options)
-    return launcher_from_app(launch, **given) if options["launcher"] else component_from_app(launch, **given)
-
-
-def _shown(launch: Launch, options: dict[str, Any]) -> str:
-    from transload_kfp.convert import KfpAdapter
-
-    return KfpAdapter().dry_run(launch, launcher=options["launcher"], **_given(options))
-
-
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `component_from_app`, or of `launcher_from_app`."""
+    """Return the adapter's options."""
     made: dict[str, Any] = {"inputs": _inputs(options["inputs"]), "results": _results(options["results"])}
     if options["launcher"]:
-        made |= {"scheduler": options["scheduler"], "cfg": _cfg(options), "image": options["image"]}
+        made |= {"launcher": True, "scheduler": options["scheduler"], "cfg": _cfg(options), "image": options["image"]}
     return made
 
 

@@ -65,7 +65,10 @@ class AppComponent(BaseComponent):
         Raises:
             SpecError: for a constant that KFP would read as a placeholder.
         """
-        _refuse_placeholders(arguments)
+        for name, value in arguments.items():
+            found = read_as_placeholder(value)
+            if found is not None:
+                raise SpecError(f"{name}={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})")
         named = {self.ports.get(name, name): value for name, value in arguments.items()}
         named = {**self.constants, **named}
         for name in self.identity:
@@ -85,13 +88,6 @@ class AppComponent(BaseComponent):
     def execute(self, **kwargs: Any) -> Any:
         """Not possible: an app runs as a container."""
         raise NotImplementedError
-
-
-def _refuse_placeholders(arguments: Mapping[str, Any]) -> None:
-    for name, value in arguments.items():
-        found = read_as_placeholder(value)
-        if found is not None:
-            raise SpecError(f"{name}={value!r}: would be read as a placeholder of Kubeflow Pipelines ({found!r})")
 
 
 def python_component(source: str, function: str, image: str, packages: Sequence[str] = ()) -> Any:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from transload.errors import ConfigError
 from transload.pipelines import AdapterCapabilities, Launch
 from transload.specs import masked_env
-from transload_kfp.command import container_of
 from transload_kfp.names import component_name
-from transload_kfp.plan import Inputs, Plan, make_plan
-from transload_kfp.ports import InputPort
+from transload_kfp.plan import FILES, TRACKER, Inputs, Plan, make_plan
+from transload_kfp.ports import InputPort, pieces
+from transload_kfp.refusals import refuse_reinterpreted
 from transload_kfp.settings import TaskSettings
 from transload_kfp.states import STATES
 
 if TYPE_CHECKING:
     from transload_kfp.component import AppComponent
     from transload_search import Search
+
+_RESULTS = "{{$.outputs.artifacts['results'].path}}"
+_FILES = "{{$.outputs.artifacts['files'].path}}"
 
 Results = Mapping[str, Any] | Sequence[str]
 """Results, and files, that become outputs."""
@@ -100,8 +106,58 @@ def _component(plan: Plan, python: str, settings: TaskSettings | None = None) ->
     if outputs:
         made["outputs"] = outputs
     variables = () if settings is None else (*settings.env, *settings.secrets)
-    made["implementation"] = {"container": container_of(plan, python, variables)}
+    made["implementation"] = {"container": _container(plan, python, variables)}
     return made
+
+
+def _container(plan: Plan, python: str, variables: Iterable[str]) -> dict[str, Any]:
+    """Return the app's own command, or the same inside a few lines of Python that collect its results."""
+    role = plan.role
+    refuse_reinterpreted(role, wrapped=plan.wrapped, variables=variables)
+    made: dict[str, Any] = {"image": role.image}
+    if plan.wrapped:
+        made["command"] = [python, "-c", inline_source(), _encoded(plan)]
+        outputs = [port.placeholder for port in plan.outputs]
+        made["args"] = ["{{$}}", _RESULTS, _FILES, *outputs, *_values(plan).values()]
+    else:
+        places = {**_values(plan), TRACKER: _RESULTS}
+        made["command"] = [_text(role.entrypoint, places)]
+        made["args"] = [_text(arg, places) for arg in role.args]
+    env = {name: value for name, value in role.env.items() if name not in plan.late_env}
+    if env:
+        made["env"] = env
+    return {key: value for key, value in made.items() if value != []}
+
+
+def inline_source() -> str:
+    """Return the program that runs another one and collects its results."""
+    return resources.files("transload_kfp").joinpath("inline.py").read_text(encoding="utf-8")
+
+
+def _values(plan: Plan) -> dict[str, str]:
+    """Return name of a run-time value → what stands for it in a command, in a fixed order."""
+    places = {port.source: port.placeholder for port in plan.inputs}
+    return {**places, **{name: InputPort(name, name).placeholder for name in plan.identity}}
+
+
+def _text(text: str, places: dict[str, str]) -> str:
+    return "".join(piece if isinstance(piece, str) else places[piece[0]] for piece in pieces(text))
+
+
+def _encoded(plan: Plan) -> str:
+    order = [*_values(plan), TRACKER, FILES]
+
+    def encode(text: str) -> list[str | int]:
+        return [piece if isinstance(piece, str) else order.index(piece[0]) for piece in pieces(text)]
+
+    role = plan.role
+    spec = {
+        "argv": [encode(text) for text in (role.entrypoint, *role.args)],
+        "env": {name: encode(role.env[name]) for name in plan.late_env},
+        "outputs": [[port.source, port.key, port.type] for port in plan.outputs if not port.is_artifact],
+        "files": [[port.source, port.name, port.type] for port in plan.outputs if port.is_artifact],
+    }
+    return base64.b64encode(json.dumps(spec, sort_keys=True).encode()).decode()
 
 
 def component_yaml(component: Mapping[str, Any]) -> str:
@@ -161,7 +217,11 @@ class KfpAdapter:
             ConfigError: for a wrong option.
         """
         if _is_search(source):
-            return _searched(source, host_options)
+            from transload_kfp.search import search_pipeline
+
+            if "tracker_base" not in host_options:
+                raise ConfigError("a search needs tracker_base: where it keeps its state, and its trials report")
+            return search_pipeline(source, **host_options)
         source, launches = _launched(source, host_options)
         if launches:
             from transload_kfp.launcher import launcher_from_app
@@ -199,14 +259,6 @@ class KfpAdapter:
 def _is_search(source: object) -> TypeGuard[Search]:
     """Tell whether a source is a Search; without transload-search, which is an extra, nothing is."""
     return type(source).__module__.startswith("transload_search.")
-
-
-def _searched(search: Search, host_options: Mapping[str, Any]) -> Any:
-    from transload_kfp.search import search_pipeline
-
-    if "tracker_base" not in host_options:
-        raise ConfigError("a search needs tracker_base: where it keeps its state, and its trials report")
-    return search_pipeline(search, **host_options)
 
 
 def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:

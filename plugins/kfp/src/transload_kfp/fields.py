@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 from transload.errors import SpecError
@@ -49,7 +48,7 @@ def option_path(app: AppDef, name: str) -> str:
     for each in (name, name.replace("_", "-")):
         path = f"args[--{each}]"
         try:
-            get_field(app, path)
+            field_at(app, path)
         except SpecError:
             continue
         return path
@@ -59,26 +58,13 @@ def option_path(app: AppDef, name: str) -> str:
     )
 
 
-def get_field(app: AppDef, path: str) -> Any:
-    """Return what stands at a path of an app.
-
-    Raises:
-        SpecError: if there is nothing.
-    """
-    return _field(app, path)
-
-
-def set_field(app: AppDef, path: str, value: Any) -> None:
-    """Put a value at a path of an app.
+def field_at(app: AppDef, path: str, *value: Any) -> Any:
+    """Return what stands at a path of an app; put a value there if one is given.
 
     Raises:
         SpecError: if there is no such place.
     """
-    _field(app, path, [value])
-
-
-def _field(app: AppDef, path: str, value: Sequence[Any] = ()) -> Any:
-    field_type(path)
+    kind = field_type(path)
     match = _PATH.match(path)
     assert match is not None
     role = _role(app, match["role"], path)
@@ -90,7 +76,6 @@ def _field(app: AppDef, path: str, value: Sequence[Any] = ()) -> Any:
             name = name.removeprefix("resource.")
         before = getattr(owner, name)
         if value:
-            kind = _TYPES.get(name, str)
             setattr(owner, name, value[0] if isinstance(value[0], kind) else kind(value[0]))
         return before
     text = [value[0] if isinstance(value[0], str) else json.dumps(value[0])] if value else []

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import ExecutionOptions, Launch
 from transload.runner import Cluster
-from transload.specs import AppState, nearest
-from transload_kfp.fields import set_field
+from transload.specs import AppState
+from transload_kfp.fields import field_at
 from transload_kfp.ports import InputPort, OutputPort
 from transload_kfp.settings import TaskSettings
 
@@ -53,16 +53,6 @@ class LaunchSpec:
 
     def __post_init__(self) -> None:
         self.execution_options()
-
-    @property
-    def parameter_ports(self) -> list[str]:
-        """Names of the inputs that are parameters."""
-        return [port.name for port in self.inputs if not port.is_artifact]
-
-    @property
-    def artifact_ports(self) -> list[str]:
-        """Names of the inputs that are artifacts."""
-        return [port.name for port in self.inputs if port.is_artifact]
 
     @property
     def made_artifacts(self) -> dict[str, str]:
@@ -138,7 +128,7 @@ class LaunchSpec:
         launch = Launch.from_dict(self.launch)
         sources = {port.name: port for port in self.inputs}
         given = {
-            name: _whole(value) if sources[name].type in ("List", "Dict") else _exact(value, sources[name].type)
+            name: _whole(value) if sources[name].type in ("Integer", "List", "Dict") else value
             for name, value in arguments.items()
             if value is not None
         }
@@ -147,7 +137,7 @@ class LaunchSpec:
             return replace(launch, args={**settled, **{sources[name].source: value for name, value in given.items()}})
         app = launch.build()
         for name, value in given.items():
-            set_field(app, self.paths[name], value)
+            field_at(app, self.paths[name], value)
         app.check_runnable()
         return replace(launch, app=app)
 
@@ -162,14 +152,24 @@ class LaunchSpec:
         return {port.name: _typed(port, results.value(port.source, port.key)) for port in values}
 
 
-def with_secrets(cluster: Cluster | Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Return a cluster as JSON values, and what a task's ``secrets`` must be for it: ``k8s:`` ones become variables.
+_OPTIONS: Final = {each.name for each in fields(ExecutionOptions)} - {"next_after"}
+
+
+def how_and_where(
+    given: Mapping[str, Any], cluster: Cluster | Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any] | None, TaskSettings]:
+    """Return of a user's settings how the app is run, the cluster as JSON values, and the settings of the task.
+
+    A cluster's ``k8s:`` secrets become variables of the task.
 
     Raises:
-        ConfigError: if it is no cluster.
+        ConfigError: for an unknown setting, a wrong value, or what is no cluster.
     """
+    options = {name: value for name, value in given.items() if name in _OPTIONS}
+    own = {name: value for name, value in given.items() if name not in _OPTIONS}
+    made = TaskSettings().updated(_OPTIONS, **own)
     if cluster is None:
-        return None, {}
+        return options, None, made
     found = cluster if isinstance(cluster, Cluster) else Cluster.from_dict(cluster)
     sources, variables = dict(found.secrets), {}
     for setting, source in found.secrets.items():
@@ -180,24 +180,7 @@ def with_secrets(cluster: Cluster | Mapping[str, Any] | None) -> tuple[dict[str,
                 raise ConfigError(f"cluster {found.name!r}: secrets[{setting!r}]={source!r}: must be k8s:SECRET/KEY")
             variable = f"TRANSLOAD_CLUSTER_{setting.upper()}"
             sources[setting], variables[variable] = f"env:{variable}", (secret, key)
-    return replace(found, secrets=sources).to_dict(), variables
-
-
-_OPTIONS: Final = frozenset(each.name for each in fields(ExecutionOptions)) - {"next_after"}
-
-
-def split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return which of a user's settings say how the app is run, and which are of the task that runs it.
-
-    Raises:
-        ConfigError: for one that is neither.
-    """
-    known = [*sorted(_OPTIONS), *(each.name for each in fields(TaskSettings))]
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"unknown setting {name!r}: {nearest(name, known)}")
-    options = {name: value for name, value in given.items() if name in _OPTIONS}
-    return options, {name: value for name, value in given.items() if name not in _OPTIONS}
+    return options, replace(found, secrets=sources).to_dict(), made.updated(secrets=variables)
 
 
 def _json(value: Any) -> Any:
@@ -222,13 +205,8 @@ def _typed(port: OutputPort, value: Any) -> Any:
     return int(value) if port.type == "Integer" else float(value)
 
 
-def _exact(value: Any, kind: str) -> Any:
-    # KFP's numbers are all floating point on the way
-    return int(value) if kind == "Integer" and isinstance(value, float) and value == int(value) else value
-
-
 def _whole(value: Any) -> Any:
-    """Return a list or mapping with its whole numbers as ints again, which KFP has made floats."""
+    """Return a value with its whole numbers as ints again, which KFP has made floats."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

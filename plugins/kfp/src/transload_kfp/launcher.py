@@ -13,8 +13,8 @@ from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef
 from transload_kfp.convert import Results, component_yaml
-from transload_kfp.fields import field_type, get_field, option_path
-from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, split_options, with_secrets
+from transload_kfp.fields import field_at, field_type, option_path
+from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, how_and_where
 from transload_kfp.names import component_name, port_names
 from transload_kfp.plan import Inputs, found_here, settled
 from transload_kfp.ports import (
@@ -84,8 +84,14 @@ def launcher_from_app(
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
     title, spec, made = _planned(source, command, scheduler, cluster, args, inputs, results, **settings)
+    title = name or title
     where = launcher_image(image, packages if form == "python" else ())
-    return _assembled(spec, name or title, form, where, packages, made)
+    from transload_kfp.component import AppComponent
+
+    names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
+    if form == "container":
+        return AppComponent(component_yaml(_container(spec, title, where)), names, IDENTITY, made)
+    return AppComponent(_python(spec, title, where, packages).component_spec, names, IDENTITY, made)
 
 
 def launcher_image(image: str | None, packages: Sequence[str] = ()) -> str:
@@ -107,17 +113,6 @@ def launcher_image(image: str | None, packages: Sequence[str] = ()) -> str:
     return found
 
 
-def _assembled(
-    spec: LaunchSpec, title: str, form: Form, image: str, packages: Sequence[str], settings: TaskSettings
-) -> AppComponent:
-    from transload_kfp.component import AppComponent
-
-    names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
-    if form == "container":
-        return AppComponent(component_yaml(_container(spec, title, image)), names, IDENTITY, settings)
-    return AppComponent(_python(spec, title, image, packages).component_spec, names, IDENTITY, settings)
-
-
 def _planned(
     source: Any,
     command: Sequence[str] | None = None,
@@ -133,8 +128,7 @@ def _planned(
 ) -> tuple[str, LaunchSpec, TaskSettings]:
     """Return the app's name, what the component carries, and the settings of its tasks."""
     where: dict[str, Any] = {name: settings.pop(name) for name in _LAUNCH if name in settings}
-    options, own = split_options(settings)
-    where_to, secrets = with_secrets(cluster)
+    options, where_to, made = how_and_where(settings, cluster)
     if where_to is not None and scheduler not in (None, where_to["name"]):
         raise ConfigError(f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them")
     where["scheduler"] = scheduler if where_to is None else where_to["name"]
@@ -147,7 +141,7 @@ def _planned(
         ports, paths = _argument_ports(as_component(found_here(launch.component)), launch.args, inputs), {}
     outputs = [] if dry_run else output_ports(results, [HANDLE])
     spec = LaunchSpec(launch.to_dict(), options, ports, paths, outputs, where_to, inherit_env, dry_run)
-    return launch.name, spec, TaskSettings().updated(**own).updated(secrets=secrets)
+    return launch.name, spec, made
 
 
 _LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env")
@@ -202,7 +196,10 @@ def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], d
         path, kind = given if isinstance(given, tuple) else (given, None) if is_path else (None, given)
         try:
             path = path or option_path(app, each)
-            ports.append(_field_port(app, each, names[each], path, kind))
+            kind, before = kind or field_type(path), field_at(app, path)
+            called, plain = _type(kind), kind in KFP_TYPES
+            default = default_text(kind(before), "default") if plain and before is not None else None
+            ports.append(InputPort(each, names[each], called, default, plain))
         except (SpecError, ValueError) as exc:
             raise SpecError(f"inputs[{each!r}]: {exc}") from exc
         if path in paths.values():
@@ -211,18 +208,12 @@ def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], d
     return ports, paths
 
 
-def _field_port(app: AppDef, source: str, port: str, path: str, asked: Any) -> InputPort:
-    kind, before = asked or field_type(path), get_field(app, path)
-    called = _type(kind)
-    if kind not in KFP_TYPES or before is None:
-        return InputPort(source, port, called, optional=kind in KFP_TYPES)
-    return InputPort(source, port, called, default_text(kind(before), "default"), True)
-
-
-def _type(kind: Any) -> str:
+def _type(kind: Any, where: str = "") -> str:
     found = input_type(kind)
     if found is None:
-        raise SpecError(f"{kind!r}: must be str, int, float, bool, list, dict, or a class of artifacts of kfp.dsl")
+        raise SpecError(
+            f"{where}{kind!r}: must be str, int, float, bool, list, dict, or a class of artifacts of kfp.dsl"
+        )
     return found
 
 
@@ -251,10 +242,7 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
 
 def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
     kind = list if item.kind == "varargs" else asked or _kind(item.annotation)
-    try:
-        called = _type(kind)
-    except SpecError as exc:
-        raise SpecError(f"inputs[{item.name!r}]={exc}") from exc
+    called = _type(kind, f"inputs[{item.name!r}]=")
     if kind not in KFP_TYPES:
         if _kind(item.annotation) is not str:
             raise SpecError(f"inputs: argument {item.name!r} is {item.type_name}: must be a str, for a path")

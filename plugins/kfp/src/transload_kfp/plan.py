@@ -13,7 +13,7 @@ from transload.components import Parameter, as_component
 from transload.errors import SpecError
 from transload.pipelines import Launch, caller_folder
 from transload.specs import AppDef, Role, macros
-from transload_kfp.fields import get_field, in_command, option_path, set_field
+from transload_kfp.fields import field_at, in_command, option_path
 from transload_kfp.names import port_names
 from transload_kfp.ports import (
     KFP_TYPES,
@@ -110,7 +110,8 @@ def make_plan(
     refuse_inexpressible(app)
     found = None if launch.component is None else as_component(launch.component)
     known = {} if found is None else {item.name: item for item in found.parameters}
-    chosen = {each: _wanted(each, given, known.get(each)) for each, given in _named(inputs).items()}
+    asked = inputs if isinstance(inputs, Mapping) else dict.fromkeys(inputs or ())
+    chosen = {each: _wanted(each, given, known.get(each)) for each, given in asked.items()}
     ports = port_names(chosen)
     made = [_input(app, each, ports[each], path, kind) for each, (path, kind) in chosen.items()]
     made = [replace(port, help=known[port.source].help) if port.source in known else port for port in made]
@@ -139,10 +140,6 @@ def settled(launch: Launch, args: Mapping[str, Any] | None) -> Launch:
     return replace(launch, args={**launch.args, **args})
 
 
-def _named(inputs: Inputs | None) -> Mapping[str, Any]:
-    return inputs if isinstance(inputs, Mapping) else dict.fromkeys(inputs or ())
-
-
 def _wanted(name: str, given: Any, item: Parameter | None) -> tuple[str | None, Any]:
     """Return where an input's text stands (None: in the program's option of that name), and its type."""
     path, kind = given if isinstance(given, tuple) else (given, None) if in_command(given) else (None, given)
@@ -158,7 +155,11 @@ def _wanted(name: str, given: Any, item: Parameter | None) -> tuple[str | None, 
 
 def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> InputPort:
     """Put a mark in the place of a text of the app; return the input that will stand there."""
-    before = _replace(app, name, path)
+    try:
+        before = str(field_at(app, path or option_path(app, name), mark(name)))
+    except SpecError as exc:
+        more = "; where a value decides more than a text, use launcher_from_app, which builds the app when it runs"
+        raise SpecError(f"inputs[{name!r}]: {exc}{'' if path else more}") from exc
     if has_mark(before):
         raise SpecError(f"inputs[{name!r}]={path!r}: two inputs for one text, or a macro in it")
     called = input_type(kind) or ""
@@ -169,18 +170,6 @@ def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> In
     except ValueError as exc:
         raise SpecError(f"inputs[{name!r}]: {before!r} stands there, which is no {kind.__name__}") from exc
     return InputPort(name, port, called, default_text(value, f"inputs[{name!r}]"), True)
-
-
-def _replace(app: AppDef, name: str, path: str | None) -> str:
-    """Put a mark in the place of a text of the role; return what stood there."""
-    try:
-        place = path or option_path(app, name)
-        before = str(get_field(app, place))
-        set_field(app, place, mark(name))
-    except SpecError as exc:
-        more = "; where a value decides more than a text, use launcher_from_app, which builds the app when it runs"
-        raise SpecError(f"inputs[{name!r}]: {exc}{'' if path else more}") from exc
-    return before
 
 
 def _read(text: str, kind: type) -> Any:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from transload.errors import SpecError
 from transload_kfp.names import port_names
@@ -73,11 +73,20 @@ class _Port:
     source: str
     name: str
     type: str = "String"
+    side: ClassVar = "inputs"
+    ending: ClassVar = ""
 
     @property
     def is_artifact(self) -> bool:
         """Whether it is an artifact, of which the program has a path."""
         return self.type in ARTIFACTS
+
+    @property
+    def placeholder(self) -> str:
+        """What stands in a command for its value, or for the file that takes it; of an artifact, for its path."""
+        if self.is_artifact:
+            return f"{{{{$.{self.side}.artifacts['{self.name}'].path}}}}"
+        return f"{{{{$.{self.side}.parameters['{self.name}']{self.ending}}}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +105,6 @@ class InputPort(_Port):
     default: str | None = None
     optional: bool = False
     help: str = ""
-
-    @property
-    def placeholder(self) -> str:
-        """What stands in a command for its value; of an artifact, for its path."""
-        if self.is_artifact:
-            return f"{{{{$.inputs.artifacts['{self.name}'].path}}}}"
-        return f"{{{{$.inputs.parameters['{self.name}']}}}}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as component YAML has it."""
@@ -123,13 +125,8 @@ class OutputPort(_Port):
     """
 
     key: str | None = None
-
-    @property
-    def placeholder(self) -> str:
-        """What stands in a command for the file that takes its value; of an artifact, for its path."""
-        if self.is_artifact:
-            return f"{{{{$.outputs.artifacts['{self.name}'].path}}}}"
-        return f"{{{{$.outputs.parameters['{self.name}'].output_file}}}}"
+    side = "outputs"
+    ending = ".output_file"
 
     def to_dict(self) -> dict[str, str]:
         """Return it as component YAML has it."""

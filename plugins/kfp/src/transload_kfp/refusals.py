@@ -29,23 +29,40 @@ def refuse_inexpressible(app: AppDef) -> None:
     _check_text("roles[0].image", app.roles[0].image, set())
     refuse_timed_retries(app, app.roles[0].max_retries)
     role, path = app.roles[0], "roles[0]"
-    if role.num_replicas != 1:
-        _refuse(f"{path}.num_replicas", f"there is no gang of containers ({role.num_replicas} wanted); {LAUNCHER}")
-    if role.min_replicas not in (None, 1):
-        _refuse(f"{path}.min_replicas", f"a component ends well or fails; {LAUNCHER}")
-    if role.port_map:
-        _refuse(f"{path}.port_map", f"ports cannot be mapped; {LAUNCHER}")
-    if role.workspace is not None:
-        _refuse(f"{path}.workspace", f"local code needs an image that is built with it; {LAUNCHER}")
+    devices = sum(map(bool, role.resource.devices.values()))
+    for name, asked, why in (
+        ("num_replicas", role.num_replicas != 1, f"there is no gang of containers ({role.num_replicas} wanted)"),
+        ("min_replicas", role.min_replicas not in (None, 1), "a component ends well or fails"),
+        ("port_map", role.port_map, "ports cannot be mapped"),
+        ("workspace", role.workspace is not None, "local code needs an image that is built with it"),
+        ("retry_policy", role.retry_policy is RetryPolicy.HOT_SPARE, "there are no spare containers (HOT_SPARE)"),
+        ("resource.devices", devices + (role.resource.gpu > 0) > 1, "only one kind of accelerator can be asked for"),
+    ):
+        if asked:
+            _refuse(f"{path}.{name}", f"{why}; {LAUNCHER}")
     for index, mount in enumerate(role.mounts):
         if isinstance(mount, (BindMount, DeviceMount)):
             kind = "bind" if isinstance(mount, BindMount) else "device"
             _refuse(f"{path}.mounts[{index}]", f"{kind} mounts of the host are not possible; {LAUNCHER}")
         if mount.read_only:
             _refuse(f"{path}.mounts[{index}].read_only", f"a claim is mounted for writing; {LAUNCHER}")
-    if role.retry_policy is RetryPolicy.HOT_SPARE:
-        _refuse(f"{path}.retry_policy", f"there are no spare containers (HOT_SPARE); {LAUNCHER}")
-    _refuse_parts(role, path)
+    if not role.image or role.image.startswith(("/", ".", "<")):
+        raise SpecError(
+            f"{path}.image={role.image!r}: must be the name of a container image; {LAUNCHER} that takes folders"
+        )
+    for name, source in role.secrets.items():
+        kind, _, rest = source.partition(":")
+        if kind != "k8s" or not all(rest.partition("/")):
+            _refuse(
+                f"{path}.secrets[{name!r}]",
+                f"{source!r} would have to be resolved when compiling; use k8s:SECRET/KEY, or {LAUNCHER}",
+            )
+    for name in role.resource.capabilities:
+        if "/" not in name:
+            _refuse(
+                f"{path}.resource.capabilities[{name!r}]",
+                f"only labels of nodes, whose name has a '/', can be demanded; set node_selector, or {LAUNCHER}",
+            )
 
 
 def refuse_timed_retries(app: AppDef, retries: int) -> None:
@@ -63,29 +80,6 @@ def refuse_timed_retries(app: AppDef, retries: int) -> None:
             "timeout",
             f"a time limit holds for each try, not for all of them; set max_retries and retries to 0, or {LAUNCHER}",
         )
-
-
-def _refuse_parts(role: Role, path: str) -> None:
-    if not role.image or role.image.startswith(("/", ".", "<")):
-        raise SpecError(
-            f"{path}.image={role.image!r}: must be the name of a container image; {LAUNCHER} that takes folders"
-        )
-    for name, source in role.secrets.items():
-        kind, _, rest = source.partition(":")
-        if kind != "k8s" or not all(rest.partition("/")):
-            _refuse(
-                f"{path}.secrets[{name!r}]",
-                f"{source!r} would have to be resolved when compiling; use k8s:SECRET/KEY, or {LAUNCHER}",
-            )
-    devices = {name: count for name, count in role.resource.devices.items() if count}
-    if len(devices) > 1 or (devices and role.resource.gpu > 0):
-        _refuse(f"{path}.resource.devices", f"only one kind of accelerator can be asked for; {LAUNCHER}")
-    for name in role.resource.capabilities:
-        if "/" not in name:
-            _refuse(
-                f"{path}.resource.capabilities[{name!r}]",
-                f"only labels of nodes, whose name has a '/', can be demanded; set node_selector, or {LAUNCHER}",
-            )
 
 
 def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] = ()) -> None:
@@ -112,11 +106,9 @@ def _check_text(path: str, text: str, variables: set[str]) -> None:
     literal = "\0".join(piece for piece in pieces(text) if isinstance(piece, str))
     encoded = ".env" not in path and ".image" not in path
     cure = "declare results (results={} is enough), which passes it encoded" if encoded else LAUNCHER
-    found = TEMPLATE.search(literal)
+    found = TEMPLATE.search(literal) or STRUCT.match(text)
     if found:
         _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines ({found.group()!r}); {cure}")
-    if STRUCT.match(text):
-        _refuse(path, f"{text!r} would be read as a placeholder of Kubeflow Pipelines; {cure}")
     if _WORKSPACE in literal:
         _refuse(path, f"{text!r} would be read as the workspace of Kubeflow Pipelines; {cure}")
     if "$$" in literal:

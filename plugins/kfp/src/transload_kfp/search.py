@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from transload_kfp.launch_spec import split_options, with_secrets
+from transload_kfp.launch_spec import how_and_where
 from transload_kfp.launcher import launcher_image
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
@@ -127,14 +127,12 @@ def _carried(
     search: Search, cluster: Any, settings: dict[str, Any], pass_env: Sequence[str], *, inherit_env: bool
 ) -> tuple[str, TaskSettings]:
     """Return what the tasks of a search carry, and their settings."""
-    options, given = split_options(settings)
-    where, secrets = with_secrets(cluster)
+    options, where, made = how_and_where(settings, cluster)
     if where is not None:
         search = replace(search, scheduler=where["name"])
     if pass_env:
         search = replace(search, cfg={**search.cfg, "pass_env": list(pass_env)})
-    text = encode_search(search, options, cluster=where, inherit_env=inherit_env)
-    return text, TaskSettings().updated(**given).updated(secrets=secrets)
+    return encode_search(search, options, cluster=where, inherit_env=inherit_env), made
 
 
 def _step(loaded: Any, settings: TaskSettings, constants: Mapping[str, Any]) -> AppComponent:

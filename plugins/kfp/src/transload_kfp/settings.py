@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,6 @@ METADATA: Final = "kfp."
 _METADATA: Final = {"labels": dict, "annotations": dict, "node_selector": dict, "tolerations": list}
 
 GPU: Final = "nvidia.com/gpu"
-
 
 LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
 LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?\Z")
@@ -145,7 +144,14 @@ class TaskSettings:
 
     def with_metadata(self, app: AppDef) -> TaskSettings:
         """Return the settings with what the app's and the role's metadata say."""
-        labels, annotations = _split_metadata(app.metadata)
+        labels: dict[str, str] = {}
+        annotations: dict[str, str] = {}  # what cannot be a label
+        for key, value in app.metadata.items():
+            if not LABEL.match(key):
+                raise SpecError(
+                    f"metadata[{key!r}]: must be letters, digits, '-', '_', '.': it becomes a label of the pod"
+                )
+            (labels if LABEL_VALUE.match(str(value)) else annotations)[key] = str(value)
         made = replace(self, labels=labels, annotations=annotations)
         for key, value in app.roles[0].metadata.items():
             if not key.startswith(METADATA):
@@ -164,17 +170,20 @@ class TaskSettings:
             made = replace(made, **changes)
         return made
 
-    def updated(self, **given: Any) -> TaskSettings:
+    def updated(self, others: Collection[str] = (), /, **given: Any) -> TaskSettings:
         """Return the settings with those that were given; mappings are added to.
+
+        Args:
+            others: settings that the user may give besides, for the message.
+            given: name → value.
 
         Raises:
             ConfigError: for an unknown setting or a wrong value.
         """
         known = [each.name for each in fields(self)]
-        for name in given:
-            if name not in known:
-                raise ConfigError(f"unknown setting {name!r}: {nearest(name, known)}")
         for name, value in given.items():
+            if name not in known:
+                raise ConfigError(f"unknown setting {name!r}: {nearest(name, [*sorted(others), *known])}")
             if value is not None and isinstance(getattr(self, name), Mapping) and not isinstance(value, Mapping):
                 raise ConfigError(f"{name}={value!r}: must be a mapping")
         merged: dict[str, Any] = {
@@ -183,7 +192,7 @@ class TaskSettings:
             if value is not None
         }
         made = replace(self, **merged)
-        check_settings(made)
+        _check(made)
         return made
 
     def apply(self, task: PipelineTask) -> PipelineTask:
@@ -197,7 +206,8 @@ class TaskSettings:
 
     def _apply_own(self, task: PipelineTask) -> None:
         if self.cpu > 0:
-            task.set_cpu_request(cpu_text(self.cpu)).set_cpu_limit(cpu_text(self.cpu))
+            cores = f"{max(1, round(self.cpu * 1000))}m"
+            task.set_cpu_request(cores).set_cpu_limit(cores)
         if self.mem_mb > 0:
             task.set_memory_request(f"{self.mem_mb}M").set_memory_limit(f"{self.mem_mb}M")
         for kind, count in ((kind, count) for kind, count in self.accelerators.items() if count):
@@ -235,11 +245,6 @@ class TaskSettings:
             kubernetes.set_timeout(task, max(1, math.ceil(self.timeout)))
 
 
-def cpu_text(cores: float) -> str:
-    """Return cores as Kubernetes has them: ``2000m``."""
-    return f"{max(1, round(cores * 1000))}m"
-
-
 def _duration(seconds: float | None) -> str | None:
     return None if seconds is None else f"{max(0, round(seconds))}s"
 
@@ -249,25 +254,8 @@ def _secret(source: str) -> tuple[str, str]:
     return secret, key
 
 
-def _split_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what of an app's metadata can be labels, and the rest as annotations."""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    for name, value in metadata.items():
-        if not LABEL.match(name):
-            raise SpecError(
-                f"metadata[{name!r}]: must be letters, digits, '-', '_', '.': it becomes a label of the pod"
-            )
-        (labels if LABEL_VALUE.match(str(value)) else annotations)[name] = str(value)
-    return labels, annotations
-
-
-def check_settings(settings: TaskSettings) -> None:
-    """Refuse values that no pod can have.
-
-    Raises:
-        ConfigError: by name.
-    """
+def _check(settings: TaskSettings) -> None:
+    """Refuse values that no pod can have."""
     for name, (fits, what) in _RULES.items():
         value = getattr(settings, name)
         if not fits(value):

@@ -18,7 +18,7 @@ from transload.errors import SpecError
 from transload.runtime.tracking import FsspecResultTracker
 from transload_kfp.inline import empty, hand_over, metrics_of, say, write
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
-from transload_kfp.run import TaskFailed, execution_of, run_app, told_to_host
+from transload_kfp.run import TaskFailed, ended_with_host, execution_of, told_to_host
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution
@@ -46,21 +46,18 @@ def run_task(
             empty(made["results"].path)
             print(execution.dry_run(), flush=True)  # noqa: T201
             return {}
-    results = run_app(execution)
+    with told_to_host(), ended_with_host(execution):
+        results = execution.run()
     say(f"{execution.handle} SUCCEEDED")
     with told_to_host(ended_well=True):
         values = spec.output_values(results)
-        write_artifacts(execution, results, made)
-        fetch_files(execution, results, [port for port in spec.outputs if port.is_artifact], made)
+        _write_artifacts(execution, results, made)
+        _fetch_files(execution, results, [port for port in spec.outputs if port.is_artifact], made)
     return {"handle": execution.handle, **values}
 
 
-def write_artifacts(execution: Execution, results: AppResults, made: Mapping[str, Any]) -> None:
-    """Make the results artifact a tracker base with what the app reported, so that a downstream app reads it by key.
-
-    Raises:
-        TransloadError: if the app has reported what no result can be, such as a text that is too long.
-    """
+def _write_artifacts(execution: Execution, results: AppResults, made: Mapping[str, Any]) -> None:
+    """Make the results artifact a tracker base with what the app reported, so that a downstream app reads it by key."""
     folder = made["results"].path
     empty(folder)
     link = execution.link()
@@ -73,14 +70,10 @@ def write_artifacts(execution: Execution, results: AppResults, made: Mapping[str
         tracker[key] = dict(values)
 
 
-def fetch_files(
+def _fetch_files(
     execution: Execution, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
 ) -> None:
-    """Copy the files that were declared into their artifacts; where all files are is noted at the results artifact.
-
-    Raises:
-        SpecError: for one that the app did not make, or of another form.
-    """
+    """Copy the files that were declared into their artifacts; where all files are is noted at the results artifact."""
     places = {name: str(each["path"]) for name, each in results.artifacts.items()}
     if places:
         made["results"].metadata["transload_files"] = places
@@ -97,42 +90,30 @@ def fetch_files(
                 raise SpecError(f"{exc.args[0].partition(';')[0]}{there}") from exc
 
 
-def decoded(text: str) -> LaunchSpec:
-    """Return the spec that a component carries.
-
-    Raises:
-        TaskFailed: if it is none that this version reads.
-    """
-    with told_to_host():
-        return LaunchSpec.decode(text)
-
-
 def launch_in_component(
     spec: str, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run the launcher inside a Python component: `run_task` with the encoded spec."""
-    return run_task(decoded(spec), arguments, context, made)
+    with told_to_host():
+        decoded = LaunchSpec.decode(spec)
+    return run_task(decoded, arguments, context, made)
 
 
 def main(words: list[str]) -> int:
     """Run the container form: the encoded spec, KFP's executor input as JSON, paths of artifacts, made ones first."""
     try:
-        _run(decoded(words[0]), json.loads(words[1]), words[2:])
+        with told_to_host():
+            spec = LaunchSpec.decode(words[0])
+        request, paths = json.loads(words[1]), iter(words[2:])
+        inputs = request.get("inputs", {}).get("parameterValues", {})
+        made = {name: SimpleNamespace(path=next(paths), metadata={}) for name in spec.made_artifacts}
+        given = {port.name: next(paths) if port.is_artifact else inputs.get(port.name) for port in spec.inputs}
+        context = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)}
+        values = run_task(spec, given, {**context, "parent": inputs.get(PARENT) or ""}, made)
     except TaskFailed as exc:
         return int(exc.code or 0)
-    return 0
-
-
-def _run(spec: LaunchSpec, request: Mapping[str, Any], paths: Sequence[str]) -> None:
-    inputs = request.get("inputs", {}).get("parameterValues", {})
-    made = {
-        name: SimpleNamespace(path=path, metadata={}) for name, path in zip(spec.made_artifacts, paths, strict=False)
-    }
-    folders = dict(zip(spec.artifact_ports, paths[len(made) :], strict=True))
-    given = {name: inputs.get(name) for name in spec.parameter_ports}
-    context = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)}
-    values = run_task(spec, {**given, **folders}, {**context, "parent": inputs.get(PARENT) or ""}, made)
     artifacts = {}
     for name, each in request["outputs"]["artifacts"].items():
         artifacts[name] = {"artifacts": [{**each["artifacts"][0], "metadata": made[name].metadata}]}
     write(request["outputs"]["outputFile"], json.dumps({"parameterValues": values, "artifacts": artifacts}))
+    return 0
