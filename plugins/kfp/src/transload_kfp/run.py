@@ -25,7 +25,7 @@ from transload_kfp.states import ENDINGS, EXIT_NO_RESULT
 
 if TYPE_CHECKING:
     from transload.pipelines import LogSink
-    from transload.runner import Runner
+    from transload.runner import AppResults, Runner
     from transload.schedulers.api import Stream
     from transload_kfp.launch_spec import LaunchSpec
 
@@ -90,6 +90,16 @@ def log_line(role: str, replica: int, stream: Stream, line: str) -> None:
 
 
 # -- its life in the task
+
+
+def run_app(execution: Execution) -> AppResults:
+    """Submit the app or attach to it, wait for its end, return what it reported.
+
+    Raises:
+        TaskFailed: with the exit code, once the reason was said.
+    """
+    with told_to_host(), ended_with_host(execution):
+        return execution.run()
 
 
 @contextmanager

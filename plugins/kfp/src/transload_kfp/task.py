@@ -18,7 +18,7 @@ from transload.errors import SpecError
 from transload.runtime.tracking import FsspecResultTracker
 from transload_kfp.inline import empty, hand_over, metrics_of, say, write
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
-from transload_kfp.run import TaskFailed, ended_with_host, execution_of, told_to_host
+from transload_kfp.run import TaskFailed, execution_of, run_app, told_to_host
 
 if TYPE_CHECKING:
     from transload.pipelines import Execution
@@ -46,8 +46,7 @@ def run_task(
             empty(made["results"].path)
             print(execution.dry_run(), flush=True)  # noqa: T201
             return {}
-    with told_to_host(), ended_with_host(execution):
-        results = execution.run()
+    results = run_app(execution)
     say(f"{execution.handle} SUCCEEDED")
     with told_to_host(ended_well=True):
         values = spec.output_values(results)
