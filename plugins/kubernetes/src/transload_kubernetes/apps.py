@@ -23,7 +23,7 @@ from transload_kubernetes.plan import Facts, Plan, Stop
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _FEW: Final = 40
-_TRIAL_S: Final = 60.0
+_TRIAL_S: Final = 120.0
 """Seconds for the trial of a helper's image, once for each namespace."""
 _END_S: Final = 5.0
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
