@@ -418,7 +418,7 @@ def benchmarks(session: nox.Session) -> None:
     Best on a machine that idles. After `--`: scripts of benchmarks/ or groups of them, `core` or `hosts`; default: all.
     """
     find_cpu_torch(session)
-    session.install("torchx==0.7.0", "matplotlib", "./core")
+    session.install("torchx==0.7.0", "matplotlib", "./core[functions]")
     install_own(session, "core")
     scripts = runpy.run_path(str(ROOT / "benchmarks" / "run_all.py"))["SCRIPTS"]
     names = session.posargs or ["core", "hosts"]
