@@ -37,6 +37,7 @@ def test_results_come_with_the_status(namespace: str, scheduler: Any, eventually
     assert [json.loads(store.read(f"{k}.json"))["results"] for k in (0, 1)] == [{"loss": 0}, {"loss": 1}]
 
 
+@pytest.mark.slow  # one at a time: eight at once keep this side from listening in time
 @pytest.mark.parametrize("end", ["exit 0", "kill -9 $$"])
 def test_a_helper_hands_over_the_folder(namespace: str, scheduler: Any, eventually: Any, end: str) -> None:
     """The folder comes through a sidecar's log, however the program ended; its error comes with the status."""
@@ -64,6 +65,7 @@ def test_a_helper_that_cannot_start_holds_nothing_up(
     assert "runs without its helper" in caplog.text and "helper_image: " in caplog.text
 
 
+@pytest.mark.slow  # likewise
 @pytest.mark.parametrize(
     ("how", "state"),
     [
