@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import AppExists, AppFailed, ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
-from transload.following import Patience
+from transload.following import check_patience, patience_left, unknown_for, unknown_since
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.pipelines._attach import Action, AttachRecord, decide
 from transload.pipelines._attacher import retries_note, without_retries
@@ -28,37 +28,31 @@ class Clock:
         return self.now
 
 
-def test_patience_counts_unbroken_unknown() -> None:
+def test_patience_counts_unbroken_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """One known state in between starts the count again."""
     clock = Clock()
-    patience = Patience(10, clock=clock)
-    assert not patience.observe(AppState.UNKNOWN)
+    monkeypatch.setattr("time.monotonic", clock)
+    since = unknown_since(AppState.UNKNOWN, None)
     clock.now += 9
-    assert not patience.observe(AppState.UNKNOWN)
-    assert patience.left == pytest.approx(1)
-    assert not patience.observe(AppState.RUNNING)
-    assert patience.elapsed is None
+    since = unknown_since(AppState.UNKNOWN, since)
+    assert unknown_for(since) == pytest.approx(9)
+    assert patience_left(10, since) == pytest.approx(1)
+    since = unknown_since(AppState.RUNNING, since)
+    assert since is None
+    assert unknown_for(since) == 0
+    assert patience_left(0, since) == float("inf")
     clock.now += 9
-    assert not patience.observe(AppState.UNKNOWN)
+    since = unknown_since(AppState.UNKNOWN, since)
     clock.now += 10
-    assert patience.observe(AppState.UNKNOWN)
-
-
-def test_patience_goes_on_in_another_process() -> None:
-    """What was waited elsewhere counts."""
-    clock = Clock()
-    patience = Patience(10, elapsed=9.5, clock=clock)
-    assert not patience.exhausted
-    clock.now += 0.5
-    assert patience.exhausted
-    assert not Patience(float("inf"), elapsed=1e9).exhausted
+    assert patience_left(10, since) <= 0
+    assert patience_left(float("inf"), since) == float("inf")
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), True, "10", None])
 def test_patience_must_be_seconds(seconds: object) -> None:
     """Anything but a number of 0 or more is refused."""
     with pytest.raises(ConfigError, match="patience"):
-        Patience(seconds)  # type: ignore[arg-type]
+        check_patience(seconds)  # type: ignore[arg-type]
 
 
 def test_deadlines() -> None:

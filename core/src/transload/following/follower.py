@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable, TransloadTimeout
-from transload.following.patience import DEFAULT_PATIENCE, Patience, longer
-from transload.following.subscription import Observation, Subscription
+from transload.following.patience import DEFAULT_PATIENCE, check_patience, longer, patience_left
+from transload.following.subscription import Observation, Subscription, ended
 from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus, parse_app_handle
 
@@ -49,7 +49,8 @@ def watch(
     handle: str,
     callback: Callable[[Observation], object] | None = None,
     *,
-    patience: float | Patience = DEFAULT_PATIENCE,
+    patience: float = DEFAULT_PATIENCE,
+    unknown_for: float | None = None,
     poll_interval: float = POLL_INTERVAL,
 ) -> Subscription:
     """Tell of an app: the first observation, and each change until it has ended.
@@ -60,13 +61,15 @@ def watch(
         callback: gets the observations, in a thread of the scheduler; it must return soon, for instance a queue's
             ``put``; returning False ends the subscription. None: `Subscription.next` returns them.
         patience: seconds of unbroken UNKNOWN before the final, exhausted observation.
+        unknown_for: seconds of UNKNOWN that somebody waited through before; None: its state was known.
         poll_interval: longest pause in seconds between two questions, where the scheduler cannot push.
 
     Raises:
         MalformedAppHandleException: if it is not a handle.
+        ConfigError: for another patience than a number of 0 or more.
     """
-    counted = patience if isinstance(patience, Patience) else Patience(patience)
-    return _subscribe(scheduler, False, parse_app_handle(handle).app_id, handle, callback, poll_interval, counted)
+    app_id, counts = parse_app_handle(handle).app_id, (check_patience(patience), unknown_for)
+    return _subscribe(scheduler, False, app_id, handle, callback, poll_interval, *counts)
 
 
 def read_logs(scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5) -> Subscription:
@@ -78,7 +81,7 @@ def read_logs(scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *
         read: reads and hands on what is there; tells whether there was anything.
         longest: seconds between two calls, at most, where the scheduler does not tell of growth.
     """
-    return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest, None)
+    return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest)
 
 
 def _subscribe(
@@ -88,7 +91,7 @@ def _subscribe(
     handle: str,
     callback: Callable[..., object] | None,
     longest: float,
-    patience: Patience | None,
+    *counts: Any,
 ) -> Subscription:
     key = (os.getpid(), id(scheduler), logs)  # a follower keeps its scheduler: while it is here, no other has that id
     with _lock:
@@ -96,7 +99,7 @@ def _subscribe(
         if follower is None:
             follower = _followers[key] = Follower(scheduler, logs, lambda: _followers.pop(key))
             follower.thread.start()
-        subscription = Subscription(app_id, handle, callback, longest, follower.wake, patience)
+        subscription = Subscription(app_id, handle, callback, longest, follower.wake, *counts)
         follower.subscriptions.append(subscription)
     follower.wake()
     return subscription
@@ -168,7 +171,7 @@ def _left(end: float | None) -> float | None:
 def _settled(seen: Observation, on_change: Callable[[AppStatus], object] | None) -> bool:
     if seen.status is not None and not seen.exhausted and on_change is not None:
         on_change(seen.status)
-    return seen.is_end()
+    return ended(seen)
 
 
 def _check_time(handle: str, end: float | None) -> None:
@@ -260,8 +263,7 @@ class Follower:
                     if status is not None and (before is None or before[:2] != key[:2]):
                         emit(each.handle, status)
                 each.offer(status, key)
-                left = None if each.patience is None else each.patience.left
-                each.due = _NEVER if left is None else time.monotonic() + left
+                each.due = time.monotonic() + max(0.0, patience_left(each.patience, each.unknown_since))
         members = {each.app_id for each in mine if not each.closed}
         self._seen = {app_id: key for app_id, key in self._seen.items() if app_id in members}
         self._pause = FIRST_PAUSE if news else longer(self._pause, min(each.longest for each in mine))

@@ -3,64 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 from transload.errors import ConfigError
 from transload.specs import AppState
 
-
-class Patience:
-    """Counts seconds of unbroken UNKNOWN. One known state in between starts the count again.
-
-    Args:
-        seconds: how long is allowed; ``float("inf")`` for ever.
-        elapsed: seconds of unbroken UNKNOWN so far, when another process counted before (see `elapsed`).
-        clock: seconds that only grow.
-
-    Raises:
-        ConfigError: if ``seconds`` is not a number of 0 or more.
-    """
-
-    def __init__(
-        self, seconds: float, *, elapsed: float | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-            raise ConfigError(f"patience={seconds!r}: must be a number of seconds, 0 or more")
-        self.seconds = float(seconds)
-        self._clock = clock
-        self._since = None if elapsed is None else clock() - elapsed
-
-    def observe(self, state: AppState) -> bool:
-        """Take note of a state; return True if patience is exhausted."""
-        if state is not AppState.UNKNOWN:
-            self._since = None
-            return False
-        if self._since is None:
-            self._since = self._clock()
-        return self.exhausted
-
-    @property
-    def exhausted(self) -> bool:
-        """True once UNKNOWN lasted longer than allowed."""
-        return self._since is not None and self._clock() - self._since >= self.seconds
-
-    @property
-    def elapsed(self) -> float | None:
-        """Seconds of unbroken UNKNOWN so far; None if the state is known."""
-        return None if self._since is None else self._clock() - self._since
-
-    @property
-    def left(self) -> float | None:
-        """Seconds until exhaustion, 0 or more; None if the state is known."""
-        return None if self._since is None else max(0.0, self._since + self.seconds - self._clock())
-
-
 DEFAULT_PATIENCE: Final = 300.0
 """Seconds of unbroken UNKNOWN that are waited through by default."""
 
-
 GROWTH: Final = 1.5
+
+
+def check_patience(seconds: float) -> float:
+    """Return seconds of patience; ``float("inf")`` is for ever.
+
+    Raises:
+        ConfigError: if it is not a number of 0 or more.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise ConfigError(f"patience={seconds!r}: must be a number of seconds, 0 or more")
+    return seconds
+
+
+def unknown_since(state: AppState, since: float | None) -> float | None:
+    """Return since when (``time.monotonic``) a state has been UNKNOWN without a break; None if it is known.
+
+    Args:
+        state: what is seen now.
+        since: what was returned at the last look.
+    """
+    if state is not AppState.UNKNOWN:
+        return None
+    return time.monotonic() if since is None else since
+
+
+def unknown_for(since: float | None) -> float:
+    """Return the seconds of unbroken UNKNOWN so far."""
+    return 0.0 if since is None else time.monotonic() - since
+
+
+def patience_left(patience: float, since: float | None) -> float:
+    """Return the seconds until patience is exhausted: 0 or less if it is, infinity while the state is known."""
+    return float("inf") if since is None else since + patience - time.monotonic()
 
 
 def longer(pause: float, longest: float) -> float:

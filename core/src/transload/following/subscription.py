@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from transload.errors import StateUnknown
-from transload.specs import AppState, AppStatus, is_terminal
+from transload.following.patience import DEFAULT_PATIENCE, patience_left, unknown_for, unknown_since
+from transload.specs import AppStatus, is_terminal
 
 if TYPE_CHECKING:
     import asyncio
 
-    from transload.following.patience import Patience
-
 _LONGEST: float = threading.TIMEOUT_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """What was seen of an app.
 
     Args:
@@ -29,27 +27,32 @@ class Observation:
         status: its status; None: it provably does not exist (any more).
         exhausted: its state was unknown for longer than the subscriber's patience.
         unknown_for: seconds of unbroken UNKNOWN.
+        final: nothing comes after it: the app has ended or is gone, or patience is exhausted.
     """
 
     handle: str
     status: AppStatus | None
-    exhausted: bool = False
-    unknown_for: float = 0.0
+    exhausted: bool
+    unknown_for: float
+    final: bool
 
-    @property
-    def final(self) -> bool:
-        """True if this is the last observation that the subscription gets."""
-        return self.exhausted or self.status is None or is_terminal(self.status.state)
 
-    def is_end(self) -> bool:
-        """Tell whether the app has ended or is gone.
+def observed(handle: str, status: AppStatus | None, patience: float, since: float | None) -> Observation:
+    """Return what was seen of an app whose state has been UNKNOWN since then (see `unknown_since`)."""
+    exhausted = patience_left(patience, since) <= 0
+    final = exhausted or status is None or is_terminal(status.state)
+    return Observation(handle, status, exhausted, unknown_for(since), final)
 
-        Raises:
-            StateUnknown: if patience is exhausted.
-        """
-        if self.exhausted:
-            raise StateUnknown(self.handle, self.unknown_for, self.status.msg if self.status is not None else "")
-        return self.final
+
+def ended(seen: Observation) -> bool:
+    """Tell whether the app has ended or is gone.
+
+    Raises:
+        StateUnknown: if patience is exhausted.
+    """
+    if seen.exhausted:
+        raise StateUnknown(seen.handle, seen.unknown_for, seen.status.msg if seen.status is not None else "")
+    return seen.final
 
 
 class Subscription:
@@ -64,7 +67,8 @@ class Subscription:
         callback: whom to call; None: nobody.
         longest: longest pause in seconds between two looks, where the scheduler does not push.
         wake: wakes the thread.
-        patience: with a state that is unknown.
+        patience: seconds of UNKNOWN that are waited through.
+        unknown_for: seconds of UNKNOWN that somebody waited through before.
     """
 
     def __init__(
@@ -74,9 +78,11 @@ class Subscription:
         callback: Callable[..., object] | None,
         longest: float,
         wake: Callable[[], object],
-        patience: Patience | None = None,
+        patience: float = DEFAULT_PATIENCE,
+        unknown_for: float | None = None,
     ) -> None:
         self.app_id, self.handle, self.longest, self.patience = app_id, handle, longest, patience
+        self.unknown_since = None if unknown_for is None else time.monotonic() - unknown_for
         self.closed = False
         self.due = self.rest = self.pause = 0.0
         """For the thread: when to look again, when at the earliest, and the last pause."""
@@ -131,11 +137,10 @@ class Subscription:
 
     def offer(self, status: AppStatus | None, key: object) -> None:
         """Hand over what was seen, if it is news to this subscriber: another key than before."""
-        assert self.patience is not None
-        exhausted = self.patience.observe(status.state if status is not None else AppState.RUNNING)
-        if key != self._seen or exhausted:
+        self.unknown_since = None if status is None else unknown_since(status.state, self.unknown_since)
+        seen = observed(self.handle, status, self.patience, self.unknown_since)
+        if key != self._seen or seen.exhausted:
             self._seen = key
-            seen = Observation(self.handle, status, exhausted, self.patience.elapsed or 0.0)
             if self.call(seen) is False or seen.final:
                 self.closed = True
 

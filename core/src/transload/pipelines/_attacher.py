@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
-from transload.following.patience import Patience, longer
+from transload.following.patience import longer, patience_left, unknown_for, unknown_since
 from transload.pipelines._attach import Action, AttachRecord, decide, decide_earlier
 from transload.pipelines._errors import AppLost, Detached
 from transload.runner._inject import unique_app_id
@@ -143,7 +143,7 @@ class Attacher:
     ) -> Generator[Wait, None, tuple[Action, AppStatus | None]]:
         """Return what to do about an app, once that can be said."""
         parsed = parse_app_handle(handle)
-        patience, pause = Patience(self.options.patience), FIRST_PAUSE
+        since, pause = None, FIRST_PAUSE
         while True:
             status, existed = self._probe(parsed.app_id, parsed.scheduler_backend)
             action = judge(status, existed=existed)
@@ -152,8 +152,10 @@ class Attacher:
                     self.intended = handle
                     self._undo()
                 raise Detached(None)
-            if patience.observe(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING):
-                raise StateUnknown(handle, patience.elapsed or 0.0, status.msg if status is not None else "")
+            since = unknown_since(AppState.UNKNOWN if action is Action.WAIT_KNOWN else AppState.RUNNING, since)
+            left = patience_left(self.options.patience, since)
+            if left <= 0:
+                raise StateUnknown(handle, unknown_for(since), status.msg if status is not None else "")
             if action is Action.WAIT_END:
                 why = "of an earlier run" if judge is decide_earlier else "which is being cancelled"
                 self.log(f"{handle}, {why}: waiting for its end")
@@ -162,7 +164,7 @@ class Attacher:
                         self.runner.cancel(handle)
                 yield handle
             elif action is Action.WAIT_KNOWN:
-                yield min(pause, patience.left or LONGEST_PAUSE)
+                yield min(pause, left)
                 pause = longer(pause, LONGEST_PAUSE)
             else:
                 return action, status

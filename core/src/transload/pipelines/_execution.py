@@ -18,8 +18,8 @@ from transload.errors import (
     TransloadTimeout,
 )
 from transload.following.follower import watch
-from transload.following.patience import Patience, longer
-from transload.following.subscription import Observation, Subscription
+from transload.following.patience import longer, unknown_for, unknown_since
+from transload.following.subscription import Observation, Subscription, ended, observed
 from transload.pipelines._attacher import Attached, Attacher, Wait
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._failure import failure_message
@@ -95,14 +95,14 @@ class Execution:
         self._store, self._log_store, self._sink = store, log_store, sink
         self._log = log or _log
         self._on_change = on_change
-        self._killed = self._cancelled = self._away = False
+        self._killed = self._cancelled = False
         self._passed: str | None = None
         self._cancel_due, self._cancel_pause = 0.0, _AGAIN_S[0]
         self._news: Subscription | None = None
         self._forwarder: LogForwarder | None = None
         self._cursor: dict[str, Any] | None = None
         self._place = where()
-        self._patience = Patience(self.options.patience)
+        self._unknown_since: float | None = None
         self._counts: dict[str, float] = {}
         self._attacher: Attacher | None = None
         if launch is not None:
@@ -165,7 +165,7 @@ class Execution:
                 time.sleep(step)
                 continue
             with self._following(step) as news:
-                while not self._killed and not ((seen := news.next(None)) and seen.is_end()):
+                while not self._killed and not ((seen := news.next(None)) and ended(seen)):
                     pass
         return self._started(step)
 
@@ -186,7 +186,7 @@ class Execution:
                 await asyncio.sleep(step)
                 continue
             with self._following(step) as news:
-                while not self._killed and not ((seen := await news.next_async(None)) and seen.is_end()):
+                while not self._killed and not ((seen := await news.next_async(None)) and ended(seen)):
                     pass
 
     def attach(self, handle: str) -> None:
@@ -221,7 +221,7 @@ class Execution:
         """Do what `follow` does for so many seconds; tell whether the app has ended. Errors as in `run`."""
         end = time.monotonic() + seconds
         if self.status is None or not self.status.is_terminal():
-            with self._following(self._need_handle(), self._patience) as news:
+            with self._following(self._need_handle(), self._unknown_for()) as news:
                 try:
                     self._logs.follow(news.wake, here=True)
                     while True:
@@ -242,7 +242,7 @@ class Execution:
         import asyncio
 
         if self.status is None or not self.status.is_terminal():
-            with self._following(self._need_handle(), self._patience) as news:
+            with self._following(self._need_handle(), self._unknown_for()) as news:
                 try:
                     self._logs.follow(news.wake, here=False)
                     while not self._take(await news.next_async(self._tick())):
@@ -255,11 +255,11 @@ class Execution:
         return self.status
 
     @contextmanager
-    def _following(self, handle: str, patience: Patience | None = None) -> Iterator[Subscription]:
+    def _following(self, handle: str, unknown_for: float | None = None) -> Iterator[Subscription]:
         """Give the observations of an app; a kill wakes who waits for them."""
         scheduler, _ = self._locate(handle)
-        patience = patience or Patience(self.options.patience)
-        with watch(scheduler, handle, patience=patience, poll_interval=self.options.poll_interval) as news:
+        patience, longest = self.options.patience, self.options.poll_interval
+        with watch(scheduler, handle, patience=patience, unknown_for=unknown_for, poll_interval=longest) as news:
             self._news = news
             try:
                 if self._killed:
@@ -283,11 +283,10 @@ class Execution:
         if status is not None:
             self._note(status)
         self._obey()
-        exhausted = self._patience.observe(status.state if status is not None else AppState.RUNNING)
-        seen = Observation(handle, status, exhausted, self._patience.elapsed or 0.0)
+        seen = observed(handle, status, self.options.patience, None if status is None else self._unknown_since)
         if status is None:
             self._mark_lost()
-        if seen.final and not exhausted:
+        if seen.final and not seen.exhausted:
             self._logs.finish()
         else:
             self._logs.pump()
@@ -305,12 +304,12 @@ class Execution:
         if self._killed and self.options.on_kill == "detach":
             raise Detached(self.handle)
         if observation is not None:
-            ended = observation.is_end()
+            over = ended(observation)
             if observation.status is None:
                 self._mark_lost()
                 raise AppLost(observation.handle)
             self._note(observation.status)
-            if ended:
+            if over:
                 return True
         self._obey()
         if self._passed is not None:
@@ -331,10 +330,10 @@ class Execution:
 
     def _note(self, status: AppStatus) -> None:
         changed = self.status is None or status.state is not self.status.state or status != self.status
-        if (status.state is AppState.UNKNOWN) is not self._away:
-            self._away = not self._away
+        before, self._unknown_since = self._unknown_since, unknown_since(status.state, self._unknown_since)
+        if (before is None) is not (self._unknown_since is None):
             why = f" ({status.msg})" if status.msg else ""
-            self._log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if self._away else "is back"))
+            self._log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if before is None else "is back"))
         self.status = status
         note_state(self._counts, status.state, time.time())
         if changed and self._on_change is not None:
@@ -445,7 +444,7 @@ class Execution:
             "status": None if self.status is None else self.status.to_json(),
             "cursor": None if handle is None else self._logs.cursor,
             "counts": dict(self._counts),
-            "unknown_for": self._patience.elapsed,
+            "unknown_for": self._unknown_for(),
             "place": self._place,
         }
 
@@ -494,7 +493,8 @@ class Execution:
             self._cursor, self._forwarder = state.get("cursor"), None
             self._counts = dict(state.get("counts") or {})
             self._place = state.get("place") or self._place
-            self._patience = Patience(self.options.patience, elapsed=state.get("unknown_for"))
+            waited = state.get("unknown_for")
+            self._unknown_since = None if waited is None else time.monotonic() - waited
             if state.get("status"):
                 self.status = AppStatus.from_json(state["status"])
 
@@ -546,6 +546,9 @@ class Execution:
         return self.collect()
 
     # -- parts
+
+    def _unknown_for(self) -> float | None:
+        return None if self._unknown_since is None else unknown_for(self._unknown_since)
 
     def _need_attacher(self) -> Attacher:
         if self._attacher is None:

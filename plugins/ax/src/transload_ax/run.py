@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable, StateUnknown, TransloadError
-from transload.following import Observation, Patience, Subscription, longer, watch
+from transload.following import Observation, Subscription, longer, patience_left, unknown_for, unknown_since, watch
 from transload.pipelines import AppLost, Ending, Execution, ExecutionOptions, Identity, host_runner
 from transload.runner import Cluster
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
@@ -210,15 +210,17 @@ class TrialApps:
         return identity_of(unit, self.namespace, generation).app_id(attempt, self.runner, self.scheduler, self.cfg)
 
     def _describe(self, app_id: str) -> AppDescription | None:
-        patience, pause = Patience(self.options.patience), _FIRST_PAUSE
+        since, pause = None, _FIRST_PAUSE
         while True:
             try:
                 return self.runner.scheduler(self.scheduler).describe(app_id)
             except SchedulerUnavailable as exc:
-                if patience.observe(AppState.UNKNOWN):
+                since = unknown_since(AppState.UNKNOWN, since)
+                left = patience_left(self.options.patience, since)
+                if left <= 0:
                     handle = make_app_handle(self.scheduler, HOST, app_id)
-                    raise StateUnknown(handle, patience.elapsed or 0.0, str(exc)) from exc
-                time.sleep(min(pause, patience.left or pause))
+                    raise StateUnknown(handle, unknown_for(since), str(exc)) from exc
+                time.sleep(min(pause, left))
                 pause = longer(pause, _LONGEST_PAUSE)
 
     @staticmethod

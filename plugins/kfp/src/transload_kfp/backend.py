@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, StateUnknown, TransloadTimeout
-from transload.following import Patience
+from transload.following import check_patience, patience_left, unknown_for, unknown_since
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_kfp.states import STATES
 
@@ -103,7 +103,8 @@ def wait_for_run(
     if not poll_interval > 0:
         raise ConfigError(f"poll_interval={poll_interval!r}: must be a number of seconds above 0")
     end = None if timeout is None else time.monotonic() + timeout
-    unknown, pause = Patience(patience), min(FIRST_PAUSE, poll_interval)
+    check_patience(patience)
+    since, pause = None, min(FIRST_PAUSE, poll_interval)
     last: RunDescription | None = None
     while True:
         why = ""
@@ -118,13 +119,15 @@ def wait_for_run(
                 on_change(seen)
         if seen is not None and seen.is_terminal():
             return seen
-        if unknown.observe(AppState.UNKNOWN if seen is None else seen.state):
-            raise StateUnknown(f"run {run_id}", unknown.elapsed or 0.0, why)
+        since = unknown_since(AppState.UNKNOWN if seen is None else seen.state, since)
+        unknown_left = patience_left(patience, since)
+        if unknown_left <= 0:
+            raise StateUnknown(f"run {run_id}", unknown_for(since), why)
         left = float("inf") if end is None else end - time.monotonic()
         if left <= 0:
             state = last.runtime_state if last is not None else "not known"
             raise TransloadTimeout(f"run {run_id} has not ended within {timeout:g} s (state {state}); it goes on")
-        time.sleep(max(0.0, min(pause, left, unknown.left if unknown.left is not None else pause)))
+        time.sleep(min(pause, left, unknown_left))
         pause = min(pause * 1.5, poll_interval)
 
 
