@@ -8,7 +8,7 @@ import click
 import pytest
 
 from transload.cli import ExitCode
-from transload.cli._group import _SECTIONS, cli
+from transload.cli._commands import _SECTIONS, load
 
 PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
 
@@ -22,7 +22,7 @@ def test_commands_are_documented(name: str) -> None:
 @pytest.mark.parametrize("name", ["run", "log"])
 def test_options_are_documented(name: str) -> None:
     """Each option of the two large commands is in their tables."""
-    command = cli.get_command(click.Context(cli), name)
+    command = load(name)
     assert command is not None
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:

@@ -13,11 +13,10 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from transload.cli import ExitCode, main
+from transload.cli._commands import _SECTIONS, ALIASES, load
 from transload.cli._exit import exit_code_for, exit_code_of
-from transload.cli._group import _SECTIONS, ALIASES, cli
 from transload.errors import (
     AppExists,
     AppFailed,
@@ -50,7 +49,14 @@ def test_help_imports_no_command() -> None:
     alone = "import transload._entry_points as points\npoints.third_party_installed = lambda: False\n"
     modules = _modules_after(alone + "from transload.cli import main\nassert main(['--help']) == 0")
     assert not [name for name in modules if name.startswith("transload.cli.commands.")]
-    assert not modules & {"fsspec", "asyncio", "importlib.metadata", "transload.runner", "transload.schedulers.local"}
+    assert not modules & {
+        "click",
+        "fsspec",
+        "asyncio",
+        "importlib.metadata",
+        "transload.runner",
+        "transload.schedulers.local",
+    }
 
 
 def test_importing_the_package_imports_no_click() -> None:
@@ -59,26 +65,26 @@ def test_importing_the_package_imports_no_click() -> None:
     assert "click" not in modules
 
 
-def test_every_command_is_listed_and_helps() -> None:
+def test_every_command_is_listed_and_helps(invoke: Any) -> None:
     """Each name of the top level has a command, and its help begins with the one line of the list."""
-    runner = CliRunner()
-    listing = runner.invoke(cli, ["--help"]).output
+    listing = invoke("--help").out
     for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
+        command = load(name)
         assert command is not None
         assert name in listing
         for each in [[name], *([name, sub] for sub in getattr(command, "commands", {}))]:
-            result = runner.invoke(cli, [*each, "--help"])
-            assert result.exit_code == 0, result.output
-            assert "--json" in result.output or each[0] in ("completion", "put", "tracker")
+            result = invoke(*each, "--help")
+            assert result.code == 0, result.err
+            assert f"Usage: transload {' '.join(each)} " in result.out
+            assert "--json" in result.out or each[0] in ("completion", "put", "tracker")
 
 
-def test_help_fits_one_screen() -> None:
+def test_help_fits_one_screen(invoke: Any) -> None:
     """80 columns, 24 lines; the one-line help of the list is the command's own, or its beginning."""
-    lines = CliRunner().invoke(cli, ["--help"]).output.splitlines()
+    lines = invoke("--help").out.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
     for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
+        command = load(name)
         assert command is not None
         assert any(line.split(maxsplit=1)[1:] == [str(command.short_help)] for line in lines), name
 
@@ -86,7 +92,7 @@ def test_help_fits_one_screen() -> None:
 def test_torchx_names() -> None:
     """Names that people from TorchX type are understood."""
     for alias, name in ALIASES.items():
-        assert cli.get_command(click.Context(cli), alias) is cli.get_command(click.Context(cli), name)
+        assert load(alias) is load(name)
 
 
 def test_no_arguments(invoke: Any) -> None:

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-import click
-
+from transload import __version__
+from transload.cli._commands import COMPLETE, SETTINGS, complete, help_text, load, names
 from transload.cli._exit import ExitCode, exit_code_for
-from transload.cli._group import ReaderGone, cli
 from transload.cli._output import OutputFailed, note, note_error
 from transload.errors import TransloadError
 
@@ -22,10 +21,10 @@ def run_main(args: Sequence[str] | None) -> int:
         _tolerate_any_text(stream)
     try:
         try:
-            code = _invoke(args)
+            code = _invoke(sys.argv[1:] if args is None else list(args))
         finally:
             sys.stdout.flush()
-    except (BrokenPipeError, ReaderGone):
+    except BrokenPipeError:
         _silence_stdout()
         return ExitCode.PIPE
     except OSError as exc:
@@ -35,25 +34,29 @@ def run_main(args: Sequence[str] | None) -> int:
     return code
 
 
-def _invoke(args: Sequence[str] | None) -> int:
+def _invoke(args: list[str]) -> int:
+    if instruction := os.environ.get(COMPLETE):
+        return complete(instruction)
+    first = args[0] if args else None
+    if first in (None, "-h", "--help"):
+        (sys.stderr if first is None else sys.stdout).write(f"{help_text()}\n")
+        return ExitCode.MISTAKE if first is None else ExitCode.OK
+    if first == "--version":
+        sys.stdout.write(f"transload {__version__}\n")
+        return ExitCode.OK
     try:
-        result = cli.main(args=args, prog_name="transload", standalone_mode=False)
-    except click.ClickException as exc:
-        context = exc.ctx if isinstance(exc, click.UsageError) else None
-        advice = "" if context is None else f" (see `{context.command_path} --help`)"
-        note_error(f"{exc.format_message()}{advice}")
-        return ExitCode.MISTAKE
-    except (ReaderGone, OutputFailed):
+        return _run_command(args[0], args[1:])
+    except OutputFailed:
         raise
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return ExitCode.LEFT
-    except click.exceptions.Exit as exc:
-        return exc.exit_code
     except TransloadError as exc:
         if os.environ.get("TRANSLOAD_DEBUG", "") not in ("", "0"):
             _print_traceback()
         note_error(str(exc))
         return exit_code_for(exc)
+    except BrokenPipeError:
+        raise
     except Exception as exc:
         if isinstance(exc, FileNotFoundError) and _is_nowhere():
             note_error("the working directory has been removed: change to another one")
@@ -61,6 +64,33 @@ def _invoke(args: Sequence[str] | None) -> int:
         _print_traceback()
         note_error(f"internal error: {type(exc).__name__}: {exc} (a defect of transload; please report the traceback)")
         return ExitCode.INTERNAL
+
+
+def _run_command(name: str, args: list[str]) -> int:
+    """Run one command; it finds its words in ``ctx.obj``."""
+    import click
+
+    try:
+        command = None if name.startswith("-") else load(name)
+        if command is None:
+            from transload.specs._check import nearest
+
+            what = "option" if name.startswith("-") else "command"
+            hint = "" if what == "option" else f": {nearest(name, names())}"
+            raise click.UsageError(f"no such {what}: {name!r}{hint} (see `transload --help`)")
+        with command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS) as context:
+            result = command.invoke(context)
+    except click.ClickException as exc:
+        ctx = exc.ctx if isinstance(exc, click.UsageError) else None
+        advice = "" if ctx is None else f" (see `{ctx.command_path} --help`)"
+        if ctx is not None and ctx.command.name == "run" and isinstance(exc, click.NoSuchOption):
+            advice = f" (arguments of a component come after its name){advice}"
+        note_error(f"{exc.format_message()}{advice}")
+        return ExitCode.MISTAKE
+    except click.Abort:
+        return ExitCode.LEFT
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
     return result if isinstance(result, int) else ExitCode.OK
 
 

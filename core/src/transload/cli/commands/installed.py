@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from transload.cli._commands import COMPLETE
 from transload.cli._exit import ExitCode
 from transload.cli._options import json_option
 from transload.cli._output import emit, emit_json, emit_table, is_terminal, paint
@@ -245,7 +246,7 @@ def completion(ctx: click.Context, shell: str, as_json: bool) -> None:
     fish:  transload completion fish > ~/.config/fish/completions/transload.fish
     """
     cls: Any = get_completion_class(shell)
-    script = cls(ctx.find_root().command, {}, "transload", "_TRANSLOAD_COMPLETE").source()
+    script = cls(ctx.command, {}, "transload", COMPLETE).source()
     if as_json:
         emit_json({"shell": shell, "script": script})
     else:

@@ -44,26 +44,10 @@ terminal goes away, the app goes on.
 
 
 class _Run(click.Command):
-    """`run`: the words before COMPONENT (or ``--``) are its own, those after it are the component's (the command)."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read its own options; one that it does not have may be meant for the component."""
-        given = list(args)
-        try:
-            rest = super().parse_args(ctx, args)
-        except click.NoSuchOption as exc:
-            text = f"{exc.format_message()} (arguments of a component come after its name)"
-            raise click.UsageError(text, ctx) from exc
-        component = ctx.params["component"]
-        words = [] if component is None else [component, *ctx.params["component_args"]]
-        ctx.params["command"] = None
-        if given[len(given) - len(words) - 1 :] == ["--", *words]:
-            ctx.params.update(command=words, component=None, component_args=())
-        ctx.meta["transload.own"] = given[: len(given) - len(words)]
-        return rest
+    """`run`, where options are completed: before COMPONENT its own, after it the component's."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete options: its own, and the component's once that is named."""
+        """Complete options."""
         if ctx.params.get("component"):
             return _complete_arguments(ctx, self.params[-1], incomplete)
         return super().shell_complete(ctx, incomplete)
@@ -77,7 +61,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
     try:
         parameters = get_component(ctx.params["component"]).parameters
     except TransloadError:
-        return []
+        parameters = ()
     options = [(spelling(item), item.help) for item in parameters if item.kind != "varargs"]
     found = [CompletionItem(text, help=about) for text, about in options if text.startswith(incomplete)]
     return found if incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
@@ -124,6 +108,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function; after -- stands
     any command in its place.
     """
+    _split(ctx, options)
     _check(ctx, options)
     if options["component"] and _showed_help(options["component"], options["component_args"]):
         return ExitCode.OK
@@ -152,12 +137,21 @@ def run(ctx: click.Context, /, **options: Any) -> int:
         return ExitCode.OK
 
 
+def _split(ctx: click.Context, options: dict[str, Any]) -> None:
+    """Tell a command (behind ``--``) from a component; keep in ``ctx.obj`` the words before it, which are our own."""
+    words = [] if options["component"] is None else [options["component"], *options["component_args"]]
+    given, own = ctx.obj, len(ctx.obj) - len(words)
+    options["command"] = None
+    if given[own - 1 :] == ["--", *words] and own > 0:
+        options.update(command=words, component=None, component_args=())
+    ctx.obj = given[:own]
+
+
 def _spelled_out(ctx: click.Context, options: dict[str, Any]) -> str:
     """Return the command line that runs a script which is no component."""
     import shlex
 
-    given = ctx.meta["transload.own"]
-    words = [*given, "--", "python", options["component"], *options["component_args"]]
+    words = [*ctx.obj, "--", "python", options["component"], *options["component_args"]]
     return f"to run the file itself: {ctx.command_path} {shlex.join(words)}"
 
 
