@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import click
@@ -50,7 +50,7 @@ _CLOSING: Final = """\
 A HANDLE is what `run` prints; the app id alone does for the default scheduler.
 Exit: 0 done, 1 failed, 2 mistake, 3 unreachable, 4 cancelled, 5 late, 6 unknown"""
 
-SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """What every command's context is made with."""
 
 COMPLETE: Final = "_TRANSLOAD_COMPLETE"

@@ -55,7 +55,7 @@ class Schedulers:
         self._made: dict[str, SchedulerBase] = {}
         self._lock = fork_lock()
         self._clusters: dict[str, Cluster] = {}
-        self._found: dict[str, tuple[Cluster, str]] = {}
+        self._found: dict[str, tuple[str, Cluster | None]] = {}
         self._name_them(clusters)
 
     def with_clusters(self, clusters: Iterable[Cluster]) -> Schedulers:
@@ -91,7 +91,8 @@ class Schedulers:
             ConfigError: if it has the name of an installed scheduler of another kind, or its settings are wrong.
             UnknownSchedulerException: if there is none; the nearest name is suggested.
         """
-        return self._find(name)[0]
+        kind, cluster = self._find(name)
+        return cluster or Cluster(kind)
 
     def knows(self, cluster: Cluster) -> bool:
         """Tell whether the name of a cluster means that very cluster here."""
@@ -103,14 +104,14 @@ class Schedulers:
         """Return the scheduler of that name; errors as in `cluster`, and PluginError if its plugin is broken."""
         return self._make(*self._find(name))
 
-    def _find(self, name: str) -> tuple[Cluster, str]:
+    def _find(self, name: str) -> tuple[str, Cluster | None]:
+        """Return the kind of a scheduler, and which cluster it is, if anybody says so."""
         found = self._found.get(name)
         if found is None:
-            cluster = self._which(name)
-            found = self._found[name] = (cluster, cluster.to_json())
+            found = self._found[name] = self._which(name)
         return found
 
-    def _which(self, name: str) -> Cluster:
+    def _which(self, name: str) -> tuple[str, Cluster | None]:
         given, kind = self._clusters.get(name), self._settings().clusters().get(name)
         kind = kind or (given.kind if given is not None else name)
         kinds = self.kinds()
@@ -119,30 +120,30 @@ class Schedulers:
             raise ConfigError(f"cluster {name!r}: kind={kind!r}: {taken}: choose another name")
         if kind not in kinds:
             raise UnknownSchedulerException(kind, self.names() if kind == name else kinds)
-        plain = Cluster(kind)
-        opts = self._make(plain, plain.to_json()).connection_opts()
-        table = self._settings().cluster(name, kind, opts)
+        table = self._settings().cluster(name, kind, self._make(kind, None).connection_opts())
         if table is not None and given is not None and table != given:
             _warn_once(name)
-        return table or given or plain
+        cluster = table or given
+        return kind, None if cluster is None or cluster == Cluster(kind) else cluster
 
-    def _make(self, cluster: Cluster, key: str) -> SchedulerBase:
+    def _make(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
+        key = kind if cluster is None else cluster.to_json()
         with self._lock:
             if key not in self._made:
-                self._made[key] = self._make_new(cluster)
+                self._made[key] = self._make_new(kind, cluster)
             return self._made[key]
 
-    def _make_new(self, cluster: Cluster) -> SchedulerBase:
-        factory = self._factory(cluster.kind)
+    def _make_new(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
+        factory = self._factory(kind)
         given: dict[str, object] = {}
-        if cluster.name != cluster.kind:
+        if cluster is not None and cluster.name != kind:
             if "name" not in declared(factory):
-                raise ConfigError(f"cluster {cluster.name!r}: a scheduler of kind {cluster.kind!r} has no other name")
+                raise ConfigError(f"cluster {cluster.name!r}: a scheduler of kind {kind!r} has no other name")
             given["name"] = cluster.name
         elif self._params:
             given = {key: self._params[key] for key in declared(factory) if key in self._params}
         made = factory(self._session, **given)
-        if cluster.connection or cluster.secrets:
+        if cluster is not None and (cluster.connection or cluster.secrets):
             try:
                 made.connect(made.connection_opts()._resolve(self._connection(cluster), "connection setting"))
             except ConfigError as exc:
