@@ -24,9 +24,9 @@ def lazy_names(
     def load(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        import importlib
-
-        return getattr(importlib.import_module(f".{home_of[name]}", package), name)
+        home = home_of[name]
+        above = package.rpartition(".")[0] if home.startswith(".") else package
+        return getattr(__import__(f"{above}.{home.removeprefix('.')}", fromlist=[name]), name)
 
     def names() -> list[str]:
         import sys

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transload.specs._runopts import *
     from transload.specs._secrets import *
     from transload.specs._sizes import *
+    from transload.specs._state import *
     from transload.specs._status import *
     from transload.specs._text import parse_bool as parse_bool
 
@@ -42,8 +43,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_runopts": "CfgVal InvalidRunConfigException UnknownSchedulerException get_type_name runopt runopts",
         "_secrets": "MASK looks_secret masked_env masked_url resolve_secret split_source",
         "_sizes": "GiB",
-        "_status": "AppState AppStatus AppStatusError ReplicaAttempt ReplicaState ReplicaStatus RoleStatus "
-        "Usage exit_text is_started is_terminal",
+        "_state": "AppState ReplicaState is_started is_terminal",
+        "_status": "AppStatus AppStatusError ReplicaAttempt ReplicaStatus RoleStatus Usage exit_text",
         "_text": "parse_bool",
     },
 )

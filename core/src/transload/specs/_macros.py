@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transload.specs._app import Role
 
-_TOKEN = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env|output_dir)\}")
+_MACRO = r"\$\{(img_root|app_id|replica_id|rank0_env|output_dir)\}"
 
 
 class macros:  # noqa: N801 - the field's established name
@@ -53,7 +53,7 @@ class macros:  # noqa: N801 - the field's established name
             """Return ``arg`` with the tokens replaced, once, from left to right."""
             if "${" not in arg:
                 return arg
-            return _TOKEN.sub(lambda match: str(getattr(self, match.group(1))), arg)
+            return re.sub(_MACRO, lambda match: str(getattr(self, match.group(1))), arg)
 
         def _nested(self, value: Any) -> Any:
             if isinstance(value, str):

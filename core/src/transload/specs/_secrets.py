@@ -14,16 +14,18 @@ from transload.specs._check import check_str, refuse
 MASK: Final = "******"
 """What is shown in the place of a secret value."""
 
-_SECRET_NAME = re.compile(
+# texts, not compiled: importing the specs costs less, and the first use compiles them
+_REVEALING = (
     r"(?i)secret|token(?!iz)|passw(or)?d|passphrase|passcode|credential|api_?key|(access|private|ssh|encryption|signing)_?key"
     r"|(^|_)(key|pwd|pat|auth)$|_auth_|connection_?string|conn_?str|dsn$"
 )
-_SOURCE = re.compile(r"([a-z][a-z0-9_-]*):(.+)\Z", re.DOTALL)
+_SOURCE = r"(?s)([a-z][a-z0-9_-]*):(.+)\Z"
+_USER_INFO = r"(?<=://)[^/@\s]+@"
 
 
 def looks_secret(name: str) -> bool:
     """Tell whether the name of an environment variable suggests that its value is a secret."""
-    return _SECRET_NAME.search(name) is not None
+    return re.search(_REVEALING, name) is not None
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -48,18 +50,15 @@ def masked_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
-
-
 def masked_url(text: str) -> str:
     """Return ``text`` fit for display: the user and password of URLs in it are replaced by `MASK`."""
-    return _USER_INFO.sub(f"{MASK}@", text)
+    return re.sub(_USER_INFO, f"{MASK}@", text)
 
 
 def check_source(source: object, path: str) -> None:
     """Refuse a source that is not ``kind:what`` (``env:NAME``, ``file:PATH``, or a scheduler's own kind)."""
     check_str(source, path, empty=False)
-    if not _SOURCE.match(str(source)):
+    if not re.match(_SOURCE, str(source)):
         # the value is not shown: somebody may have put the secret itself there
         refuse(path, "…", "must be a reference such as env:NAME, file:PATH or k8s:SECRET/KEY, not the secret itself")
 

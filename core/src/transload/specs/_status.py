@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from transload.errors import AppFailed, SpecError
 from transload.specs._app import NONE
 from transload.specs._check import refuse
+from transload.specs._state import AppState, ReplicaState, is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,56 +22,6 @@ NEAR_LIMIT: Final = 0.9
 
 AppStatusError = AppFailed
 """TorchX's name of `AppFailed`, kept for those who come from there."""
-
-
-class AppState(int, Enum):
-    """State of an app or of a replica.
-
-    | state | meaning | terminal |
-    |---|---|---|
-    | UNSUBMITTED | known here, not yet given to a scheduler | |
-    | SUBMITTED | the scheduler has accepted it | |
-    | PENDING | waiting for resources, or being started again | |
-    | RUNNING | at least one replica runs | |
-    | SUCCEEDED | nothing runs any more, and enough replicas of each role ended well | yes |
-    | FAILED | ended badly, retries used up | yes |
-    | CANCELLED | ended because somebody asked | yes |
-    | UNKNOWN | the scheduler cannot say; not an error by itself | |
-    """
-
-    UNSUBMITTED = 0
-    SUBMITTED = 1
-    PENDING = 2
-    RUNNING = 3
-    SUCCEEDED = 4
-    FAILED = 5
-    CANCELLED = 6
-    UNKNOWN = 7
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __format__(self, spec: str) -> str:
-        return format(self.name, spec)
-
-    def __repr__(self) -> str:
-        return f"{self.name} ({self.value})"
-
-
-ReplicaState = AppState
-"""A replica has the states of an app."""
-
-_TERMINAL: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
-
-
-def is_terminal(state: AppState) -> bool:
-    """Tell whether a state is final. The one place that decides it."""
-    return state in _TERMINAL
-
-
-def is_started(state: AppState) -> bool:
-    """Tell whether something has run: RUNNING or terminal."""
-    return state is AppState.RUNNING or state in _TERMINAL
 
 
 @dataclass

@@ -1,0 +1,56 @@
+"""The states of an app."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class AppState(int, Enum):
+    """State of an app or of a replica.
+
+    | state | meaning | terminal |
+    |---|---|---|
+    | UNSUBMITTED | known here, not yet given to a scheduler | |
+    | SUBMITTED | the scheduler has accepted it | |
+    | PENDING | waiting for resources, or being started again | |
+    | RUNNING | at least one replica runs | |
+    | SUCCEEDED | nothing runs any more, and enough replicas of each role ended well | yes |
+    | FAILED | ended badly, retries used up | yes |
+    | CANCELLED | ended because somebody asked | yes |
+    | UNKNOWN | the scheduler cannot say; not an error by itself | |
+    """
+
+    UNSUBMITTED = 0
+    SUBMITTED = 1
+    PENDING = 2
+    RUNNING = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    CANCELLED = 6
+    UNKNOWN = 7
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.value})"
+
+
+ReplicaState = AppState
+"""A replica has the states of an app."""
+
+_TERMINAL: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
+
+
+def is_terminal(state: AppState) -> bool:
+    """Tell whether a state is final. The one place that decides it."""
+    return state in _TERMINAL
+
+
+def is_started(state: AppState) -> bool:
+    """Tell whether something has run: RUNNING or terminal."""
+    return state is AppState.RUNNING or state in _TERMINAL
