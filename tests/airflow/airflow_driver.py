@@ -77,7 +77,9 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     app_log.addHandler(Lines(child))
     job = child.job
     options = {"deferrable": deferrable, "defer_after": 0, **job.options}
-    task = TransloadOperator(task_id="job", app=child.app, scheduler=job.scheduler, cfg=job.cfg, **options)
+    launch = child.launch
+    folder, words = launch.pop("folder", None), launch.pop("args", None)
+    task = TransloadOperator(task_id="job", component_args=words, **launch, **options)
     now = dt.datetime.now(dt.UTC)
     ti = TaskInstance(
         dag_id=job.namespace,
@@ -91,6 +93,7 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     context = {
         "ti": ti,
         "task": task,
+        "dag": SimpleNamespace(fileloc=folder and f"{folder}/dag.py"),
         "dag_run": SimpleNamespace(clear_number=0),
         "task_state_store": Stored(child.store),
     }

@@ -64,7 +64,7 @@ class Optimiser:
 
     def launch(self, arm: str, parameters: Mapping[str, Any]) -> TrialLaunch:
         """Return what the trial submits."""
-        return TrialLaunch(app=self.child.app, scheduler=self.child.job.scheduler, cfg=self.child.job.cfg)
+        return TrialLaunch(**self.child.launch)
 
     def step(self) -> None:
         """Do once what Ax's loop does."""

@@ -14,10 +14,9 @@ def run(child: ChildJob) -> None:
     from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
 
     job = child.job
-    launch = {"app": child.app, "scheduler": job.scheduler, "cfg": job.cfg}
     ends = {EXIT_CANCELLED: AppState.CANCELLED, EXIT_UNKNOWN: AppState.UNKNOWN}
     try:
-        spec = LaunchSpec(launch, dict(job.options))
+        spec = LaunchSpec(child.launch, dict(job.options))
         # a person who runs it again makes a new run
         context = {"job_id": job.namespace, "job_name": job.generation, "task_name": job.name}
         execution = execution_of(
@@ -30,7 +29,7 @@ def run(child: ChildJob) -> None:
         results = execution.run()
     except TransloadError as exc:
         state = ends.get(ending_of(exc).code, AppState.FAILED)
-        again = LaunchSpec(launch, dict(job.options)).execution_options().host_may_retry(exc)
+        again = LaunchSpec(child.launch, dict(job.options)).execution_options().host_may_retry(exc)
         child.finish(STATES[state], error=exc, retryable=again)
     else:
         child.finish(STATES[AppState.SUCCEEDED], results=results.to_dict())

@@ -19,7 +19,7 @@ def run(child: ChildJob) -> None:
     options = ExecutionOptions(**job.options)
     execution = Execution(
         host_runner(HOST),
-        Launch.of(child.app, scheduler=job.scheduler, cfg=job.cfg),
+        Launch(**child.launch),
         Identity(HOST, flow_run, (f"{job.name}#0", job.name)),
         options,
         store=JsonFileStore(store),

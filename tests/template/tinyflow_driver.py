@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from transload.pipelines import Launch
 from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
 
@@ -22,7 +23,7 @@ def run(child: ChildJob) -> None:
         log=child.log,
         on_stop=child.on_kill,
     )
-    step = step_from_app(child.app, launch={"scheduler": job.scheduler, "cfg": job.cfg}, **job.options)
+    step = step_from_app(Launch(**child.launch), **job.options)
     try:
         results = step.work(context)
     except tinyflow.Broken as exc:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import transload
+from transload.errors import AppFailed
 from transload.runner import get_runner
 
 pytest.importorskip("torch")
@@ -47,3 +49,22 @@ def test_ddp_trains_the_digits(
     assert results.value("accuracy") > 0.9
     assert results.value("world") == world
     assert any("epoch   8/8" in line for line in lines)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("own", ["", "@record\n"], ids=["plain", "record"])
+def test_the_first_exception_is_the_error_of_the_app(transload_home: Path, tmp_path: Path, own: str) -> None:
+    """One of two processes raises: type, message, frames, replica and host are the app's, whatever torchrun says."""
+    script = tmp_path / "fails.py"
+    source = "import os, time\nfrom torch.distributed.elastic.multiprocessing.errors import record\n"
+    source += f"{own}def train():\n    if os.environ['RANK'] == '1':\n        raise ValueError('no such batch')\n"
+    script.write_text(f"{source}    time.sleep(60)\ntrain()\n", encoding="utf-8")
+    app = transload.run("dist.ddp", ["--script", str(script), "-j", "1x2", "--env", f"TMPDIR={tmp_path}"])
+    with pytest.raises(AppFailed) as caught:
+        app.check(timeout=240)
+    said, _, lines = str(caught.value).partition("last lines of fails/0")
+    assert "fails/0 exit code 1 on " in said
+    assert "ValueError: no such batch" in said
+    assert "fails.py" in said and "in train" in said
+    assert "no such batch" in lines
+    assert "error_handler" not in lines

@@ -231,8 +231,8 @@ def run(
         parent_run_id: the run that this one derives from.
         tracker_base: where it reports results.
         runner: submits; default: the one that this process shares.
-        overrides: what is set over what the app says: ``name, env, image, replicas, retries, time_limit, cpu, gpu,
-            mem, role`` (see `transload.components.Overrides`).
+        overrides: what is set over what the app says: ``name, env, image, replicas, retries, retry_delay,
+            time_limit, cpu, gpu, mem, role`` (see `transload.components.Overrides`).
 
     Raises:
         SpecError: if the app or an argument is not valid.

@@ -89,7 +89,7 @@ def submit(
         pass_env: patterns (``HF_*``) of variables that are passed on.
         tracker_base: where its result goes; default: where the scheduler keeps results.
         runner: submits; default: the one that this process shares.
-        overrides: ``name, env, image, retries, time_limit, cpu, gpu, mem`` (see `transload.components.Overrides`).
+        overrides: ``name, env, image, retries, retry_delay, time_limit, cpu, gpu, mem``, as `run` takes them.
 
     Raises:
         SpecError: if the function or an argument cannot be pickled, or another argument is not valid.

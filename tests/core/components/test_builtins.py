@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import warnings
@@ -13,6 +14,7 @@ import pytest
 import transload
 from transload.apps import booth_main, copy_main
 from transload.components import build, dist, materialize, utils
+from transload.components._record import START
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import BindMount, Resource, Role, SpecError, macros
@@ -81,7 +83,7 @@ def test_sh_options(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_python(argv: list[str], args: list[str], env: dict[str, str]) -> None:
     """A module, a command or a script."""
     role = role_of("utils.python", argv)
-    assert (role.entrypoint, role.args, role.env) == ("python", args, env)
+    assert (role.entrypoint, role.args, role.env) == ("python", ["-c", START, *args], env)
     assert materialize("utils.python", argv).name == "transload_utils_python"
 
 
@@ -122,6 +124,7 @@ def test_ddp_single_host() -> None:
     assert (role.name, role.entrypoint, role.args[0], role.num_replicas) == ("my_train", "bash", "-c", 1)
     assert "--rdzv_endpoint localhost:0 " in role.args[1]
     assert role.args[1].endswith("'jobs/my train.py' --lr 'a b'")
+    assert shlex.quote(START) in role.args[1]
     assert role.env["TRANSLOAD_TRACKING_EXPERIMENT_NAME"] == "tuning"
     assert role.port_map == {"c10d": 29500}
 
@@ -132,7 +135,7 @@ def test_ddp_rendezvous_is_expanded_by_the_shell() -> None:
     role = VALUES.apply(app.roles[0])
     assert (role.min_replicas, role.num_replicas, app.name) == (2, 3, "train")
     assert role.env["NCCL_DESYNC_DEBUG"] == "1"
-    command = role.args[1].replace("torchrun", "printf '%s|'", 1)
+    command = role.args[1].replace("exec torchrun", "printf '%s|'")
     for env, host in (({"TRANSLOAD_RANK0_HOST": "node-7"}, "node-7"), ({}, "localhost")):
         out = subprocess.run(
             ["/bin/bash", "-c", command], env=env, capture_output=True, text=True, check=True, timeout=60
@@ -147,7 +150,7 @@ def test_ddp_rendezvous_is_expanded_by_the_shell() -> None:
 def test_ddp_static_backend_hands_out_ranks() -> None:
     """Only the static rendezvous is told the node's rank."""
     static = role_of("dist.ddp", ["--script", "a.py", "-j", "2x1", "--rdzv_backend", "static"]).args[1]
-    assert "--node_rank '${replica_id}' a.py" in static
+    assert "--node_rank '${replica_id}' \"$@\" a.py" in static
     assert "--node_rank" not in role_of("dist.ddp", ["--script", "a.py"]).args[1]
 
 

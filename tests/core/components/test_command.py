@@ -64,11 +64,11 @@ def _app() -> AppDef:
 def test_overrides_are_set_in_every_role() -> None:
     """What is given is set, what is not stays; the app itself is not changed."""
     app = _app()
-    more = {"image": "j", "replicas": 3, "retries": 2, "cpu": 0.5, "gpu": 0, "mem": (3 << 20) + 1}
+    more = {"image": "j", "replicas": 3, "retries": 2, "retry_delay": 7.5, "cpu": 0.5, "gpu": 0, "mem": (3 << 20) + 1}
     changed = Overrides(name="b", time_limit=9, env={"A": "2", "S": "plain"}, **more).apply(app)  # type: ignore[arg-type]
     assert (changed.name, changed.timeout) == ("b", 9)
     for role in changed.roles:
-        assert (role.image, role.num_replicas, role.max_retries) == ("j", 3, 2)
+        assert (role.image, role.num_replicas, role.max_retries, role.retry_delay) == ("j", 3, 2, 7.5)
         assert role.resource == Resource(0.5, 0, 4)
         assert (role.env, role.secrets) == ({"A": "2", "S": "plain"}, {})
     assert app == _app() and Overrides().apply(app) == app

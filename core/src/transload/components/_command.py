@@ -63,6 +63,7 @@ class Overrides:
         image: of the roles.
         replicas: how many of each role.
         retries: how often a failure is answered by starting again.
+        retry_delay: seconds before the first retry.
         cpu: cores of each replica.
         gpu: GPUs of each replica.
         mem: main memory of each replica, in bytes.
@@ -75,6 +76,7 @@ class Overrides:
     image: str | None = None
     replicas: int | None = None
     retries: int | None = None
+    retry_delay: float | None = None
     cpu: float | None = None
     gpu: int | None = None
     mem: int | None = None
@@ -94,12 +96,14 @@ class Overrides:
 
     def _apply(self, role: Role) -> Role:
         memory = None if self.mem is None else -(-self.mem // (1 << 20))
+        again = _given(max_retries=self.retries, retry_delay=self.retry_delay)
         return replace(
             role,
             env={**role.env, **self.env},
             secrets={name: source for name, source in role.secrets.items() if name not in self.env},
             resource=replace(role.resource, **_given(cpu=self.cpu, gpu=self.gpu, memMB=memory)),
-            **_given(image=self.image, num_replicas=self.replicas, max_retries=self.retries),
+            **_given(image=self.image, num_replicas=self.replicas),
+            **again,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import transload
 from transload import specs
+from transload.components._record import START
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.errors import SpecError
 from transload.specs import macros
@@ -22,6 +23,13 @@ _DEBUG_ENV: Final = {
     "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
     "TORCH_SHOW_CPP_STACKTRACES": "1",
 }
+
+# each process is started by the interpreter of torchrun, as torchrun itself does, and writes the error file; torchrun's
+# own copy goes nowhere: that file may be one that cannot be removed
+_RECORDED: Final = f"""\
+{{ read -r found <"$(type -P torchrun)"; }} 2>/dev/null
+case $found in '#!'*python*) set -- --no-python ${{PYTHON_EXEC:-${{found#??}}}} -u -c {shlex.quote(START)};; esac
+TORCHELASTIC_ERROR_FILE=/dev/null exec """
 
 
 def spmd(
@@ -92,6 +100,7 @@ def ddp(
     """Run a distributed data parallel program with ``torchrun``: one role, a replica for each host.
 
     The processes meet at replica 0, port ``rdzv_port``; on a single host at a free port, whatever ``rdzv_port`` says.
+    The first exception that one of them ends with is the error of the app.
 
     Args:
         script_args: arguments of the program
@@ -161,7 +170,7 @@ def _torchrun(endpoint: str, backend: str, nnodes: str, processes: int, tee: int
     # this backend has no rendezvous of its own to hand out ranks
     rank = ["--node_rank", macros.replica_id] if backend == "static" else []
     options = ["--rdzv_id", macros.app_id, "--nnodes", nnodes, "--nproc_per_node", str(processes)]
-    return f"{head} {endpoint} {shlex.join([*options, '--tee', str(tee), '--role', '', *rank])} "
+    return f'{_RECORDED}{head} {endpoint} {shlex.join([*options, "--tee", str(tee), "--role", "", *rank])} "$@" '
 
 
 def get_role_name(script: str | None, m: str | None) -> str:

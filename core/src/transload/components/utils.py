@@ -9,6 +9,7 @@ from typing import Any
 
 import transload
 from transload import specs
+from transload.components._record import recorded
 from transload.errors import SpecError
 
 __all__ = ["binary", "booth", "copy", "echo", "python", "sh", "touch"]
@@ -86,7 +87,8 @@ def python(
 ) -> specs.AppDef:
     """Run a Python module, command or script with the ``python`` of the image.
 
-    Arguments of the program come after ``--``: ``utils.python -m my.main -- --epochs 3``.
+    Arguments of the program come after ``--``: ``utils.python -m my.main -- --epochs 3``. An exception that it ends
+    with is the error of the app.
 
     Args:
         args: arguments of the program, its sys.argv[1:]
@@ -111,7 +113,7 @@ def python(
         raise SpecError("utils.python: the module, program or script must not be empty")
     env = {"HYDRA_MAIN_MODULE": m} if m else {}
     resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
-    made = _one_role("python", image, "python", [*command, *args], num_replicas, resource, env=env)
+    made = _one_role("python", image, "python", recorded([*command, *args]), num_replicas, resource, env=env)
     return replace(made, name=name)
 
 

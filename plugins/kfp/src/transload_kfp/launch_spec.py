@@ -139,7 +139,7 @@ class LaunchSpec:
         for name, value in given.items():
             field_at(app, self.paths[name], value)
         app.check_runnable()
-        return replace(launch, app=app)
+        return replace(launch, app=app, command=None)
 
     def output_values(self, results: AppResults) -> dict[str, Any]:
         """Return output → value of the declared results.

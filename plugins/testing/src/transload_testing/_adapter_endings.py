@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from transload.specs import AppDef, AppState, Role
 from transload_testing._adapter_stage import AdapterSuite, Stage, held, state_name
 from transload_testing.adapter_driver import HostJob
@@ -55,6 +57,34 @@ class EndingScenarios(AdapterSuite):
         assert "ValueError: no such thing" in said
         assert "in train" in said
         assert "Traceback" in lines
+
+    def test_any_command(self, stage: Stage) -> None:
+        """A command is run as it is in place of an app: its lines, its exit code, and the variables that are passed."""
+        command = ["sh", "-c", 'echo "said $SUITE_PASSED ${OTHER-none}"; exit 5']
+        stage.start(job=HostJob(scheduler="local", launch={"command": command, "pass_env": ["SUITE_*"]}))
+        seen = stage.ended()
+        self.is_state(seen, AppState.FAILED)
+        assert "exit code 5" in seen.error
+        assert any(line.endswith("said passed none") for line in seen.logs), seen.logs
+
+    @pytest.mark.parametrize("workspace", [None, "data=data"])
+    def test_paths_are_relative_to_the_defining_file(self, stage: Stage, tmp_path: Path, workspace: str | None) -> None:
+        """Component file, workspace and files are found beside the file that defines the unit; a report comes."""
+        project = tmp_path / "project"
+        (project / "data").mkdir(parents=True)
+        (project / "data" / "offset.txt").write_text("0.25", encoding="utf-8")
+        program = "import sys; from transload.runtime import report; x = float(open('data/offset.txt').read()); "
+        program += "report(loss=float(sys.argv[1]) + x)"
+        role = f"Role('main', '', entrypoint={sys.executable!r}, args=['-c', {program!r}, str(lr)])"
+        source = "from transload.specs import AppDef, Role\n\ndef train(lr: float) -> AppDef:\n"
+        source += f'    """Train.\n\n    Args:\n        lr: the rate\n    """\n    return AppDef("train", [{role}])\n'
+        (project / "jobs.py").write_text(source, encoding="utf-8")
+        launch = {"component": "jobs.py:train", "args": {"lr": 0.5}, "folder": str(project), "workspace": workspace}
+        stage.start(job=HostJob(scheduler="local", launch=launch))
+        seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
+        assert seen.results is not None
+        assert seen.results["results"] == {"0": {"loss": 0.75}}
 
     def test_variables_and_files_of_a_real_program(self, stage: Stage) -> None:
         """A job gets those variables of the host that are passed by pattern, and its files are among its results."""

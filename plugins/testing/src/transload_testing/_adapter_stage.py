@@ -59,12 +59,12 @@ class Stage:
         roles: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
-        """Have the host run an app that plays a script."""
+        """Have the host run an app that plays a script, or what the job itself says."""
         app = script if isinstance(script, AppDef) else scripted_app("app", script, roles=roles)
         self.job = job or HostJob()
         merged = {"poll_interval": 0.1, "logging_interval": 0.05, "patience": 60.0, **self.job.options, **options}
         self.job = replace(self.job, options=merged)
-        self.driver.start(app.to_json(), self.job)
+        self.driver.start("" if self.job.launch else app.to_json(), self.job)
 
     def until(self, condition: Callable[[], T | Literal[False] | None], what: str) -> T:
         """Return the first truthy value of a condition, or fail."""

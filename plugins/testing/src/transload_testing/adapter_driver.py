@@ -26,6 +26,8 @@ class HostJob:
         options: the user's settings: those of ``transload.pipelines.ExecutionOptions``, by name.
         cfg: run options of the scheduler.
         scheduler: where its app runs.
+        launch: what is run in place of an app, as arguments of ``transload.pipelines.Launch``: ``component``, ``args``,
+            ``command``, ``workspace``, ``pass_env``; ``folder`` is that of the file that defines the unit of work.
     """
 
     name: str = "job"
@@ -34,6 +36,7 @@ class HostJob:
     options: dict[str, Any] = field(default_factory=dict)
     cfg: dict[str, Any] = field(default_factory=dict)
     scheduler: str = "scripted"
+    launch: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -65,7 +68,7 @@ class AdapterDriver(ABC):
         """Have the host begin a unit of work; return at once.
 
         Args:
-            app: the app as JSON.
+            app: the app as JSON; empty where the unit says itself what to launch.
             job: the unit of work.
         """
 
@@ -195,6 +198,11 @@ class ChildJob:
     job: HostJob
     store: str
     report: str
+
+    @property
+    def launch(self) -> dict[str, Any]:
+        """What to run and where, as arguments of ``transload.pipelines.Launch``."""
+        return {"scheduler": self.job.scheduler, "cfg": self.job.cfg, **(self.job.launch or {"app": self.app})}
 
     def log(self, line: str) -> None:
         """Report a line in the host's log."""

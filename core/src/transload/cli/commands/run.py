@@ -79,6 +79,7 @@ def _complete_arguments(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--image", metavar="IMAGE", help="What the roles run in.")
 @click.option("--replicas", type=int, metavar="N", help="How many of each role.")
 @click.option("--retries", type=int, metavar="N", help="Start again after a failure, so often.")
+@click.option("--retry-delay", type=duration, help="Wait this long before the first retry (10s), then twice as long.")
 @click.option("--time-limit", type=duration, help="End the app after this long (2h).")
 @click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
 @click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
@@ -215,7 +216,7 @@ def _dry_run(runner: Runner, options: dict[str, Any]) -> AppDryRunInfo[Any]:
 
 
 def _overrides(options: dict[str, Any]) -> Overrides | None:
-    names = ("role", "name", "time_limit", "image", "replicas", "retries", "cpu", "gpu")
+    names = ("role", "name", "time_limit", "image", "replicas", "retries", "retry_delay", "cpu", "gpu")
     values = {name: options[name] for name in names if options[name] is not None}
     if options["mem"] is not None:
         from transload.specs._text import parse_size

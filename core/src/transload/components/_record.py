@@ -1,0 +1,81 @@
+"""Starts a Python program as ``python`` itself does; what it dies of is told in its error file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+START: Final = """\
+def start():
+    import os, sys
+
+    def tell(error):
+        import json, time, traceback
+        stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-2000:]
+        more = {"py_callstack": stack, "timestamp": str(int(time.time()))}
+        said = {"message": "{}: {}".format(type(error).__name__, error)[:1000], "extraInfo": more}
+        for path in {os.environ.get(name) for name in ("TORCHELASTIC_ERROR_FILE", "TRANSLOAD_ERROR_FILE")} - {None, ""}:
+            try:
+                with open(path, "a+") as file:
+                    file.seek(0)
+                    if '"message"' not in file.read():
+                        file.write(json.dumps({"message": said}) + "\\n")
+            except (OSError, ValueError):
+                pass
+
+    main = sys.modules["__main__"].__dict__
+    del main["start"]
+    kind, *rest = words = sys.argv[1:]
+    unsafe = sys.path[:1] == [""]
+    package = text = None
+    if kind == "-m":
+        package, sys.argv = rest[0], ["-m", *rest[1:]]
+        sys.path[:unsafe] = [os.getcwd()] if unsafe else []
+    elif kind == "-c":
+        text, path, sys.argv = rest[0], "<string>", ["-c", *rest[1:]]
+    else:
+        sys.argv, path = words, os.path.join(os.getcwd(), kind)
+        try:
+            import zipimport
+            zipimport.zipimporter(path)
+            package = "__main__"
+        except ImportError:
+            package = "__main__" if os.path.isdir(path) else None
+        if package:
+            sys.path[:unsafe] = [path]
+        else:
+            sys.path[:unsafe] = [os.path.dirname(os.path.realpath(path))] if unsafe else []
+            try:
+                with open(path, "rb") as file:
+                    text = file.read()
+            except OSError as error:
+                says = "{}: can't open file {!r}: [Errno {}] {}\\n"
+                sys.stderr.write(says.format(sys.executable, path, error.errno, error.strerror))
+                sys.exit(2)
+            from _frozen_importlib_external import SourceFileLoader
+            main.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    try:
+        if package:
+            import runpy
+            runpy._run_module_as_main(package, alter_argv=kind == "-m")
+        else:
+            exec(compile(text, path, "exec", dont_inherit=True), main)
+    except Exception as error:
+        error.__traceback__ = error.__traceback__.tb_next
+        tell(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
+
+
+start()
+"""
+"""What ``python -c`` is given: the program runs as `__main__`, with its own ``sys.argv`` and ``sys.path``.
+
+Standard library and Python 3.8 only, since it runs where transload may not be installed. It writes the form of
+torchelastic's ``@record``, short enough for a termination message, and nothing over what a program has said by itself.
+"""
+
+
+def recorded(words: Sequence[str]) -> list[str]:
+    """Return the arguments of an interpreter that runs ``words`` (``SCRIPT …``, ``-m MODULE …``, ``-c TEXT …``)."""
+    return ["-c", START, *words]

@@ -1,0 +1,124 @@
+"""A Python program of a built-in component: it sees what it sees under ``python``, and its exception is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from transload.attempts import error_frames, error_line, read_error
+from transload.components._record import START, recorded
+from transload.runner import get_runner
+
+PROBE = '''"""What a program sees."""
+from __future__ import annotations
+import json, os, sys
+number: int = 3
+main = sys.modules["__main__"]
+shown = [repr(each).split(" at 0x")[0] for each in (main.__spec__, main.__loader__, sys.excepthook, __builtins__)]
+names = {name: value for name, value in globals().items() if isinstance(value, (str, dict))}
+seen = [sys.argv, sys.path, shown, sorted(globals()), names["__name__"], __doc__, __package__, names.get("__file__")]
+print(json.dumps([*seen, sorted(sys.modules), str(sys.flags), dict(os.environ)]))
+def fail():
+    try:
+        {}["k"]
+    except KeyError as error:
+        raise ValueError("no ü") from error
+{"die": fail, "exit": lambda: sys.exit(7), "say": lambda: sys.exit("enough")}.get(sys.argv[-1], int)()
+'''
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with the same program as a file, by a link, in a package, a folder and a zip."""
+    folder = tmp_path / "programs"
+    (folder / "pack").mkdir(parents=True)
+    for name in ("probe.py", "pack/__main__.py", "pack/part.py", "pack/__init__.py"):
+        (folder / name).write_text("" if "init" in name else PROBE, encoding="utf-8")
+    (folder / "broken.py").write_text("def f(:\n", encoding="utf-8")
+    (tmp_path / "link.py").symlink_to(folder / "probe.py")
+    with zipfile.ZipFile(folder / "whole.pyz", "w") as file:
+        file.writestr("__main__.py", PROBE)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["probe.py"],
+        ["./pack/../probe.py"],
+        ["../link.py"],
+        ["-m", "probe"],
+        ["-m", "pack"],
+        ["-m", "pack.part"],
+        ["pack"],
+        ["whole.pyz"],
+        ["-c", PROBE],
+        ["nothing.py"],
+        ["-m", "nothing"],
+        ["broken.py"],
+    ],
+    ids=lambda words: words[-1][:20],
+)
+def test_a_program_sees_no_difference(programs: Path, words: list[str]) -> None:
+    """Arguments, paths, main module, loaded modules, exit code and standard error are those that ``python`` gives."""
+    file = programs / "error.json"
+    env = {"TRANSLOAD_ERROR_FILE": str(file), "TORCHELASTIC_ERROR_FILE": str(file)}
+
+    def run(words: list[str], safe: str) -> tuple[int, str, str]:
+        command = [sys.executable, *words]
+        more = {**env, "PYTHONSAFEPATH": safe}  # 3.11 and newer
+        done = subprocess.run(command, cwd=programs, env=more, capture_output=True, text=True, check=False, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    for ending, safe in (("live", "1"), ("exit", ""), ("say", ""), ("die", "")):
+        plain = run([*words, "--x", ending], safe)
+        assert not file.exists()
+        assert run(recorded([*words, "--x", ending]), safe) == plain
+        assert file.exists() == (plain[0] == 1 and plain[2].startswith(("Traceback", "  File")))
+        if file.exists() and words != ["broken.py"]:
+            error = read_error(file.read_bytes())
+            assert error_line(error) == "ValueError: no ü"
+            assert any(frame.endswith(", in fail") for frame in error_frames(error))
+        file.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("before", ["", '{"x": 1}\n', '{"message": "mine"}\n'])
+def test_what_a_program_says_by_itself_stays(tmp_path: Path, before: str) -> None:
+    """The error comes after results that are in the same file; an error of the program's own is the one."""
+    file = tmp_path / "error.json"
+    program = f"open({str(file)!r}, 'w').write({before!r}); raise KeyError('é' * 99_999)"
+    command = [sys.executable, *recorded(["-c", program])]
+    subprocess.run(command, env={"TRANSLOAD_ERROR_FILE": str(file)}, capture_output=True, check=False, timeout=60)
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith(before)
+    if "mine" in before:
+        assert text == before
+    else:
+        assert json.loads(text.splitlines()[-1])["message"]["message"].startswith("KeyError: 'éé")
+
+
+def test_an_exception_whose_traceback_nobody_could_read(transload_home: Path, tmp_path: Path) -> None:
+    """A program with an excepthook of its own, such as one that writes JSON: the app's error is the exception."""
+    program = "import sys\nsys.excepthook = lambda *_: print('{}', file=sys.stderr)\ndef f():\n  [][1]\nf()"
+    with get_runner() as runner:
+        handle = runner.run_component("utils.python", ["-c", program], "local")
+        status = runner.wait(handle, timeout=60)
+        assert status is not None
+        assert status.msg == "role 'python', replica 0 failed (exit code 1): IndexError: list index out of range"
+        lines = [line.split(",", 1)[1] for line in error_frames(status.structured_error_msg)]
+        assert lines == [" line 5, in <module>", " line 4, in f"]
+
+
+def test_it_runs_on_old_interpreters() -> None:
+    """What is sent is the Python of 3.8, and says nothing of shells or macros."""
+    import ast
+
+    ast.parse(START, feature_version=(3, 8))
+    assert "$" not in START
+    assert os.linesep == "\n" or "\r" not in START
