@@ -19,6 +19,7 @@ from transload.runner import Runner
 from transload.schedulers.api import AppDescription, Capabilities, LogPage, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload_testing.scripted import ScriptedControl, scripted_app
+from transload_testing.stores import MemoryStore
 
 
 class Paper:
@@ -102,6 +103,16 @@ def test_every_line_once(seed: int, mishaps: float, sink_fails: float, moves: fl
         if dice.random() < moves:
             forwarder = forward(scheduler, sink, json.loads(json.dumps(forwarder.cursor)))
     assert got == scheduler.logs
+
+
+def test_a_silent_app_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs that are complete once they were read end it at once, and there is nothing to keep of them."""
+    store = MemoryStore()
+    forwarder = LogForwarder("paper://t/a", lambda: (paper(0), "a"), print, ExecutionOptions(), store)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("paused"))
+    forwarder.finish()
+    assert forwarder.complete
+    assert store.get() is None
 
 
 def test_lines_that_come_later() -> None:

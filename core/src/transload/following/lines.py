@@ -230,7 +230,7 @@ def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float
     while not complete():
         if read():
             pause, heard = 0.005, time.monotonic()
-        elif time.monotonic() - heard >= silence:
+        elif complete() or time.monotonic() - heard >= silence:
             break
         else:
             time.sleep(pause)

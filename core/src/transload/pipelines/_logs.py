@@ -208,7 +208,8 @@ class LogForwarder:
             drain(lambda: self._hand_on_all() > 0, lambda: self.complete, silence)
             for source in self._sources.values():
                 self._tell(source)
-            self._save()
+            if any(source.tail for source in self._sources.values()):  # else it had nothing to say
+                self._save()
 
     def _save(self) -> None:
         if self._store is not None:

@@ -123,6 +123,10 @@ class Local:
         """Return the pids of the spawners of this state folder."""
         return list(self._named("tl-spawner"))
 
+    def keepers(self) -> list[int]:
+        """Return the pids of the keepers of this state folder, those without an app among them."""
+        return list(self._named("tl-keeper"))
+
     def _named(self, name: str) -> Iterator[int]:
         """Yield the helpers of this state folder that have this name; all have the spawner's command line."""
         mark = str(self.home).encode()

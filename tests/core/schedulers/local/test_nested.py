@@ -178,8 +178,7 @@ def test_entries_of_helpers_go_with_them(local, eventually) -> None:
     local.wait(app_id)
     eventually(lambda: not local.spawners())
     local.wait(local.run(local.sh("exit 0")))
-    fresh = local.spawners()
     names = {int(name.split("-")[0]) for name in os.listdir(local.home / "local" / "helpers")}
-    assert names == set(fresh)
+    assert names == {*local.spawners(), *local.keepers()}
     local.scheduler.close()
     assert os.listdir(local.home / "local" / "helpers") == []

@@ -1,9 +1,10 @@
-"""The spawner in narrow places: no descriptors, no close_range, long paths, systemd around it."""
+"""The spawner: which keeper an app gets; no descriptors, no close_range, long paths, systemd around it."""
 
 from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -47,6 +48,59 @@ def test_out_of_descriptors(local, eventually) -> None:
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
     assert local.spawners() == [pid]
+
+
+def free_keeper(local, eventually) -> int:
+    """Run an app; return the pid of its keeper, once that has none."""
+    local.wait(local.run(local.sh("exit 0")))
+    (pid,) = local.keepers()
+    eventually(lambda: not [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if str(fd.resolve()).endswith("/lock")])
+    return pid
+
+
+def test_a_keeper_keeps_one_app_after_the_other(local, eventually) -> None:
+    """The process of a keeper serves the next app; what it holds does not grow, and its death ends that app alone."""
+    pid = free_keeper(local, eventually)
+    opened = len(os.listdir(f"/proc/{pid}/fd"))
+    for number in range(3):
+        app_id = local.run(local.sh(f"echo line {number}; test ${{TRANSLOAD_APP_ID#app-}} -gt 1"))
+        assert local.wait(app_id).state is AppState.SUCCEEDED
+        assert local.log(app_id) == [f"line {number}\n"]
+        eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) == opened)
+        assert pid in local.keepers()
+
+    def taken() -> bool:
+        """Start one more; the keeper says that it is free a moment after its app's end."""
+        running.append(local.run(local.sh("sleep 300")))
+        local.wait(running[-1], lambda status: status.state is AppState.RUNNING)
+        return local.keeper(running[-1]) == pid
+
+    running: list[str] = []
+    eventually(taken)
+    os.kill(pid, signal.SIGKILL)
+    assert "keeper died" in local.wait(running[-1]).msg
+    assert all(local.status(f"app-{number}").state is AppState.SUCCEEDED for number in range(1, 5))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_keeper_without_an_app_may_be_ended(local, eventually, number: int) -> None:
+    """Nothing depends on it: the next app has a keeper of its own, and the one before it keeps its end."""
+    pid = free_keeper(local, eventually)
+    os.kill(pid, number)
+    assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
+    eventually(lambda: pid not in local.keepers())
+    assert local.status("app-1").state is AppState.SUCCEEDED
+
+
+def test_few_keepers_wait_for_an_app(local, eventually) -> None:
+    """Of many that have ended their apps a few stay, none without a client."""
+    ids = [local.run(local.sh("sleep 1")) for _ in range(6)]
+    assert len(local.keepers()) == 6
+    for app_id in ids:
+        local.wait(app_id)
+    eventually(lambda: len(local.keepers()) <= 2)
+    local.scheduler.close()
+    assert local.keepers() == local.spawners() == []
 
 
 WITHOUT_CLOSE_RANGE = """

@@ -1,8 +1,12 @@
-"""The keeper of one app: starts its replicas, looks after them, writes down what they do, and leaves nothing behind."""
+"""The keeper of one app: starts its replicas, looks after them, writes down what they do, and leaves nothing behind.
+
+Its process keeps one app at a time, and perhaps another one after it.
+"""
 
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import select
@@ -28,9 +32,12 @@ _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-u
 
 
 class Keeper:
-    """The loop of a keeper; the end of ``link``, its connection to the spawner, is the spawner's end."""
+    """The loop of a keeper; the end of ``link``, its connection to the spawner, is the spawner's end.
 
-    def __init__(self, home: str, app_id: str, request: dict[str, Any], link: int) -> None:
+    From ``wake`` the numbers of signals are read.
+    """
+
+    def __init__(self, home: str, app_id: str, request: dict[str, Any], link: socket.socket, wake: int) -> None:
         self.home, self.app_id, self.request = home, app_id, request
         self.folder = layout.app_folder(home, app_id)
         self.app = App(request["roles"], request["timeout"])
@@ -39,8 +46,7 @@ class Keeper:
         self.by_pid: dict[int, Replica] = {}
         self.processes: dict[Replica, tuple[int, int]] = {}  # its pid and start time
         self.gpus: dict[Replica, list[str]] = {}
-        self.link = socket.socket(fileno=link)
-        self.link.setblocking(False)
+        self.link, self.wake = link, wake
         self.lock = -1
         self.ctl = -1
         self.watcher = 0
@@ -53,6 +59,7 @@ class Keeper:
         self.waiting_for_gpus = False
         self.oom_kills = kernel.oom_kills()
         self.stuck = ""
+        self.sound = True  # fit to keep another app
         self._written = 0.0
         self._shown = self.app.state
         self.base_env: dict[str, str] = request["env"]
@@ -80,20 +87,20 @@ class Keeper:
         except OSError:
             pass  # the spawner is gone; the client asks again
 
-    def run(self) -> None:
-        """Keep the app up to its end."""
-        self._listen()
+    def run(self) -> bool:
+        """Keep the app up to its end; True if this process may keep another one."""
+        for fd in (self.wake, self.ctl, self.link.fileno()):
+            self.poll.register(fd, select.POLLIN)
         self.logs.start(time.monotonic())
         self._start()
         while not self._settle():
             self._wait()
         self.logs.look(time.monotonic(), time.time())
         self._finish()
-
-    def _listen(self) -> None:
-        self.wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
-        for fd in (self.wake, self.ctl, self.link.fileno()):
-            self.poll.register(fd, select.POLLIN)
+        for fd in (self.ctl, self.lock, *self.logs.descriptors()):
+            if fd >= 0:
+                os.close(fd)
+        return self.sound
 
     def _start(self) -> None:
         """Start the whole app, or wait for GPUs."""
@@ -314,6 +321,7 @@ class Keeper:
     def _on_signals(self) -> None:
         numbers = kernel.drain(self.wake)
         if signal.SIGTERM in numbers:
+            self.sound = False
             self._look_around()  # whoever asks for the end of an app does not do it this way
             self._end("FAILED", "its keeper was told to end (SIGTERM): the machine or the service was stopped")
         if kernel.LINUX and signal.SIGIO in numbers:
@@ -336,6 +344,7 @@ class Keeper:
         """Nothing is ever sent here: the spawner is gone."""
         self.poll.unregister(self.link.fileno())
         self.link.close()
+        self.sound = False
         self._watch()
 
     def _watch(self) -> None:
@@ -381,6 +390,7 @@ class Keeper:
                 layout.write_file(f"{self.folder}/state.json", data)
                 self.closed = True
             except OSError:
+                self.sound = False
                 if not os.path.exists(f"{self.folder}/lock"):
                     break  # removed: there is nowhere to write to
                 self._note_end()
@@ -389,6 +399,7 @@ class Keeper:
         try:
             gpus.release(self.home, self.app_id)
         except OSError as exc:
+            self.sound = False
             self._log(f"its GPUs are given back when this process is gone: {exc}\n")
         layout.announce(self.home, self.app_id)
         if self.watcher:
@@ -439,14 +450,48 @@ def _end_of(path: str, most: int, beginning: bool = False) -> bytes:
 
 
 def main(home: str, app_id: str, body: bytes, link: int) -> None:
-    """Keep one app; returns at its end. Runs in a process forked for it."""
+    """Keep an app, and then others that the spawner sends; returns when it sends no more. Runs in a process of its own.
+
+    After trouble it keeps no other app: whatever is wrong with the process ends with it.
+    """
     tree.enter(home, b"tl-keeper")
     os.setsid()
     kernel.become_subreaper()
-    keeper = Keeper(home, app_id, json.loads(body), link)
-    try:
-        if keeper.begin():
-            keeper.run()
-    except Exception:  # nothing may be left behind, whatever happened
-        keeper.abandon(kernel.exception_text())
+    sock = socket.socket(fileno=link)
+    sock.setblocking(False)
+    wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
+    following: tuple[str, bytes] | None = (app_id, body)
+    while following is not None:
+        app_id, body = following
+        keeper = Keeper(home, app_id, json.loads(body), sock, wake)
+        sound = False
+        try:
+            sound = keeper.begin() and keeper.run() and len(body) <= protocol.SMALL
+        except Exception:  # nothing may be left behind, whatever happened
+            keeper.abandon(kernel.exception_text())
+        following = _next(sock, wake) if sound else None
     tree.leave(home)
+
+
+def _next(sock: socket.socket, wake: int) -> tuple[str, bytes] | None:
+    """Offer to keep another app; None: there is none, or the machine or the service is being stopped."""
+    gc.collect()
+    received = bytearray()
+    poll = select.poll()
+    try:
+        sock.send(protocol.frame(protocol.FREE))
+        for fd in (sock.fileno(), wake):
+            poll.register(fd, select.POLLIN)
+        while True:
+            if (wake, select.POLLIN) in poll.poll() and signal.SIGTERM in kernel.drain(wake):
+                return None
+            with suppress(BlockingIOError):
+                data = sock.recv(protocol.SMALL)
+                if not data:
+                    return None
+                received += data
+            for _, payload in protocol.split(received):
+                name, _, body = payload.partition(b"\n")
+                return os.fsdecode(name), body
+    except (OSError, ValueError):  # the spawner is gone: ``sock`` may be closed, too
+        return None

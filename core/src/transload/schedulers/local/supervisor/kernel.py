@@ -102,19 +102,38 @@ def network_file_system(path: str) -> str | None:
     return None
 
 
-def oom_kills() -> int:
-    """Return how many processes of our control group the kernel has killed for want of memory; 0 if it does not say."""
+def _oom_file() -> str:
+    """Return the file in which the kernel counts what it kills in our control group; empty if there is none."""
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as groups:
             for group in groups:
                 _, kinds, path = group.rstrip("\n").split(":", 2)
                 place = f"{path}/memory.events" if not kinds else f"/memory{path}/memory.oom_control"
                 if kinds in ("", "memory") and os.path.exists(f"/sys/fs/cgroup{place}"):
-                    with open(f"/sys/fs/cgroup{place}", encoding="ascii") as file:
-                        return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+                    return f"/sys/fs/cgroup{place}"
     except (OSError, ValueError):
         pass
-    return 0
+    return ""
+
+
+_oom: str | None = None
+
+
+def oom_kills() -> int:
+    """Return how many processes of our control group the kernel has killed for want of memory; 0 if it does not say."""
+    global _oom
+    if _oom is None:
+        _oom = _oom_file()
+    try:
+        fd = os.open(_oom, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return sum(int(line.split()[1]) for line in os.read(fd, 4096).splitlines() if line.startswith(b"oom_kill "))
+    except (OSError, ValueError):
+        return 0
+    finally:
+        os.close(fd)
 
 
 def close_from(first: int) -> None:

@@ -51,6 +51,10 @@ class LogIndex:
         if not self._notified:
             self._due = now + self._pause
 
+    def descriptors(self) -> list[int]:
+        """Return what it holds open; -1 stands for nothing."""
+        return [log.fd for log in self._logs]
+
     def _arm(self, log: SimpleNamespace) -> None:
         # one shot, armed again at the next tick: a replica that writes without pause costs one signal per tick
         fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY)

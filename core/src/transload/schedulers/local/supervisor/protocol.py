@@ -12,10 +12,11 @@ from collections.abc import Callable
 VERSION = 1
 HEADER = struct.Struct("!IB")
 MAX_FRAME = 1 << 28
+SMALL = 1 << 16  # bytes of a message that a socket takes at once
 
 # client -> spawner: SUBMIT (the app's id in a line for the spawner, the rest for the keeper), BYE
-# spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now)
-SUBMIT, REPLY, BYE, STAY, ENDING = 1, 2, 3, 4, 5
+# spawner -> client: REPLY, STAY; keeper -> spawner: REPLY, ENDING (nothing runs now), FREE (it may keep another app)
+SUBMIT, REPLY, BYE, STAY, ENDING, FREE = 1, 2, 3, 4, 5, 6
 
 
 def frame(kind: int, payload: bytes = b"") -> bytes:

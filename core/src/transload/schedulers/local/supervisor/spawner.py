@@ -1,7 +1,8 @@
-"""The spawner: listens on a socket and forks one keeper per app. It ends when it has neither a client nor a keeper.
+"""The spawner: listens on a socket and gives each app a keeper. It ends when it has neither a client nor an app.
 
 It is parent of all keepers and, as a subreaper, of what a dead keeper leaves behind: that it kills at once. Apps do not
-need it: when it is killed, their keepers go on.
+need it: when it is killed, their keepers go on. A keeper whose app has ended may get the next one, which costs half of
+a new one's start; a few are kept for that, as long as there are clients.
 """
 
 from __future__ import annotations
@@ -16,23 +17,21 @@ import signal
 import socket
 import sys
 import time
+from types import SimpleNamespace
 
 from . import finalise, keeper, kernel, layout, protocol, tree
 
 _FIRST_CLIENT_S = 10.0
 _DEAF_S = 0.1  # out of descriptors: connections wait in the kernel so long
 _STRAYS_S = (0.02, 1.0)  # between looks at killed processes that do not report their end by SIGCHLD
+_SPARE = 2  # keepers without an app that are kept
+
+Peer = SimpleNamespace
+"""Who is at the other end of a socket: a client, or a keeper, with its app and the client that awaits its answer."""
 
 
-class _Peer:
-    """Who is at the other end of a socket: a client, or the keeper of an app with the client that awaits its answer."""
-
-    def __init__(self, sock: socket.socket, app_id: str = "", client: _Peer | None = None) -> None:
-        self.sock = sock
-        self.received = bytearray()
-        self.app_id = app_id
-        self.client = client
-        self.ending = False
+def _peer(sock: socket.socket, app_id: str = "", client: Peer | None = None) -> Peer:
+    return Peer(sock=sock, received=bytearray(), app_id=app_id, client=client, ending=False)
 
 
 class Spawner:
@@ -41,9 +40,10 @@ class Spawner:
     def __init__(self, home: str, listener: socket.socket) -> None:
         self.home = home
         self.listener = listener
-        self.clients: dict[int, _Peer] = {}
-        self.keepers: dict[int, _Peer] = {}
-        self.links: dict[int, _Peer] = {}
+        self.clients: dict[int, Peer] = {}
+        self.keepers: dict[int, Peer] = {}
+        self.links: dict[int, Peer] = {}
+        self.free: list[Peer] = []
         self.poll = select.poll()
         self.leaving: list[socket.socket] = []
         self.strays = False
@@ -64,6 +64,8 @@ class Spawner:
                     return
             self._serve(give_up)
             self._let_go()
+            while self.free and not self.clients:
+                self._unlink(self.free[0])
 
     def _let_go(self) -> None:
         """Tell clients that wait for the end of this process that it stays, once that is known."""
@@ -117,11 +119,11 @@ class Spawner:
             if protocol.peer_uid(sock) not in (os.getuid(), 0):
                 sock.close()
                 continue
-            self.clients[sock.fileno()] = _Peer(sock)
+            self.clients[sock.fileno()] = _peer(sock)
             self.poll.register(sock.fileno(), select.POLLIN)
             self.seen_client = taken = True
 
-    def _talk(self, client: _Peer) -> None:
+    def _talk(self, client: Peer) -> None:
         try:
             data = client.sock.recv(1 << 16)
             if not data:
@@ -134,7 +136,7 @@ class Spawner:
         except (OSError, EOFError, ValueError):
             self._forget(client)
 
-    def _forget(self, client: _Peer) -> None:
+    def _forget(self, client: Peer) -> None:
         fd = client.sock.fileno()
         if self.clients.pop(fd, None) is None:
             return
@@ -144,18 +146,18 @@ class Spawner:
                 child.client = None
         client.sock.close()
 
-    def _reply(self, client: _Peer | None, data: bytes) -> None:
+    def _reply(self, client: Peer | None, data: bytes) -> None:
         """Send a client its answer, which is short; one that does not read so little is let go."""
-        if client is None or client.sock.fileno() not in self.clients:
-            return
-        try:
-            sent = client.sock.send(data)
-        except OSError:
-            sent = 0
-        if sent < len(data):
+        if client is not None and client.sock.fileno() in self.clients and not self._send(client, data):
             self._forget(client)
 
-    def _handle(self, client: _Peer, kind: int, payload: bytes) -> None:
+    def _send(self, peer: Peer, data: bytes) -> bool:
+        try:
+            return peer.sock.send(data) == len(data)
+        except OSError:
+            return False
+
+    def _handle(self, client: Peer, kind: int, payload: bytes) -> None:
         if kind == protocol.SUBMIT:
             self._submit(client, payload)
         elif kind == protocol.BYE:
@@ -171,25 +173,32 @@ class Spawner:
 
     # ------------------------------------------------------------------------------------------------------ keepers
 
-    def _submit(self, client: _Peer, payload: bytes) -> None:
+    def _submit(self, client: Peer, payload: bytes) -> None:
         name, _, body = payload.partition(b"\n")
         app_id = os.fsdecode(name)
+        message = protocol.frame(protocol.SUBMIT, payload)
+        while self.free and len(message) <= protocol.SMALL:
+            child = self.free.pop()
+            if self._send(child, message):
+                child.app_id, child.client, child.ending = app_id, client, False
+                return
+            self._unlink(child)
         try:
             ours, theirs = socket.socketpair()
             pid = os.fork()
         except OSError as exc:
-            message = f"cannot start a keeper: {exc.strerror}"
-            self._refuse(client, {"error": "submit", "transient": True, "message": message})
+            why = f"cannot start a keeper: {exc.strerror}"
+            self._refuse(client, {"error": "submit", "transient": True, "message": why})
             return
         if pid == 0:
             self._become_keeper(app_id, body, theirs)
         theirs.close()
         ours.setblocking(False)
-        child = _Peer(ours, app_id, client)
+        child = _peer(ours, app_id, client)
         self.keepers[pid] = self.links[ours.fileno()] = child
         self.poll.register(ours.fileno(), select.POLLIN)
 
-    def _refuse(self, client: _Peer | None, error: dict[str, object]) -> None:
+    def _refuse(self, client: Peer | None, error: dict[str, object]) -> None:
         self._reply(client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
 
     def _become_keeper(self, app_id: str, body: bytes, link: socket.socket) -> None:
@@ -206,7 +215,7 @@ class Spawner:
         finally:
             os._exit(code)
 
-    def _answer(self, child: _Peer) -> None:
+    def _answer(self, child: Peer) -> None:
         """Pass a keeper's answer on to the client that waits for it."""
         try:
             data = child.sock.recv(1 << 16)
@@ -221,12 +230,18 @@ class Spawner:
         for kind, payload in protocol.split(child.received):
             if kind == protocol.ENDING:
                 child.ending = True
-                continue
-            self._reply(child.client, protocol.frame(kind, payload))
-            child.client = None
+            elif kind == protocol.FREE and len(self.free) < _SPARE:
+                self.free.append(child)
+            elif kind == protocol.FREE:
+                self._unlink(child)
+            else:
+                self._reply(child.client, protocol.frame(kind, payload))
+                child.client = None
 
-    def _unlink(self, child: _Peer) -> None:
+    def _unlink(self, child: Peer) -> None:
         fd = child.sock.fileno()
+        if child in self.free:
+            self.free.remove(child)
         if fd >= 0 and self.links.pop(fd, None) is not None:
             self.poll.unregister(fd)
             child.sock.close()
@@ -316,7 +331,8 @@ def main(home: str, name: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     _lift_limits()
     kernel.become_subreaper()
-    tree.snapshot()  # whatever code is needed when something dies is loaded before
+    tree.snapshot()  # whatever code is needed later is loaded before
+    kernel.oom_kills()
     gc.collect()
     gc.freeze()
     gc.disable()
