@@ -94,7 +94,7 @@ class App:
             AppFailed: with which replica failed, how, and its last lines; what `wait` raises.
         """
         from transload.following.lines import last_words
-        from transload.pipelines._failure import failure_message
+        from transload.pipelines._told import failure_message
 
         status = self.wait(timeout)
         if status.state is not AppState.SUCCEEDED:
@@ -176,7 +176,7 @@ class App:
         from transload.errors import SpecError
         from transload.schedulers.api import replicas_of
 
-        found = replicas_of(self._runner._describe(self.handle))
+        found = replicas_of(self._runner._found(self.handle)[1])
         chosen = [(name, k) for name, k in found if role in (None, name) and replica in (None, k)]
         if not chosen:
             known = ", ".join(f"{name}/{k}" for name, k in found) or "none"

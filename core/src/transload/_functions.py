@@ -54,7 +54,7 @@ class FunctionApp(App, Generic[T]):
     def _data(self) -> bytes | None:
         from transload.runner._results import own_store
 
-        store = own_store(self._runner._locate(self.handle)[0], self._runner._describe(self.handle))
+        store = own_store(*self._runner._found(self.handle))
         with contextlib.suppress(FileNotFoundError, KeyError):
             return store.read(RESULT) if store is not None else None
         return None

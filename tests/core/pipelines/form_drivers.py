@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+from transload import pipelines
 from transload.errors import TransloadError
 from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch, host_runner
 from transload.runner import AppResults, Runner
@@ -60,8 +61,8 @@ def deferred(child: ChildJob) -> None:
                 log_store=JsonFileStore(f"{child.store}.logs"),
             )
             child.on_kill(waiter.kill)
-            outcome = json.loads(json.dumps(asyncio.run(waiter.outcome_async())))
-        results: AppResults | TransloadError = execution.settle(outcome)
+            outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(waiter))))
+        results: AppResults | TransloadError = pipelines.settle(execution, outcome)
     except TransloadError as exc:
         results = exc
     _report(child, execution, results)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from transload import pipelines
 from transload.errors import (
     AppFailed,
     ConfigError,
@@ -243,10 +244,10 @@ def test_deferred(control: ScriptedControl, runner: Runner) -> None:
     control.open("go")
     with Runner("host") as elsewhere:
         there = Execution.from_state(state, elsewhere, sink=sink)
-        outcome = json.loads(json.dumps(asyncio.run(there.outcome_async())))
+        outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(there))))
     assert outcome["kind"] == "ended"
     back = Execution.from_state(state, runner)
-    assert back.settle(outcome).value("x") == 1
+    assert pipelines.settle(back, outcome).value("x") == 1
     assert lines == ["one\n", "two\n"]
     with pytest.raises(ConfigError, match="not start"):
         back.start()
@@ -270,10 +271,10 @@ def test_deferred_failures(
     first = execution(runner, script, patience=0.2, startup_timeout=0.3, store=store)
     first.start()
     state = first.state()
-    outcome = asyncio.run(Execution.from_state(state, runner).outcome_async())
+    outcome = asyncio.run(pipelines.outcome(Execution.from_state(state, runner)))
     assert outcome["kind"] == kind
     with pytest.raises(error) as raised:
-        first.settle(json.loads(json.dumps(outcome)))
+        pipelines.settle(first, json.loads(json.dumps(outcome)))
     assert str(raised.value).count(str(first.handle)) == 1, "what happened is said once"
     assert store.record is not None
     assert store.record["lost"] is (kind == "lost")
@@ -287,10 +288,10 @@ def test_a_waiter_that_is_elsewhere_says_so(control: ScriptedControl, monkeypatc
         first = execution(runner, HELD, log=said.append)
         first.start()
         state = {**first.state(), "place": "another/machine"}
-        outcome = asyncio.run(Execution.from_state(state, runner).outcome_async())
+        outcome = asyncio.run(pipelines.outcome(Execution.from_state(state, runner)))
         assert outcome["kind"] == "elsewhere"
         control.open("go")
-        assert first.settle(outcome).value("x") == 1
+        assert pipelines.settle(first, outcome).value("x") == 1
         assert sum("in place" in line for line in said) == 1
 
 
@@ -742,7 +743,7 @@ def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Ru
         Execution.from_state({**one.state(), "schema": 99}, runner)
     outcome = {"kind": "error", "message": "boom", "state": one.state()}
     with pytest.raises(TransloadError, match="boom"):
-        one.settle(outcome)
+        pipelines.settle(one, outcome)
 
 
 def test_shared_runner_of_a_host(control: ScriptedControl) -> None:
@@ -763,5 +764,5 @@ def test_where_an_app_can_be_waited_for(
     monkeypatch.setattr(scheduler, "capabilities", replace(scheduler.capabilities, reachable_from=reach))
     one = execution(runner, HELD)
     one.attach("scripted://host/a")
-    assert one.may_wait_elsewhere() is anywhere
+    assert one.may_wait_elsewhere(same_machine=False) is anywhere
     assert one.may_wait_elsewhere(same_machine=True) is here

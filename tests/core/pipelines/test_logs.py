@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SpecError
 from transload.pipelines import ExecutionOptions, LogSink
-from transload.pipelines._failure import failure_message
 from transload.pipelines._logs import LogForwarder, parse_rate
+from transload.pipelines._told import failure_message
 from transload.runner import Runner
 from transload.schedulers.api import AppDescription, Capabilities, LogPage, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus

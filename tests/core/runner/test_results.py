@@ -88,6 +88,6 @@ def test_outputs_that_are_refused_cost_no_results() -> None:
             return Pods()
 
     description = AppDescription("a", AppStatus(AppState.SUCCEEDED))
-    found = collect_results(Scheduler(), "local://s/a", description, {})  # type: ignore[arg-type]
+    found = collect_results("local://s/a", Scheduler(), description, {})  # type: ignore[arg-type]
     assert found.results == {"0": {"x": 1}}
     assert found.artifacts["(outputs)"]["metadata"] == {"problem": "too large: give tracker_base"}

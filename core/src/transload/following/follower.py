@@ -50,7 +50,7 @@ def watch(
     callback: Callable[[Observation], object] | None = None,
     *,
     patience: float = DEFAULT_PATIENCE,
-    unknown_for: float | None = None,
+    unknown_for: float = 0.0,
     poll_interval: float = POLL_INTERVAL,
 ) -> Subscription:
     """Tell of an app: the first observation, and each change until it has ended.
@@ -61,7 +61,7 @@ def watch(
         callback: gets the observations, in a thread of the scheduler; it must return soon, for instance a queue's
             ``put``; returning False ends the subscription. None: `Subscription.next` returns them.
         patience: seconds of unbroken UNKNOWN before the final, exhausted observation.
-        unknown_for: seconds of UNKNOWN that somebody waited through before; None: its state was known.
+        unknown_for: seconds of UNKNOWN that somebody waited through before.
         poll_interval: longest pause in seconds between two questions, where the scheduler cannot push.
 
     Raises:

@@ -79,10 +79,10 @@ class Subscription:
         longest: float,
         wake: Callable[[], object],
         patience: float = DEFAULT_PATIENCE,
-        unknown_for: float | None = None,
+        unknown_for: float = 0.0,
     ) -> None:
         self.app_id, self.handle, self.longest, self.patience = app_id, handle, longest, patience
-        self.unknown_since = None if unknown_for is None else time.monotonic() - unknown_for
+        self.unknown_since = time.monotonic() - unknown_for if unknown_for else None
         self.closed = False
         self.due = self.rest = self.pause = 0.0
         """For the thread: when to look again, when at the earliest, and the last pause."""

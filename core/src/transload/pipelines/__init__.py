@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transload.pipelines._attach import *
     from transload.pipelines._errors import *
     from transload.pipelines._execution import *
+    from transload.pipelines._handover import *
     from transload.pipelines._host_runner import *
     from transload.pipelines._identity import *
     from transload.pipelines._logs import *
@@ -29,6 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "_attach": "AttachStore",
         "_errors": "AppCancelled AppLost Detached Ending",
         "_execution": "Execution",
+        "_handover": "outcome settle",
         "_host_runner": "dry_run host_runner",
         "_identity": "Identity",
         "_logs": "LogSink",

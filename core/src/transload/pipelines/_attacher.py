@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, StateUnknown, TransloadError
 from transload.following.patience import longer, patience_left, unknown_for, unknown_since
+from transload.following.subscription import Subscription, ended
 from transload.pipelines._attach import Action, AttachRecord, decide, decide_earlier
 from transload.pipelines._errors import AppLost, Detached
 from transload.runner._inject import unique_app_id
@@ -49,6 +51,9 @@ class Attached:
     action: Action
     status: AppStatus | None = None
 
+
+Following = Callable[[str], AbstractContextManager[Subscription]]
+"""Gives the observations of the app of a handle."""
 
 Wait = float | str
 """What to wait for before going on: so many seconds, or the end of the app of that handle."""
@@ -93,6 +98,34 @@ class Attacher:
         self.runner = self.given
         self._scheduler_name = self.launch.scheduler or self.given.settings.scheduler
         self._ids: dict[int, str] = {}
+
+    # -- the whole
+
+    def start(self, following: Following) -> Attached:
+        """Walk the attempts, with ``following`` to wait for the end of an app; errors as in `steps`."""
+        steps = self.steps()
+        while not isinstance(step := _advance(steps), Attached):
+            if isinstance(step, float):
+                time.sleep(step)
+                continue
+            with following(step) as news:
+                while not self.killed() and not ((seen := news.next(None)) and ended(seen)):
+                    pass
+        return step
+
+    async def start_async(self, following: Following) -> Attached:
+        """Do what `start` does, without blocking the event loop."""
+        import asyncio
+
+        steps = self.steps()
+        while not isinstance(step := await asyncio.shield(asyncio.to_thread(_advance, steps)), Attached):
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+                continue
+            with following(step) as news:
+                while not self.killed() and not ((seen := await news.next_async(None)) and ended(seen)):
+                    pass
+        return step
 
     # -- the walk over the attempts
 
@@ -306,6 +339,14 @@ class Attacher:
         record = AttachRecord(who, attempt, at.app_id, at.scheduler_backend, handle, cfg, lost, cluster).to_dict()
         if self.store.get() != record:
             self.store.put(record)
+
+
+def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
+    """Return what to wait for, or the app once it is there (a StopIteration cannot cross a thread's future)."""
+    try:
+        return next(steps)
+    except StopIteration as stop:
+        return cast("Attached", stop.value)
 
 
 def without_retries(app: AppDef) -> AppDef:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import (
     AppFailed,
     AppNotFound,
     ConfigError,
     SchedulerUnavailable,
-    StateUnknown,
     TransloadError,
     TransloadTimeout,
 )
 from transload.following.follower import watch
 from transload.following.patience import longer, unknown_for, unknown_since
 from transload.following.subscription import Observation, Subscription, ended, observed
-from transload.pipelines._attacher import Attached, Attacher, Wait
+from transload.pipelines._attacher import Attached, Attacher
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
-from transload.pipelines._failure import failure_message
 from transload.pipelines._identity import Identity, where
 from transload.pipelines._logs import LogForwarder, LogSink
 from transload.pipelines._options import ExecutionOptions, next_limit, note_state
+from transload.pipelines._told import failure_message, page_of
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload.specs._json import SCHEMA, reading
@@ -37,14 +36,6 @@ if TYPE_CHECKING:
     from transload.runner import AppResults, Launch, Runner
     from transload.schedulers.api import SchedulerBase
 
-_OUTCOMES: Final[dict[type[Exception], str]] = {
-    StateUnknown: "unknown",
-    AppLost: "lost",
-    TransloadTimeout: "timeout",
-    Detached: "detached",
-}
-"""What ends a wait, as `Execution.outcome_async` names it."""
-
 _AGAIN_S: Final = (1.0, 30.0)
 """Seconds after which a cancel that did not come through is tried again: at first, and at most."""
 
@@ -53,8 +44,8 @@ class Execution:
     """An app that a host runs as one unit of work.
 
     ``run`` is all that a blocking host needs, ``run_async`` all that an asynchronous one needs. A host that hands the
-    waiting to another process calls `start`, gives `state` to the other, which calls `outcome_async` on
-    `from_state`, and the first (or a third) gives that to `settle`. A host that asks now and then calls
+    waiting to another process calls `start`, gives `state` to the other, which gives `from_state` to
+    `transload.pipelines.outcome`; the first (or a third) gives that to `settle`. A host that asks now and then calls
     `start` and `poll`. A host that knows the handle of its app calls `attach` in place of `start`.
 
     Args:
@@ -93,7 +84,7 @@ class Execution:
         self.attempt: int | None = None
         self.status: AppStatus | None = None
         self._store, self._log_store, self._sink = store, log_store, sink
-        self._log = log or _log
+        self.log = log or _log
         self._on_change = on_change
         self._killed = self._cancelled = False
         self._passed: str | None = None
@@ -108,7 +99,7 @@ class Execution:
         if launch is not None:
             given, killed = known or {}, lambda: self._killed
             self._attacher = Attacher(
-                runner, launch, identity, self.options, store, self._log, given, host_retries, killed
+                runner, launch, identity, self.options, store, self.log, given, host_retries, killed
             )
 
     @property
@@ -134,6 +125,11 @@ class Execution:
         """
         with self._ending_what_it_leaves():
             self.start()
+        return self.resume()
+
+    def resume(self) -> AppResults:
+        """Do what `run` does after the start."""
+        with self._ending_what_it_leaves():
             return self.collect(self.follow())
 
     async def run_async(self) -> AppResults:
@@ -159,35 +155,17 @@ class Execution:
 
     def start(self) -> Attached:
         """Submit the app or attach to it; return how. Errors as in `run`."""
-        steps = self._need_attacher().steps()
-        while not isinstance(step := _advance(steps), Attached):
-            if isinstance(step, float):
-                time.sleep(step)
-                continue
-            with self._following(step) as news:
-                while not self._killed and not ((seen := news.next(None)) and ended(seen)):
-                    pass
-        return self._started(step)
+        return self._started(self._need_attacher().start(self._following))
 
     async def start_async(self) -> Attached:
         """Do what `start` does, without blocking the event loop."""
         import asyncio
 
-        steps = self._need_attacher().steps()
-        while True:
-            try:
-                step = await asyncio.shield(asyncio.to_thread(_advance, steps))
-            except asyncio.CancelledError:
-                self.kill()  # a submit under way in its thread is undone there
-                raise
-            if isinstance(step, Attached):
-                return self._started(step)
-            if isinstance(step, float):
-                await asyncio.sleep(step)
-                continue
-            with self._following(step) as news:
-                while not self._killed and not ((seen := await news.next_async(None)) and ended(seen)):
-                    pass
+        try:
+            return self._started(await self._need_attacher().start_async(self._following))
+        except asyncio.CancelledError:
+            self.kill()  # a submit under way in its thread is undone there
+            raise
 
     def attach(self, handle: str) -> None:
         """Take an app that is known by its handle, in place of `start`; nothing is asked or submitted."""
@@ -221,7 +199,7 @@ class Execution:
         """Do what `follow` does for so many seconds; tell whether the app has ended. Errors as in `run`."""
         end = time.monotonic() + seconds
         if self.status is None or not self.status.is_terminal():
-            with self._following(self._need_handle(), self._unknown_for()) as news:
+            with self._following(self._need_handle(), unknown_for(self._unknown_since)) as news:
                 try:
                     self._logs.follow(news.wake, here=True)
                     while True:
@@ -242,7 +220,7 @@ class Execution:
         import asyncio
 
         if self.status is None or not self.status.is_terminal():
-            with self._following(self._need_handle(), self._unknown_for()) as news:
+            with self._following(self._need_handle(), unknown_for(self._unknown_since)) as news:
                 try:
                     self._logs.follow(news.wake, here=False)
                     while not self._take(await news.next_async(self._tick())):
@@ -255,11 +233,11 @@ class Execution:
         return self.status
 
     @contextmanager
-    def _following(self, handle: str, unknown_for: float | None = None) -> Iterator[Subscription]:
+    def _following(self, handle: str, waited: float = 0.0) -> Iterator[Subscription]:
         """Give the observations of an app; a kill wakes who waits for them."""
-        scheduler, _ = self._locate(handle)
-        patience, longest = self.options.patience, self.options.poll_interval
-        with watch(scheduler, handle, patience=patience, unknown_for=unknown_for, poll_interval=longest) as news:
+        scheduler, options = self._locate(handle)[0], self.options
+        longest = options.poll_interval
+        with watch(scheduler, handle, patience=options.patience, unknown_for=waited, poll_interval=longest) as news:
             self._news = news
             try:
                 if self._killed:
@@ -285,7 +263,7 @@ class Execution:
         self._obey()
         seen = observed(handle, status, self.options.patience, None if status is None else self._unknown_since)
         if status is None:
-            self._mark_lost()
+            self.lost()
         if seen.final and not seen.exhausted:
             self._logs.finish()
         else:
@@ -306,8 +284,7 @@ class Execution:
         if observation is not None:
             over = ended(observation)
             if observation.status is None:
-                self._mark_lost()
-                raise AppLost(observation.handle)
+                raise self.lost()
             self._note(observation.status)
             if over:
                 return True
@@ -333,17 +310,18 @@ class Execution:
         before, self._unknown_since = self._unknown_since, unknown_since(status.state, self._unknown_since)
         if (before is None) is not (self._unknown_since is None):
             why = f" ({status.msg})" if status.msg else ""
-            self._log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if before is None else "is back"))
+            self.log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if before is None else "is back"))
         self.status = status
         note_state(self._counts, status.state, time.time())
         if changed and self._on_change is not None:
             self._on_change(status)
 
-    def _mark_lost(self) -> None:
+    def lost(self) -> AppLost:
         """Note in the host's store that the app is gone, so that a retry answers with the next attempt."""
         record = None if self._store is None else self._store.get()
         if self._store is not None and record is not None and record.get("handle") == self.handle:
             self._store.put({**record, "lost": True})
+        return AppLost(self._need_handle())
 
     # -- the end
 
@@ -366,7 +344,7 @@ class Execution:
         if status.usage().peak_memory is not None:
             with suppress(TransloadError):
                 for line in status.short_of_memory(self.runner.describe(handle)):
-                    self._log(f"warning: {line}")
+                    self.log(f"warning: {line}")
         if status.state is AppState.SUCCEEDED:
             try:
                 return self.runner.results(handle)
@@ -412,20 +390,13 @@ class Execution:
         except AppNotFound:
             return True
         except SchedulerUnavailable as exc:
-            self._log(f"{handle} could not be cancelled: {exc}")
+            self.log(f"{handle} could not be cancelled: {exc}")
             return False
         return True
 
     def link(self) -> str | None:
         """Return the full address of a page about the app: a plugin's, else its scheduler's; None if there is none."""
-        from transload.plugins import get_plugins
-
-        handle = self._need_handle()
-        links = [get_plugins().app_link(handle)]
-        with suppress(TransloadError):
-            description = self.runner.description(handle)
-            links += [] if description is None else [description.status.ui_url, description.log_url]
-        return next((link for link in links if link and link.partition(":")[0] in ("http", "https")), None)
+        return page_of(self.runner, self._need_handle())
 
     # -- across processes
 
@@ -444,7 +415,7 @@ class Execution:
             "status": None if self.status is None else self.status.to_json(),
             "cursor": None if handle is None else self._logs.cursor,
             "counts": dict(self._counts),
-            "unknown_for": self._unknown_for(),
+            "unknown_for": unknown_for(self._unknown_since),
             "place": self._place,
         }
 
@@ -468,15 +439,15 @@ class Execution:
         execution.restore(state)
         return execution
 
-    def may_wait_elsewhere(self, same_machine: bool = False) -> bool:
+    def may_wait_elsewhere(self, same_machine: bool | None = None) -> bool:
         """Tell whether a process other than the submitting one may wait for the app.
 
         Args:
-            same_machine: that process is known to run on this machine.
+            same_machine: that process runs on the machine of the submitting one; None: it is this process.
         """
-        scheduler = self._locate(self._need_handle())[0]
-        reach = scheduler.capabilities.reachable_from
-        return reach == "network" or (reach == "host" and same_machine)
+        reach = self._locate(self._need_handle())[0].capabilities.reachable_from
+        here = self._place == where() if same_machine is None else same_machine
+        return reach == "network" or (reach == "host" and here)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go where another execution was when its `state` was taken.
@@ -494,61 +465,11 @@ class Execution:
             self._counts = dict(state.get("counts") or {})
             self._place = state.get("place") or self._place
             waited = state.get("unknown_for")
-            self._unknown_since = None if waited is None else time.monotonic() - waited
+            self._unknown_since = time.monotonic() - waited if waited else None
             if state.get("status"):
                 self.status = AppStatus.from_json(state["status"])
 
-    async def outcome_async(self) -> dict[str, Any]:
-        """Follow to the end and return what happened as JSON values, for `settle` in another process.
-
-        It does not raise for the app's sake.
-
-        ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this process cannot see
-        the app: wait where it was submitted) or ``error``.
-        """
-        handle = self._need_handle()
-        kind, message = "ended", ""
-        try:
-            if not self.may_wait_elsewhere(self._place == where()):
-                kind, message = "elsewhere", f"{handle} can only be watched from where it was submitted"
-            else:
-                await self.follow_async()
-        except Exception as exc:
-            kind = next((kind for error, kind in _OUTCOMES.items() if isinstance(exc, error)), "error")
-            message = exc.why if isinstance(exc, StateUnknown) else str(exc)
-            message = f"{type(exc).__name__}: {exc}" if kind == "error" else message
-        return {"schema": SCHEMA, "kind": kind, "message": message, "state": self.state()}
-
-    def settle(self, outcome: Mapping[str, Any]) -> AppResults:
-        """Return the results, or raise, as `run` would have done, given an `outcome_async` from elsewhere.
-
-        Raises:
-            TransloadError: as in `run`.
-        """
-        self.restore(outcome["state"])
-        kind, message = outcome["kind"], str(outcome.get("message", ""))
-        handle = self._need_handle()
-        if kind == "unknown":
-            raise StateUnknown(handle, outcome["state"].get("unknown_for") or self.options.patience, message)
-        if kind == "lost":
-            self._mark_lost()
-            raise AppLost(handle)
-        if kind == "timeout":
-            raise TransloadTimeout(message)
-        if kind == "detached":
-            raise Detached(handle)
-        if kind == "error":
-            raise TransloadError(f"waiting for {handle} failed: {message}")
-        if kind == "elsewhere":
-            self._log(f"{message}: waiting in place, which holds this slot")
-            with self._ending_what_it_leaves():
-                self.follow()
-        return self.collect()
-
     # -- parts
-
-    def _unknown_for(self) -> float | None:
-        return None if self._unknown_since is None else unknown_for(self._unknown_since)
 
     def _need_attacher(self) -> Attacher:
         if self._attacher is None:
@@ -571,14 +492,6 @@ class Execution:
     def _locate(self, handle: str) -> tuple[SchedulerBase, str]:
         parsed = parse_app_handle(handle)
         return self.runner.scheduler(parsed.scheduler_backend), parsed.app_id
-
-
-def _advance(steps: Generator[Wait, None, Attached]) -> Wait | Attached:
-    """Return what to wait for, or the app once it is there (a StopIteration cannot cross a thread's future)."""
-    try:
-        return next(steps)
-    except StopIteration as stop:
-        return cast("Attached", stop.value)
 
 
 def _log(message: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from transload.runner._get_runner import *
     from transload.runner._launch import *
     from transload.runner._results import *
     from transload.runner._runner import *
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "_get_runner": "get_runner",
         "_launch": "Launch",
         "_results": "AppResults NoSuchResult",
-        "_runner": "Runner get_runner",
+        "_runner": "Runner",
         "clusters": "Cluster",
         "config": "Setting Settings load_settings",
     },

@@ -116,8 +116,8 @@ class AppResults:
 
 
 def collect_results(
-    backend: SchedulerBase,
     app_handle: str,
+    backend: SchedulerBase,
     description: AppDescription,
     trackers: Mapping[str, str | None],
     *,
@@ -126,8 +126,8 @@ def collect_results(
     """Return what an app reported, from its tracker base and from the given trackers (name → configuration).
 
     Args:
-        backend: the app's scheduler.
         app_handle: the app.
+        backend: its scheduler.
         description: what its scheduler knows of it.
         trackers: the trackers.
         shared: also what is in the tracker base that was given for it and says of no run that it is its own.

@@ -9,13 +9,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from transload._forks import fork_lock
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
+from transload.errors import AppNotFound
 from transload.runner._schedulers import Schedulers
 from transload.specs import (
     AppDef,
     AppDryRunInfo,
     AppHandle,
-    AppState,
     AppStatus,
     CfgVal,
     Workspace,
@@ -23,7 +22,6 @@ from transload.specs import (
     parse_app_handle,
     runopts,
 )
-from transload.specs._check import shorten
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,10 +30,8 @@ if TYPE_CHECKING:
     from transload.runner._launch import Launch
     from transload.runner._results import AppResults
     from transload.runner.clusters import Cluster
-    from transload.runner.config import Defaults, Settings
+    from transload.runner.config import Settings
     from transload.schedulers.api import AppDescription, ListAppResponse, SchedulerBase, SchedulerFactory, Stream
-
-DEFAULT_SESSION = "transload"
 
 
 class Runner:
@@ -58,7 +54,7 @@ class Runner:
 
     def __init__(
         self,
-        name: str = DEFAULT_SESSION,
+        name: str = "transload",
         scheduler_factories: Mapping[str, SchedulerFactory] | None = None,
         component_defaults: Mapping[str, Mapping[str, str]] | None = None,
         scheduler_params: Mapping[str, object] | None = None,
@@ -74,11 +70,8 @@ class Runner:
         self._loaded_settings = settings
         self._environ: Mapping[str, str] = os.environ
         self._secret_sources = secret_sources
-        params = scheduler_params or {}
-        self._schedulers = Schedulers(
-            name, scheduler_factories, params, lambda: self.settings, clusters, secret_sources
-        )
-        self._schedulers.check_params()
+        params, known = scheduler_params or {}, (clusters, secret_sources)
+        self._schedulers = Schedulers(name, scheduler_factories, params, lambda: self.settings, *known)
         self._lock = fork_lock()
 
     def __enter__(self) -> Runner:
@@ -181,9 +174,10 @@ class Runner:
         Raises:
             ConfigError: for an unknown scheduler or a wrong option.
         """
+        from transload.runner._submit import resolve_options
+
         name = scheduler or self.settings.scheduler
-        backend = self.scheduler(name)
-        return backend.qualified_id(app_id, self._options(name, backend, cfg)[0])
+        return self.scheduler(name).qualified_id(app_id, resolve_options(self, name, cfg)[0])
 
     # -- submitting
 
@@ -221,14 +215,9 @@ class Runner:
         from transload.runner._launch import Launch
         from transload.runner._submit import build
 
-        where: dict[str, Any] = {
-            "scheduler": scheduler,
-            "cfg": cfg,
-            "workspace": workspace,
-            "parent_run_id": parent_run_id,
-            "tracker_base": tracker_base,
-        }
-        launch = Launch.of(app, **{name: value for name, value in where.items() if value is not None})
+        where = {"scheduler": scheduler, "cfg": cfg, "workspace": workspace, "parent_run_id": parent_run_id}
+        given = {name: value for name, value in (*where.items(), ("tracker_base", tracker_base)) if value is not None}
+        launch = Launch.of(app, **given)
         return build(self, launch, app_id, change=None if overrides is None else overrides.apply)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
@@ -322,7 +311,7 @@ class Runner:
             AppNotFound: if there is no such app.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        return self._describe(app_handle).status
+        return self._found(app_handle)[1].status
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
         """Return the status of an app; None if there is no such app; UNKNOWN if the scheduler cannot say."""
@@ -330,22 +319,7 @@ class Runner:
 
     def status_many(self, app_handles: Sequence[AppHandle]) -> dict[AppHandle, AppStatus | None]:
         """Return `status` of many apps, with one query per scheduler."""
-        grouped: dict[str, dict[str, str]] = {}
-        for handle in app_handles:
-            parsed = parse_app_handle(handle)
-            grouped.setdefault(parsed.scheduler_backend, {})[handle] = parsed.app_id
-        found: dict[AppHandle, AppStatus | None] = {}
-        for name, ids in grouped.items():
-            backend = self.scheduler(name)
-            try:
-                described = backend.describe_many(list(ids.values()))
-            except SchedulerUnavailable as exc:
-                found.update({handle: AppStatus(AppState.UNKNOWN, msg=str(exc)) for handle in ids})
-                continue
-            for handle, app_id in ids.items():
-                description = described.get(app_id)
-                found[handle] = None if description is None else description.status
-        return {handle: found[handle] for handle in app_handles}
+        return self._schedulers.statuses(app_handles)
 
     def wait(
         self,
@@ -363,7 +337,7 @@ class Runner:
             wait_interval: ignored; waiting is driven by changes. Kept for those who come from TorchX.
             timeout: seconds to wait at most; None: no limit.
             patience: seconds for which its state may be UNKNOWN without a break.
-            on_change: called with the first status, and then at each change of state or restart, in this thread.
+            on_change: called in this thread with the first status, then at each new state, restart or wish to cancel.
 
         Returns:
             The final status, or None if there is no such app.
@@ -374,16 +348,8 @@ class Runner:
         """
         from transload.following.follower import wait
 
-        last: list[tuple[AppState, int]] = []
-
-        def tell(status: AppStatus) -> None:
-            key = (status.state, status.num_restarts)
-            if on_change is not None and last != [key]:
-                last[:] = [key]
-                on_change(status)
-
         backend, _ = self._locate(app_handle)
-        return wait(backend, app_handle, timeout=timeout, patience=patience, on_change=tell)
+        return wait(backend, app_handle, timeout=timeout, patience=patience, on_change=on_change)
 
     async def wait_async(
         self, app_handle: AppHandle, *, timeout: float | None = None, patience: float = 300.0
@@ -489,8 +455,7 @@ class Runner:
         """
         from transload.runner._results import collect_results
 
-        backend, _ = self._locate(app_handle)
-        return collect_results(backend, app_handle, self._describe(app_handle), self.settings.trackers(), shared=shared)
+        return collect_results(app_handle, *self._found(app_handle), self.settings.trackers(), shared=shared)
 
     def steps(self, app_handle: AppHandle) -> dict[str, dict[str, dict[float, float]]]:
         """Return the curves that an app reported step by step so far: key → name → step → value.
@@ -501,8 +466,7 @@ class Runner:
         """
         from transload.runner._results import collect_steps
 
-        backend, _ = self._locate(app_handle)
-        return collect_steps(backend, self._describe(app_handle))
+        return collect_steps(*self._found(app_handle))
 
     def fetch(self, app_handle: AppHandle, pattern: str = "*", folder: str = ".") -> Sequence[str]:
         """Copy files that an app has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new paths.
@@ -518,8 +482,7 @@ class Runner:
         """
         from transload.runner._results import fetch_outputs
 
-        backend, _ = self._locate(app_handle)
-        return fetch_outputs(backend, self._describe(app_handle), pattern, folder)
+        return fetch_outputs(*self._found(app_handle), pattern, folder)
 
     # -- inside
 
@@ -527,57 +490,9 @@ class Runner:
         parsed = parse_app_handle(app_handle)
         return self.scheduler(parsed.scheduler_backend), parsed.app_id
 
-    def _describe(self, app_handle: AppHandle) -> AppDescription:
-        found = self.description(app_handle)
-        if found is None:
+    def _found(self, app_handle: AppHandle) -> tuple[SchedulerBase, AppDescription]:
+        backend, app_id = self._locate(app_handle)
+        description = backend.describe(app_id)
+        if description is None:
             raise AppNotFound(app_handle)
-        return found
-
-    def _options(
-        self, name: str, backend: SchedulerBase, cfg: Mapping[str, CfgVal] | None
-    ) -> tuple[dict[str, CfgVal], str | None, Sequence[str]]:
-        """Return the resolved run options; tracker base and patterns of variables among them or in the settings."""
-        settings = self.configured_options(name)
-        if not isinstance(cfg, Mapping | None):
-            raise ConfigError(f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)")
-        merged = {**settings, **(cfg or {})}
-        base = merged.pop("tracker_base", None) or self.settings.get("tracker_base")
-        if base is not None and not isinstance(base, str):
-            raise ConfigError(f"run option tracker_base={base!r}: must be a str")
-        patterns = merged.pop("pass_env", None) or self.settings.get("pass_env") or []
-        if not isinstance(patterns, Sequence) or isinstance(patterns, str):
-            raise ConfigError(f"run option pass_env={shorten(patterns)}: must be a list of texts")
-        return backend.run_opts().resolve(merged), base, patterns
-
-    def _defaults_of(self, component: str) -> Defaults:
-        """Return the argument defaults that settings and session set for a component."""
-        found, own = self.settings.component_defaults(component), self._component_defaults.get(component, {})
-        found.update(own)
-        found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
-        return found
-
-
-def get_runner(
-    name: str | None = None,
-    component_defaults: Mapping[str, Mapping[str, str]] | None = None,
-    **scheduler_params: Any,
-) -> Runner:
-    """Return a runner with all schedulers that are built in or installed as plugins.
-
-    Args:
-        name: name of the session; default ``transload``.
-        component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments for the scheduler factories, each of which gets those that it declares;
-            ``inherit_env`` and ``clusters`` are the runner's own, see `Runner`.
-
-    Raises:
-        ConfigError: for an argument that no scheduler here takes.
-
-    Example:
-        >>> with get_runner() as runner:  # doctest: +SKIP
-        ...     handle = runner.run_component("utils.echo", ["--msg", "hello"])
-        ...     print(runner.wait(handle).state)
-        SUCCEEDED
-    """
-    own = {key: scheduler_params.pop(key) for key in ("inherit_env", "clusters") if key in scheduler_params}
-    return Runner(name or DEFAULT_SESSION, None, component_defaults, scheduler_params, **own)
+        return backend, description

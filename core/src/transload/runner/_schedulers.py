@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from transload._forks import fork_lock
-from transload.errors import ConfigError, PluginError, TransloadError
+from transload.errors import ConfigError, PluginError, SchedulerUnavailable, TransloadError
 from transload.runner.clusters import Cluster
-from transload.specs import CfgVal, SpecError, UnknownSchedulerException, nearest, resolve_secret
+from transload.specs import (
+    AppState,
+    AppStatus,
+    CfgVal,
+    SpecError,
+    UnknownSchedulerException,
+    nearest,
+    parse_app_handle,
+    resolve_secret,
+)
 
 if TYPE_CHECKING:
     from transload.runner.config import Settings
@@ -57,6 +66,7 @@ class Schedulers:
         self._clusters: dict[str, Cluster] = {}
         self._found: dict[str, tuple[str, Cluster | None]] = {}
         self._name_them(clusters)
+        self._check_params()
 
     def with_clusters(self, clusters: Iterable[Cluster]) -> Schedulers:
         """Return these with other clusters beside them; equal clusters are the same scheduler, closed together."""
@@ -103,6 +113,24 @@ class Schedulers:
     def get(self, name: str) -> SchedulerBase:
         """Return the scheduler of that name; errors as in `cluster`, and PluginError if its plugin is broken."""
         return self._make(*self._find(name))
+
+    def statuses(self, handles: Sequence[str]) -> dict[str, AppStatus | None]:
+        """Return the status of each app, with one query per scheduler; UNKNOWN where that one cannot be reached."""
+        grouped: dict[str, dict[str, str]] = {}
+        for handle in handles:
+            parsed = parse_app_handle(handle)
+            grouped.setdefault(parsed.scheduler_backend, {})[handle] = parsed.app_id
+        found: dict[str, AppStatus | None] = {}
+        for name, ids in grouped.items():
+            try:
+                described = self.get(name).describe_many(list(ids.values()))
+            except SchedulerUnavailable as exc:
+                found.update({handle: AppStatus(AppState.UNKNOWN, msg=str(exc)) for handle in ids})
+                continue
+            for handle, app_id in ids.items():
+                description = described.get(app_id)
+                found[handle] = None if description is None else description.status
+        return {handle: found[handle] for handle in handles}
 
     def _find(self, name: str) -> tuple[str, Cluster | None]:
         """Return the kind of a scheduler, and which cluster it is, if anybody says so."""
@@ -160,7 +188,7 @@ class Schedulers:
                 raise ConfigError(str(exc)) from exc
         return values
 
-    def check_params(self) -> None:
+    def _check_params(self) -> None:
         """Refuse parameters that no scheduler takes.
 
         Raises:

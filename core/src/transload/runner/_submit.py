@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -36,10 +36,12 @@ from transload.specs import (
     looks_secret,
     make_app_handle,
 )
+from transload.specs._check import shorten
 
 if TYPE_CHECKING:
     from transload.runner._launch import Launch
     from transload.runner._runner import Runner
+    from transload.runner.config import Defaults
     from transload.schedulers.api import SchedulerBase
 
 
@@ -58,7 +60,7 @@ def build(
     name = launch.scheduler or runner.settings.scheduler
     backend = runner.scheduler(name)
     cfg = {**launch.cfg, "pass_env": list(launch.pass_env)} if launch.pass_env else launch.cfg
-    options, configured_base, patterns = runner._options(name, backend, cfg)
+    options, configured_base, patterns = resolve_options(runner, name, cfg)
     folder, base = launch.folder, launch.tracker_base or configured_base
     if folder is not None and backend.capabilities.shares_disk and "working_dir" in options:
         options["working_dir"] = options["working_dir"] or folder
@@ -70,7 +72,7 @@ def build(
     if launch.component is not None:
         component = launch.found()
         launch = replace(launch, component=component)
-        code, defaults = component.folder, runner._defaults_of(component.name)
+        code, defaults = component.folder, _defaults_of(runner, component.name)
         if launch.declares("tracker_base"):
             # the component wants to know where it reports, which may depend on the id: make both first
             app_id = whole(app_id or unique_app_id(component.fn_name))
@@ -102,6 +104,34 @@ def build(
         inherit_env=runner._inherit_env,
     )
     return info
+
+
+def resolve_options(
+    runner: Runner, scheduler: str, cfg: Mapping[str, CfgVal] | None
+) -> tuple[dict[str, CfgVal], str | None, Sequence[str]]:
+    """Return the run options in force; tracker base and patterns of variables among them or in the settings.
+
+    Raises:
+        ConfigError: for an unknown scheduler, or an option that is wrong.
+    """
+    if not isinstance(cfg, Mapping | None):
+        raise ConfigError(f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)")
+    merged = {**runner.configured_options(scheduler), **(cfg or {})}
+    base = merged.pop("tracker_base", None) or runner.settings.get("tracker_base")
+    if base is not None and not isinstance(base, str):
+        raise ConfigError(f"run option tracker_base={base!r}: must be a str")
+    patterns = merged.pop("pass_env", None) or runner.settings.get("pass_env") or []
+    if not isinstance(patterns, Sequence) or isinstance(patterns, str):
+        raise ConfigError(f"run option pass_env={shorten(patterns)}: must be a list of texts")
+    return runner.scheduler(scheduler).run_opts().resolve(merged), base, patterns
+
+
+def _defaults_of(runner: Runner, component: str) -> Defaults:
+    """Return the argument defaults that settings and session set for a component."""
+    found, own = runner.settings.component_defaults(component), runner._component_defaults.get(component, {})
+    found.update(own)
+    found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
+    return found
 
 
 def _request(

@@ -243,7 +243,7 @@ class TransloadOperator(BaseOperator):
         traces = self._traces(context, pipelines.ExecutionOptions.from_dict(state["options"]))
         execution = pipelines.Execution.from_state(state, self._runner(), **traces)
         self._take(execution)
-        return self._end(context, execution, lambda: execution.settle(event))
+        return self._end(context, execution, lambda: pipelines.settle(execution, event))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """Go on after a deferral; a trigger that failed or ran out of time is no failure of the app."""

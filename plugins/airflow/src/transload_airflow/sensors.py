@@ -100,7 +100,7 @@ class AppSensor(BaseSensorOperator):
             return super().execute(context)
         execution = self._execution(context)
         with told_to_host(self._options(), cancelled=self.cancelled):
-            return plain(execution.settle(event).to_dict())
+            return plain(pipelines.settle(execution, event).to_dict())
 
     def poke(self, context: Any) -> Any:
         """Look once."""

@@ -26,7 +26,7 @@ LONGEST_PAUSE: Final = 4.0
 class AppStateTrigger(BaseTrigger):
     """Fires once an app has ended, or cannot be waited for here; hands on its log lines meanwhile.
 
-    The event is what ``transload.pipelines.Execution.outcome_async`` returns. Stopping the triggerer leaves the app
+    The event is what ``transload.pipelines.outcome`` returns. Stopping the triggerer leaves the app
     alone; a person who marks or clears the deferred task ends it, if the operator said ``on_kill="cancel"``.
 
     Args:
@@ -84,7 +84,7 @@ class AppStateTrigger(BaseTrigger):
         )
         # a cluster may have secrets in a connection: asking for it blocks, which this event loop must not
         await asyncio.to_thread(execution.runner.scheduler, parse_app_handle(state["handle"]).scheduler_backend)
-        return await execution.outcome_async(), store
+        return await pipelines.outcome(execution), store
 
     async def on_kill(self) -> None:
         """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow 3.3)."""

@@ -1,13 +1,18 @@
-"""What to tell people when an app failed: which replica, how, and its last words."""
+"""What people are told of an app: which replica failed, how, and its last words; where its page is."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from transload.attempts import error_frames
+from transload.errors import TransloadError
 from transload.specs import NONE, AppStatus, ReplicaStatus, exit_text
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
 
 LogTail = Callable[[str, int], Sequence[str]]
 """``tail(role, replica)`` → its last lines."""
@@ -52,3 +57,14 @@ def _beyond(msg: str, replica: ReplicaStatus) -> str:
     code = re.escape(exit_text(replica.exit_code))
     found = re.fullmatch(rf"(?:failed \({code}(?:: (.*))?\)|{code})(?:[:;,] ?(.*))?", msg[len(name) :], re.DOTALL)
     return msg[len(name) :].removeprefix("is ") if found is None else "; ".join(part for part in found.groups() if part)
+
+
+def page_of(runner: Runner, handle: str) -> str | None:
+    """Return the full address of a page about an app: a plugin's, else its scheduler's; None if there is none."""
+    from transload.plugins import get_plugins
+
+    links = [get_plugins().app_link(handle)]
+    with suppress(TransloadError):
+        description = runner.description(handle)
+        links += [] if description is None else [description.status.ui_url, description.log_url]
+    return next((link for link in links if link and link.partition(":")[0] in ("http", "https")), None)
