@@ -18,7 +18,7 @@ from kfp import dsl, local
 from test_convert import compiled
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import host_runner
+from transload.pipelines import app_id_of, host_runner
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
@@ -537,10 +537,10 @@ def test_identity() -> None:
     context = {"job_id": "1", "job_name": "n", "task_name": "train", "path": "p/0", "key": ""}
     base = identity_of(context, "app", {"lr": 0.1})
     assert base == identity_of(context, "app", {"lr": 0.1})
-    others = [identity_of({**context, name: "other"}, "app", {"lr": 0.1}).app_id(0) for name in context]
-    others.append(identity_of(context, "app", {"lr": 0.2}).app_id(0))
-    assert len({base.app_id(0), *others}) == 7
-    assert base.app_id(0).startswith("kfp-train-")
+    others = [app_id_of(identity_of({**context, name: "other"}, "app", {"lr": 0.1}), 0) for name in context]
+    others.append(app_id_of(identity_of(context, "app", {"lr": 0.2}), 0))
+    assert len({app_id_of(base, 0), *others}) == 7
+    assert app_id_of(base, 0).startswith("kfp-train-")
 
 
 def test_calls_and_loops_are_told_apart(tmp_path: Path) -> None:

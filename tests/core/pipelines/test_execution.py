@@ -34,6 +34,7 @@ from transload.pipelines import (
     ExecutionOptions,
     Identity,
     Launch,
+    app_id_of,
     dry_run,
     host_runner,
 )
@@ -213,9 +214,9 @@ def test_intended_id_before_submit_handle_before_poll(control: ScriptedControl, 
     execution(runner, {"results": {}}, store=Store()).run()
     (submits, _, before), (_, polls, after) = calls
     assert (submits, before["handle"]) == (0, None)
-    assert before["app_id"] == WHO.app_id(0)
+    assert before["app_id"] == app_id_of(WHO, 0)
     assert polls == 0
-    assert after["handle"] == f"scripted://host/{WHO.app_id(0)}"
+    assert after["handle"] == f"scripted://host/{app_id_of(WHO, 0)}"
     assert after["attempt"] == 0
 
 
@@ -316,7 +317,7 @@ def test_poll(control: ScriptedControl, runner: Runner) -> None:
     assert seen.final
     assert lines == ["one\n", "two\n"]
     assert one.collect().state is AppState.SUCCEEDED
-    control.vanish(WHO.app_id(0))
+    control.vanish(app_id_of(WHO, 0))
     assert one.poll().status is None
 
 
@@ -459,7 +460,7 @@ def test_hosts_without_a_store(control: ScriptedControl, runner: Runner) -> None
     first = execution(runner, HELD)
     first.start()
     assert execution(runner, HELD).start().action is Action.ATTACH
-    control.vanish(WHO.app_id(0))
+    control.vanish(app_id_of(WHO, 0))
     for _ in range(2):
         with pytest.raises(AppLost):
             execution(runner, HELD).start()
@@ -498,7 +499,7 @@ def test_an_app_is_looked_for_where_it_was_submitted(
     said: list[str] = []
     again = execution(both, launch=elsewhere, store=store, log=said.append)
     assert again.start().action is Action.ATTACH
-    assert again.handle == f"scripted://host/{WHO.app_id(0)}"
+    assert again.handle == f"scripted://host/{app_id_of(WHO, 0)}"
     assert any("another place" in line for line in said)
     control.open("go")
     assert again.collect(again.follow()).value("x") == 1
@@ -527,12 +528,12 @@ def test_a_loss_on_the_old_scheduler_is_reported_once(
     """A stored app that is gone is lost wherever it was; the retry starts the next attempt where the host says now."""
     store = MemoryStore()
     execution(both, HELD, store=store).start()
-    control.vanish(WHO.app_id(0))
+    control.vanish(app_id_of(WHO, 0))
     elsewhere = Launch(app=scripted_app("a", {}), scheduler="second")
     with pytest.raises(AppLost, match="scripted://"):
         execution(both, launch=elsewhere, store=store).run()
     assert execution(both, launch=elsewhere, store=store).run().state is AppState.SUCCEEDED
-    assert second.started() == [WHO.app_id(1)]
+    assert second.started() == [app_id_of(WHO, 1)]
 
 
 def test_a_changed_definition_is_attached_to_and_said(control: ScriptedControl, runner: Runner) -> None:
@@ -616,7 +617,7 @@ def test_an_id_is_completed_by_the_options_in_force(
     one = execution(runner, {})
     one.run()
     assert one.handle is not None
-    assert control.started() == [f"prod:{WHO.app_id(0)}"]
+    assert control.started() == [f"prod:{app_id_of(WHO, 0)}"]
 
 
 def test_retry_product_is_logged_once(control: ScriptedControl, runner: Runner) -> None:

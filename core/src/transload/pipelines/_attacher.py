@@ -17,6 +17,7 @@ from transload.following.patience import longer, patience_left, unknown_for, unk
 from transload.following.subscription import Subscription, ended
 from transload.pipelines._attach import Action, AttachRecord, decide, decide_earlier
 from transload.pipelines._errors import AppLost, Detached
+from transload.pipelines._identity import app_id_of
 from transload.runner._inject import unique_app_id
 from transload.runner._submit import build
 from transload.runner._travel import not_passed
@@ -278,8 +279,8 @@ class Attacher:
 
     def _app_id(self, attempt: int) -> str:
         if attempt not in self._ids:
-            made = self.identity.app_id(attempt, self.given, self._scheduler_name, self.launch.cfg)
-            self._ids[attempt] = made
+            made = app_id_of(self.identity, attempt)
+            self._ids[attempt] = self.given.qualified_id(made, self._scheduler_name, self.launch.cfg)
         return self._ids[attempt]
 
     def _stored_of(self, attempt: int) -> AttachRecord | None:

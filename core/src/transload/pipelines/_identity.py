@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from transload.errors import SpecError
-
-if TYPE_CHECKING:
-    from transload.runner import Runner
-    from transload.specs import CfgVal
 
 MAX_LENGTH: Final = 40
 """Longest id, in characters: room for what schedulers add, below the 63 of a DNS label."""
@@ -40,47 +35,37 @@ class Identity:
     key: tuple[str, ...]
     generation: str = "0"
 
-    def app_id(
-        self,
-        attempt: int,
-        runner: Runner | None = None,
-        scheduler: str | None = None,
-        cfg: Mapping[str, CfgVal] | None = None,
-    ) -> str:
-        """Return the app id of an attempt; given a runner, the whole id that the app is submitted under.
 
-        It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. A digest of all
-        arguments is at its end: equal ones give equal ids on every machine, and any difference another id.
+def app_id_of(identity: Identity, attempt: int) -> str:
+    """Return the app id of an attempt, which is not qualified yet (see `Runner.qualified_id`).
 
-        Args:
-            attempt: 0 for the first of the generation, then counted up.
-            runner: that submits it; see `Runner.qualified_id`.
-            scheduler: where it is submitted; None: the runner's default.
-            cfg: the host's run options.
+    It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. A digest of identity
+    and attempt is at its end: equal ones give equal ids on every machine, and any difference another id.
 
-        Raises:
-            SpecError: for an empty host or key, or a negative attempt.
-            ConfigError: for an unknown scheduler or a wrong option.
-        """
-        import hashlib
-        import json
+    Args:
+        identity: the unit of work.
+        attempt: 0 for the first of the generation, then counted up.
 
-        parts = list(self.key)
-        if not self.host or not parts or not all(isinstance(part, str) for part in [self.host, self.namespace, *parts]):
-            shown = (self.host, self.namespace, self.key)
-            raise SpecError(f"identity={shown!r}: host and key must be texts, not empty")
-        if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
-            raise SpecError(f"attempt={attempt!r}: must be an int, 0 or more")
-        whole = json.dumps([self.host, self.namespace, parts, str(self.generation), attempt], ensure_ascii=True)
-        # 5 bits a character: 16 characters are 80 bits
-        number = int.from_bytes(hashlib.sha256(whole.encode()).digest()[:10], "big")
-        letters = "abcdefghijklmnopqrstuvwxyz234567"
-        text = "".join(letters[(number >> (5 * index)) & 31] for index in range(_DIGEST_LENGTH))
-        readable = _OTHER.sub("-", f"{self.host}-{parts[-1]}".lower()).strip("-") or "app"
-        if not readable[0].isalpha():
-            readable = f"a-{readable}"
-        made = f"{readable[: MAX_LENGTH - _DIGEST_LENGTH - 1].rstrip('-')}-{text}"
-        return made if runner is None else runner.qualified_id(made, scheduler, cfg)
+    Raises:
+        SpecError: for an empty host or key, or a negative attempt.
+    """
+    import hashlib
+    import json
+
+    host, namespace, parts = identity.host, identity.namespace, list(identity.key)
+    if not host or not parts or not all(isinstance(part, str) for part in [host, namespace, *parts]):
+        raise SpecError(f"identity={(host, namespace, identity.key)!r}: host and key must be texts, not empty")
+    if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
+        raise SpecError(f"attempt={attempt!r}: must be an int, 0 or more")
+    whole = json.dumps([host, namespace, parts, str(identity.generation), attempt], ensure_ascii=True)
+    # 5 bits a character: 16 characters are 80 bits
+    number = int.from_bytes(hashlib.sha256(whole.encode()).digest()[:10], "big")
+    letters = "abcdefghijklmnopqrstuvwxyz234567"
+    text = "".join(letters[(number >> (5 * index)) & 31] for index in range(_DIGEST_LENGTH))
+    readable = _OTHER.sub("-", f"{host}-{parts[-1]}".lower()).strip("-") or "app"
+    if not readable[0].isalpha():
+        readable = f"a-{readable}"
+    return f"{readable[: MAX_LENGTH - _DIGEST_LENGTH - 1].rstrip('-')}-{text}"
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable, StateUnknown, TransloadError
 from transload.following import Observation, Subscription, longer, patience_left, unknown_for, unknown_since, watch
-from transload.pipelines import AppLost, Ending, Execution, ExecutionOptions, Identity, host_runner
+from transload.pipelines import AppLost, Ending, Execution, ExecutionOptions, Identity, app_id_of, host_runner
 from transload.runner import Cluster
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, make_app_handle, parse_app_handle
@@ -207,7 +207,8 @@ class TrialApps:
         raise AssertionError("generations do not end")
 
     def _app_id(self, unit: Unit, generation: int, attempt: int = 0) -> str:
-        return identity_of(unit, self.namespace, generation).app_id(attempt, self.runner, self.scheduler, self.cfg)
+        made = app_id_of(identity_of(unit, self.namespace, generation), attempt)
+        return self.runner.qualified_id(made, self.scheduler, self.cfg)
 
     def _describe(self, app_id: str) -> AppDescription | None:
         since, pause = None, _FIRST_PAUSE
