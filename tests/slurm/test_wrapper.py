@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -77,25 +78,55 @@ def test_full_disk_is_waited_for(
 
 def _trace(job: str) -> str:
     """Tell ``No space`` if the wrapper of a job lives and waits."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                environ = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"supervise" in words and f"SLURM_JOB_ID={job}".encode() in environ:
-                return "No space: it lives"
-    return ""
+    mine = [words for words, environ in _living() if f"SLURM_JOB_ID={job}".encode() in environ]
+    return "No space: it lives" if any(b"supervise" in words for words in mine) else ""
 
 
-@pytest.mark.parametrize("gone", ["slurmctld", pytest.param("munged", marks=pytest.mark.slow)])  # srun waits 50 s
+def _living() -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Yield command line and environment of every process."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield (entry / "cmdline").read_bytes().split(b"\0"), (entry / "environ").read_bytes().split(b"\0")
+
+
+def _freeze(cluster: Any) -> Callable[[], None]:
+    cluster.processes["slurmctld"].send_signal(signal.SIGSTOP)
+    return lambda: cluster.processes["slurmctld"].send_signal(signal.SIGCONT)
+
+
+def _end_controller(cluster: Any) -> Callable[[], None]:
+    cluster.stop_controller()
+    return cluster.start_controller
+
+
+def _end_munge(cluster: Any) -> Callable[[], None]:
+    cluster.kill("munged")
+    return cluster.start_munge
+
+
+@pytest.mark.parametrize(
+    ("leave", "tried"),
+    [
+        pytest.param(_freeze, True, id="controller hangs"),
+        # srun waits for a controller of before, and only then asks again: two minutes in all
+        pytest.param(_end_controller, False, id="controller restarted", marks=pytest.mark.slow),
+        pytest.param(_end_controller, True, id="controller away for long", marks=pytest.mark.slow),
+        pytest.param(_end_munge, True, id="munge away", marks=pytest.mark.slow),  # srun waits 50 s
+    ],
+)
+@pytest.mark.timeout(400)
 def test_controller_is_away_while_the_replicas_start(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, gone: str
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    eventually: Eventually,
+    tmp_path: Path,
+    leave: Callable[[Any], Callable[[], None]],
+    tried: bool,
 ) -> None:
     """That no step can be made is no failure of the app's: it waits, and then starts, without a retry.
 
-    The controller is stopped, not ended: of one that was started anew, this cluster's jobs get no further step at all.
+    ``tried``: the controller comes back only when ``srun`` has given up once.
     """
     late = tmp_path / "python"  # the wrapper's: it comes up, and waits until the controller is gone
     wait = f"touch {tmp_path}/here; until test -e {tmp_path}/go; do sleep 0.1; done"
@@ -103,23 +134,21 @@ def test_controller_is_away_while_the_replicas_start(
     late.chmod(0o755)
     handle = runner.run(shell_app("echo up", num_replicas=2), "slurm", {"python": str(late)})
     eventually((tmp_path / "here").exists, 30)
-    if gone == "slurmctld":
-        cluster.processes[gone].send_signal(signal.SIGSTOP)
-    else:
-        cluster.kill("munged")
+    folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / parse_app_handle(handle).app_id
+    come_back = leave(cluster)
     try:
         (tmp_path / "go").touch()
-        folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / parse_app_handle(handle).app_id
-        eventually(lambda: "it is tried again" in (folder / "batch.log").read_text(), 100)
-    finally:
-        if gone == "slurmctld":
-            cluster.processes[gone].send_signal(signal.SIGCONT)
+        if tried:
+            eventually(lambda: "it is tried again" in (folder / "batch.log").read_text(), 200)
         else:
-            cluster.start_munge()
-    status = ended(runner, handle)
+            eventually(lambda: any(w[0] == b"srun" and str(folder).encode() in w for w, _ in _living()), 30)
+    finally:
+        come_back()
+    status = runner.wait(handle, timeout=250)
+    assert status is not None
     assert status.state is AppState.SUCCEEDED, status
     assert status.num_restarts == 0
-    assert list(runner.log_lines(handle, "main", 1)) == ["up\n"]
+    assert [list(runner.log_lines(handle, "main", k)) for k in range(2)] == [["up\n"], ["up\n"]]
 
 
 def test_component_is_cancelled(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:

@@ -21,7 +21,7 @@ from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended
-from transload_slurm.store import Store, last_line, read_json, write_file
+from transload_slurm.store import AppFolders, last_line, read_json, write_file
 from transload_slurm.verdict import FORGOTTEN, judge, written_end
 from transload_slurm.watch import SlurmWatch
 
@@ -46,7 +46,7 @@ class Apps:
     """
 
     def __init__(self, root: str, per_minute: int | None = None, blobs: Blobs | None = None) -> None:
-        self.store = Store(root)
+        self.store = AppFolders(root)
         self._blobs = blobs
         self.jobs = Jobs(per_minute)
         self._lifted: dict[str, tuple[str, float]] = {}

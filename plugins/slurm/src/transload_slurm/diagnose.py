@@ -8,14 +8,14 @@ import shutil
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_slurm import commands
-from transload_slurm.store import ENV_FOLDER, Store
+from transload_slurm.store import ENV_FOLDER, AppFolders
 
 Check = tuple[str, bool, str]
 _TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 _TIMEOUT_S = 30.0
 
 
-def diagnose(store: Store) -> list[Check]:
+def diagnose(store: AppFolders) -> list[Check]:
     """Return ``(what was looked at, whether it is well, what was found)`` for each point."""
     checks = [_tools(), _folder(store)]
     if checks[0][1]:
@@ -30,7 +30,7 @@ def _tools() -> Check:
     return "clients", True, commands.run(["sbatch", "--version"], _TIMEOUT_S).out.strip()
 
 
-def _folder(store: Store) -> Check:
+def _folder(store: AppFolders) -> Check:
     try:
         store.ensure()
         probe = f"{store.root}/.probe-{os.getpid()}"

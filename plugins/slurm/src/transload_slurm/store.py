@@ -140,8 +140,8 @@ def _remove(folder: str, trash: str) -> None:
     shutil.rmtree(trash, ignore_errors=True)
 
 
-class Store:
-    """The folder of the apps.
+class AppFolders:
+    """What is on disk of all apps.
 
     Args:
         root: its path; made when first needed.

@@ -26,7 +26,7 @@ from transload.schedulers.local.submission import inherited
 from transload_slurm import commands
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
 from transload_slurm.jobs import squeue
-from transload_slurm.store import BULKY, Store, make_marked, read_json, read_text, write_file
+from transload_slurm.store import BULKY, AppFolders, make_marked, read_json, read_text, write_file
 
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
@@ -46,7 +46,7 @@ def copy(workspace: Any, folder: str) -> None:
 
 
 def submit(
-    store: Store, request: SlurmRequest, app_id: str, submission: Submission, mark: str = "", lay: Lay = copy
+    store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission, mark: str = "", lay: Lay = copy
 ) -> bool:
     """Submit an app, or adopt it.
 
@@ -76,7 +76,7 @@ def submit(
     return _adopt(store, request, app_id, submission, mark, lay)
 
 
-def _record(store: Store, request: SlurmRequest, app_id: str, submission: Submission) -> dict[str, Any]:
+def _record(store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission) -> dict[str, Any]:
     roles = [
         {"name": role.name, "num_replicas": role.num_replicas, "min_replicas": role.min_replicas}
         for role in request.roles
@@ -98,7 +98,7 @@ def _record(store: Store, request: SlurmRequest, app_id: str, submission: Submis
     }
 
 
-def _elsewhere(store: Store, request: SlurmRequest) -> str | None:
+def _elsewhere(store: AppFolders, request: SlurmRequest) -> str | None:
     """Return the folder below which the bulky things lie, if that is not the folder of the apps itself."""
     same = request.job_dir is None or os.path.realpath(request.job_dir) == os.path.realpath(store.root)
     return None if same else request.job_dir
@@ -124,7 +124,7 @@ def _started(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _create(store: Store, app_id: str, record: dict[str, Any]) -> bool:
+def _create(store: AppFolders, app_id: str, record: dict[str, Any]) -> bool:
     """Make the app's folder in one step; False if it is there."""
     if os.path.lexists(store.folder(app_id)):
         return False  # an empty one too: the rename would take its place
@@ -156,7 +156,7 @@ def being_submitted(folder: str) -> bool:
         return False
 
 
-def find_again(store: Store, app_id: str) -> str | None:
+def find_again(store: AppFolders, app_id: str) -> str | None:
     """Return the id of the job of an app whose submitter did not come to note it; it is noted now.
 
     Raises:
@@ -176,7 +176,7 @@ def find_again(store: Store, app_id: str) -> str | None:
     return job_id
 
 
-def _adopt(store: Store, request: SlurmRequest, app_id: str, submission: Submission, mark: str, lay: Lay) -> bool:
+def _adopt(store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission, mark: str, lay: Lay) -> bool:
     """Adopt an app that is there; finish the submit of somebody who died over it."""
     folder = store.folder(app_id)
     deadline = time.monotonic() + _WAIT_S
@@ -222,7 +222,9 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
-def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submission, lay: Lay, *, fresh: bool) -> None:
+def _launch(
+    store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission, lay: Lay, *, fresh: bool
+) -> None:
     """Fill the app's folder and call ``sbatch``; if that fails, the folder goes, and with it any job that comes up."""
     folder = store.folder(app_id)
     try:
@@ -250,7 +252,7 @@ def _launch(store: Store, request: SlurmRequest, app_id: str, submission: Submis
         commands.run(["scancel", job_id], _SBATCH_S)
 
 
-def take_back(store: Store, app_id: str) -> None:
+def take_back(store: AppFolders, app_id: str) -> None:
     """End the job of an ``sbatch`` that failed though it had submitted; if it is not found it ends by itself."""
     with contextlib.suppress(SchedulerUnavailable, OSError):
         job_id = find_again(store, app_id)
