@@ -34,6 +34,7 @@ class Cutter:
         self._login, self._count, self._longest = login, count, longest
         self._random = random.Random(seed)
         self.done: Counter[str] = Counter()
+        self.pauses: list[float] = []
         self.over = threading.Event()
 
     def run(self) -> None:
@@ -47,8 +48,12 @@ class Cutter:
         self.over.set()
 
     def _pause(self) -> float:
-        """Mostly some seconds, now and then many."""
-        return min(self._random.expovariate(4.0 / min(self._longest, 10.0)), self._longest)
+        """Mostly some seconds; of five one anything up to the longest."""
+        shortest = min(self._longest, 10.0)
+        long = self._random.random() < 0.2
+        pause = self._random.uniform(shortest, self._longest) if long else self._random.expovariate(4.0 / shortest)
+        self.pauses.append(min(pause, self._longest))
+        return self.pauses[-1]
 
     def _cut(self) -> None:
         """The server's end of every connection is killed."""
@@ -87,15 +92,17 @@ def _app(runner: Runner, app: AppDef, number: int, seen: dict[str, list[AppStatu
     """Submit an app, as often as it takes; follow its log; wait for its end."""
     app_id = f"cut-{number}"
     scheduler = runner.scheduler("slurm")
-    handle = _again(lambda: runner.run(app, "slurm", {}, app_id=app_id))
+    told: list[str] = []
+    handle = _again(lambda: runner.run(app, "slurm", {}, app_id=app_id), told)
+    print("".join(f"{app_id}: gave up: {each}\n" for each in told if "not known" in each), end="")
     lines = _again(lambda: log_lines(scheduler, app_id, "main", 0, follow=True, patience=300.0))
     status = runner.wait(handle, timeout=300, patience=300.0, on_change=seen.setdefault(app_id, []).append)
     assert status is not None
     return app_id, list(lines)
 
 
-def _again(do: Callable[[], Any]) -> Any:
-    """Do what a connection that breaks may make impossible, as often as it takes."""
+def _again(do: Callable[[], Any], told: list[str] | None = None) -> Any:
+    """Do what a connection that breaks may make impossible, as often as it takes; ``told``: each time's complaint."""
     deadline = time.monotonic() + 600
     while True:
         try:
@@ -103,6 +110,8 @@ def _again(do: Callable[[], Any]) -> Any:
         except (SubmitError, SchedulerUnavailable) as exc:
             if time.monotonic() > deadline or not getattr(exc, "transient", True):
                 raise
+            if told is not None:
+                told.append(str(exc))
             time.sleep(0.3)
 
 
@@ -140,7 +149,8 @@ def test_cuts(
         states = _again(lambda: scheduler.describe_many(list(found)))
         for app_id in found:
             scheduler.delete(app_id)
-    print(f"{len(found)} apps, {sum(cutter.done.values())} cuts: {dict(cutter.done)}")
+    pauses = [round(pause, 1) for pause in sorted(cutter.pauses)]
+    print(f"{len(found)} apps, {sum(cutter.done.values())} cuts: {dict(cutter.done)}; away or frozen for {pauses} s")
     wanted = [f"{k}\n" for k in range(1, LINES + 1)]
     assert {app_id: lines for app_id, lines in found.items() if lines != wanted} == {}
     assert {path.name: path.read_text() for path in ran.iterdir()} == {str(k): "x\n" for k in range(number)}

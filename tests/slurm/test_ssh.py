@@ -71,7 +71,7 @@ def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]
     far.delete(handle)
     assert far.list("slurm") == []
     kept = sorted(path.name for path in (login.home / ".transload" / "slurm").iterdir())
-    assert kept == [".gone", "bin"]
+    assert [name for name in kept if name != f".asked-{os.uname().nodename}"] == [".gone", "bin"]
     assert [path.name for path in (login.home / ".transload" / "slurm" / "bin").iterdir()] == [pack.packed()[0]]
 
 
@@ -270,6 +270,32 @@ def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -
     eventually(lambda: not login.helpers(), timeout=10)
 
 
+def test_helpers_of_a_machine_share_what_slurm_says(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
+    """What one of four has asked for, the others know; who asks next asks for all; who cancels sees that at once."""
+    calls = login.tools / "calls"
+    slow = f'#!/bin/sh\necho "$@" >> {calls}\nsleep 1.5\nexec /usr/bin/squeue "$@"\n'  # good for five times as long
+    ids = [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}).rpartition("/")[2] for _ in range(4)]
+    made = [_far() for _ in ids]
+    try:
+        for connection in made:
+            connection.call("ping")
+        (login.tools / "squeue").write_text(slow)
+        (login.tools / "squeue").chmod(0o755)
+        made[0].call("describe", app_ids=ids)
+        for connection, app_id in zip(made, ids, strict=True):
+            found = connection.call("describe", app_ids=[app_id])[app_id]
+            assert "PENDING" in found["status"], found
+        assert len(calls.read_text().splitlines()) == 1
+        made[3].call("cancel", app_id=ids[1])
+        assert "CANCELLED" in made[3].call("describe", app_ids=[ids[1]])[ids[1]]["status"]
+        first, second = calls.read_text().splitlines()
+        assert first == second
+    finally:
+        (login.tools / "squeue").unlink(missing_ok=True)
+        for connection in made:
+            connection.close()
+
+
 def test_old_copies_of_the_helper_go(tmp_path: Path) -> None:
     """What was packed of other sources is kept for a day."""
     for name, age in (("packed-old", 2 * 86400), ("packed-new", 60), ("else", 2 * 86400)):
@@ -370,6 +396,45 @@ def test_a_submit_that_insists_is_in_a_hurry(
     began = time.monotonic()
     far.run(shell_app("true"), "slurm")
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(250)
+@pytest.mark.parametrize("away", [75.0, 95.0])
+def test_a_submit_outlives_a_long_refusal(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef], eventually: Eventually, tmp_path: Path, away: float
+) -> None:
+    """The connection breaks while ``sbatch`` works, and nobody gets in for long: soon after, it is submitted, once.
+
+    Nothing here is a stand-in: the link breaks, and sshd is gone. Whoever only asks, keeps asking meanwhile.
+    """
+    begun, ran = tmp_path / "begun", tmp_path / "ran"
+    (login.tools / "sbatch").write_text(f'#!/bin/sh\ntouch {begun}\nsleep 3\nexec /usr/bin/sbatch "$@"\n')
+    (login.tools / "sbatch").chmod(0o755)
+    done: list[tuple[str, float]] = []
+    submit = threading.Thread(
+        target=lambda: done.append((far.run(shell_app(f"echo once >> {ran}"), "slurm"), time.monotonic()))
+    )
+    submit.start()
+    try:
+        eventually(begun.exists, 30)
+        login.refuse()
+        login.cut()
+        end = time.monotonic() + away
+        while time.monotonic() < end:
+            with pytest.raises(SchedulerUnavailable):
+                far.scheduler("slurm").describe("x")
+            time.sleep(0.5)
+    finally:
+        login.let_in()
+        back = time.monotonic()
+        submit.join(60)
+        (login.tools / "sbatch").unlink()
+    [(handle, at)] = done
+    assert at - back < 15
+    status = far.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    assert ran.read_text() == "once\n"
 
 
 def test_a_fork_opens_its_own(login: Any) -> None:

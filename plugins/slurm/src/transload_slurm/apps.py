@@ -41,14 +41,14 @@ class Apps:
 
     Args:
         root: the folder of the apps, which the nodes share.
-        per_minute: about how many questions Slurm may be asked in a minute; None: as many as there are.
+        per_minute: about how many questions the helpers of this machine may ask Slurm in a minute; None: any number.
         blobs: has the workspaces, if they travel; default: they are on this machine.
     """
 
     def __init__(self, root: str, per_minute: int | None = None, blobs: Blobs | None = None) -> None:
         self.store = AppFolders(root)
         self._blobs = blobs
-        self.jobs = Jobs(per_minute)
+        self.jobs = Jobs(per_minute, per_minute and f"{root}/.asked-{os.uname().nodename}")
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -328,8 +327,9 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
         token: tells this submit from an earlier one of the same app.
     """
     comment = comment_of(app_id, token) + (f" {request.comment}" if request.comment else "")
-    # "%j" is the job's id to Slurm, but not in a path with a backslash, which escapes what follows
-    output = re.sub(r"([\\%])", r"\\\1", f"{folder}/batch.log")
+    # "%j" is the job's id to Slurm, save behind a backslash; and one that is meant cannot be said to newer releases
+    odd = "\\" in folder
+    output = "/dev/null" if odd else f"{folder}/batch.log".replace("%", "\\%")
     head = [f"--job-name={app_id}", f"--comment={comment}", f"--output={output}", "--open-mode=append"]
     head += ["--export=ALL", *request.sbatch]
     if not request.gang:
@@ -350,6 +350,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str) -> str:
     return "\n".join(
         [
             *lines,
+            *([f"exec >>{shlex.quote(folder)}/batch.log 2>&1"] if odd else []),
             *([request.prologue] if request.prologue else []),
             f'command -v {python} >/dev/null || {{ echo "transload: no "{python}" on $(hostname)" >&2; exit 127; }}',
             f"cd {shlex.quote(folder)} || exit 75  # the app was deleted, or its submit withdrawn",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar, overload
 
@@ -159,18 +162,20 @@ class Jobs:
     Args:
         per_minute: about how many questions Slurm may be asked in a minute; beyond half of them, answers are good for
             longer. None: as many as there are.
+        shared: a file of this machine's helpers: they ask one at a time, each for all, and read each other's answers.
     """
 
-    def __init__(self, per_minute: int | None = None) -> None:
+    def __init__(self, per_minute: int | None = None, shared: str | None = None) -> None:
         self._lock = threading.Lock()
+        self._shared = shared
         self._asked: dict[str, float] = {}
-        self._known: dict[str, tuple[float, Job | None]] = {}
+        self._known: dict[str, tuple[float, float, Job | None]] = {}  # when it was asked for, when answered
         self._missed: dict[str, float] = {}
-        self._dropped: set[str] = set()
+        self._dropped: dict[str, float] = {}
         self._per_minute = per_minute
         self._good_for = _FRESH_S
-        self._without: dict[bool, float] = {}
-        self._problem: tuple[float, str] | None = None
+        self._without: dict[str, float] = {}
+        self._problem = (0.0, "")
         self._query: tuple[int, Future[None]] | None = None
         self._times: list[float] = []
         self.queries = 0
@@ -196,14 +201,14 @@ class Jobs:
         Raises:
             SchedulerUnavailable: if the controller cannot be asked now.
         """
-        oldest = time.monotonic() - max(max_age, self._good_for)
+        came = time.monotonic()
         while True:
             with self._lock:
                 now = time.monotonic()
                 self._asked.update(dict.fromkeys(job_ids, now))
-                if all(job_id in self._known and self._known[job_id][0] >= oldest for job_id in job_ids):
-                    return {job_id: self._known[job_id][1] for job_id in job_ids}
-                query = self._under_way(now)
+                if self._knows(job_ids, came - max_age, came):
+                    return {job_id: self._known[job_id][2] for job_id in job_ids}
+                query = self._under_way(now, came - max_age)
             while not wait([query], None if enough is None else _LOOK_S).done:
                 if enough is not None and enough():
                     return None
@@ -212,22 +217,43 @@ class Jobs:
             except SchedulerUnavailable as exc:
                 raise SchedulerUnavailable(str(exc)) from exc
 
-    def _under_way(self, now: float) -> Future[None]:
+    def _knows(self, job_ids: Collection[str], oldest: float, came: float) -> bool:
+        """Tell whether the answers that there are will do for somebody who came then; under the lock."""
+        oldest = min(oldest, came - self._good_for)
+        return all(job_id in self._known and self._known[job_id][1] >= oldest for job_id in job_ids)
+
+    def _under_way(self, now: float, oldest: float) -> Future[None]:
         """Return the query that is under way, begun now if there is none; under the lock."""
         # a process that was forked off has not the thread of its parent
         if self._query is not None and self._query[0] == os.getpid() and not self._query[1].done():
             return self._query[1]
-        if self._problem is not None and now < self._problem[0]:
+        if now < self._problem[0]:
             raise SchedulerUnavailable(self._problem[1])
-        self._asked = {job_id: at for job_id, at in self._asked.items() if now - at < _REMEMBER_S}
-        self._dropped.clear()
-        ids = sorted(self._asked, key=int)
-        query = in_background(lambda: self._find(now, ids))
+        query = in_background(lambda: self._find(oldest))
         self._query = (os.getpid(), query)
         return query
 
-    def _find(self, now: float, ids: list[str]) -> None:
-        """Ask for jobs, and note the answers."""
+    def _find(self, oldest: float) -> None:
+        """Ask for jobs, and note the answers, unless another helper has just done so."""
+        held = -1 if self._shared is None else _held(self._shared)
+        try:
+            if held >= 0:
+                self._read(held)
+            now = time.monotonic()
+            with self._lock:
+                self._asked = {job_id: at for job_id, at in self._asked.items() if now - at < _REMEMBER_S}
+                ids = sorted(self._asked, key=int)
+                answered = held >= 0 and self._knows(ids, oldest, now)
+            if now < self._problem[0]:
+                raise SchedulerUnavailable(self._problem[1])
+            if not answered:
+                self._ask_slurm(now, ids)
+        finally:
+            if held >= 0:
+                self._write(held)
+                os.close(held)
+
+    def _ask_slurm(self, now: float, ids: list[str]) -> None:
         found: dict[str, Job] = {}
         try:
             for start in range(0, len(ids), _CHUNK):
@@ -237,22 +263,55 @@ class Jobs:
             # asking takes seconds then: those who ask next get the same answer
             self._problem = (time.monotonic() + _UNREACHABLE_S, str(exc))
             raise
-        self._problem = None
         # one that was found missing a moment ago is not looked for again
         lately = {job_id for job_id, at in self._missed.items() if now - at < _FORGET_S and job_id not in found}
         for completed in (False, True):
             missing = [job_id for job_id in ids if job_id not in found and job_id not in lately]
-            if missing and now >= self._without.get(completed, 0.0):
+            if missing and now >= self._without.get(str(completed), 0.0):
                 found.update(self._recorded(missing, completed=completed))
         done = time.monotonic()
         with self._lock:
             self._good_for = max(_FRESH_S, _COST * (done - now), self._spacing(done))
-            for job_id in ids:
-                if job_id not in self._dropped:
-                    self._known[job_id] = (done, found.get(job_id))
-            self._known = {job_id: known for job_id, known in self._known.items() if job_id in self._asked}
+            self._note({job_id: (now, done, found.get(job_id)) for job_id in ids})
             self._missed = {job_id: self._missed[job_id] for job_id in lately}
             self._missed.update({job_id: done for job_id in ids if job_id not in found and job_id not in lately})
+
+    def _note(self, answers: Mapping[str, tuple[float, float, Job | None]]) -> None:
+        """Take note of answers, save of jobs to which something was done since they were asked for; under the lock."""
+        for job_id, answer in answers.items():
+            known = self._known.get(job_id)
+            if answer[0] >= self._dropped.get(job_id, 0.0) and (known is None or answer[1] > known[1]):
+                self._known[job_id] = answer
+        self._known = {job_id: known for job_id, known in self._known.items() if job_id in self._asked}
+        long_ago = time.monotonic() - 2 * _TIMEOUT_S
+        self._dropped = {job_id: at for job_id, at in self._dropped.items() if at > long_ago}
+
+    def _read(self, held: int) -> None:
+        """Take over what helpers of this machine have heard."""
+        # new; its writer was killed, or of another version
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), self._lock:
+            said = json.loads(os.pread(held, os.fstat(held).st_size, 0))
+            if said["boot"] == boot_id():
+                self._asked = {**said["asked"], **self._asked}
+                self._note({each: (*at, job and Job(**job)) for each, (*at, job) in said["known"].items()})
+                self._times, self._good_for = said["times"], said["good_for"]
+                self._missed, self._without, self._problem = said["missed"], said["without"], tuple(said["problem"])
+
+    def _write(self, held: int) -> None:
+        with self._lock:
+            said = {
+                "boot": boot_id(),
+                "asked": self._asked,
+                "known": {each: (*at, job and asdict(job)) for each, (*at, job) in self._known.items()},
+                "times": self._times,
+                "good_for": self._good_for,
+                "missed": self._missed,
+                "without": self._without,
+                "problem": self._problem,
+            }
+        text = json.dumps(said).encode()
+        with contextlib.suppress(OSError):
+            os.ftruncate(held, os.pwrite(held, text, 0))
 
     def _count(self) -> None:
         self.queries += 1
@@ -275,19 +334,49 @@ class Jobs:
         except SchedulerUnavailable:
             # the database restarts, say: it must be asked again long before anybody gives a job up for lost
             pause = _ACCOUNTING_AWAY_S
-        self._without[completed] = time.monotonic() + pause
+        self._without[str(completed)] = time.monotonic() + pause
         return {}
 
     def accepted(self, job_id: str, name: str) -> None:
         """Take note of a job that Slurm has accepted just now: for a moment nobody need ask for it."""
+        now = time.monotonic()
         with self._lock:
-            self._known[job_id] = (time.monotonic(), Job(job_id, name, "PENDING", {}, source="sbatch"))
+            self._known[job_id] = (now, now, Job(job_id, name, "PENDING", {}, source="sbatch"))
 
     def drop(self, job_id: str) -> None:
         """Forget what is known of a job, after something was done to it; what is being asked for is out of date too."""
         with self._lock:
             self._known.pop(job_id, None)
-            self._dropped.add(job_id)
+            self._dropped[job_id] = time.monotonic()
+
+
+def _held(path: str) -> int:
+    """Return a file that nobody else holds, opened; -1 if it cannot be had: the disk may know no locks."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return -1
+    end = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_S)
+            continue
+        except OSError:
+            break
+        return fd
+    os.close(fd)
+    return -1
+
+
+def boot_id() -> str:
+    """Return what tells this run of this machine from all others; its processes share one clock."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def in_background(work: Callable[[], _T]) -> Future[_T]:

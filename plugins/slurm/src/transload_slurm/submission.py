@@ -25,7 +25,7 @@ from transload.schedulers.local.store import safe_id
 from transload.schedulers.local.submission import inherited
 from transload_slurm import commands
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script
-from transload_slurm.jobs import squeue
+from transload_slurm.jobs import boot_id, squeue
 from transload_slurm.store import BULKY, AppFolders, make_marked, read_json, read_text, write_file
 
 _SBATCH_S: Final = 120.0
@@ -106,12 +106,8 @@ def _elsewhere(store: AppFolders, request: SlurmRequest) -> str | None:
 
 def _me() -> str:
     return json.dumps(
-        {"host": os.uname().nodename, "boot": _boot_id(), "pid": os.getpid(), "started": _started(os.getpid())}
+        {"host": os.uname().nodename, "boot": boot_id(), "pid": os.getpid(), "started": _started(os.getpid())}
     )
-
-
-def _boot_id() -> str:
-    return (read_text("/proc/sys/kernel/random/boot_id") or "").strip()
 
 
 def _started(pid: int) -> str:
@@ -148,7 +144,7 @@ def being_submitted(folder: str) -> bool:
     holder = read_json(path)
     if holder is None:
         return False
-    if holder["host"] == os.uname().nodename and holder["boot"] == _boot_id():
+    if holder["host"] == os.uname().nodename and holder["boot"] == boot_id():
         return _started(int(holder["pid"])) == str(holder["started"])
     try:
         return time.time() - os.stat(path).st_mtime < _STALE_S
