@@ -6,6 +6,7 @@ import os
 import socket
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -24,19 +25,29 @@ from transload_slurm.wire import Channel
 pytestmark = [pytest.mark.engine("slurm"), pytest.mark.engine("sshd")]
 
 WATCHED = 200
+PROCESSES = 10
 LARGE = 256  # files of 8 MB
 WATCH_S = 120.0
 DELAY_S = 0.05
 
 
+@pytest.fixture
+def calls(login: Any) -> Iterator[Path]:
+    """A file with a line for each ``squeue`` and ``sacct`` that the login node has run."""
+    path: Path = login.tools / "calls"
+    path.touch()
+    for tool in ("squeue", "sacct"):
+        (login.tools / tool).write_text(f'#!/bin/sh\necho {tool} >> {path}\nexec /usr/bin/{tool} "$@"\n')
+        (login.tools / tool).chmod(0o755)
+    yield path
+    for tool in ("squeue", "sacct"):
+        (login.tools / tool).unlink()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef]) -> None:
+def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef], calls: Path) -> None:
     """Two hundred watched jobs, two of which run and print: one connection, no command by ssh, few questions."""
-    for tool in ("squeue", "sacct"):
-        path = login.tools / tool
-        path.write_text(f'#!/bin/sh\necho {tool} >> {login.tools}/calls\nexec /usr/bin/{tool} "$@"\n')
-        path.chmod(0o755)
     scheduler = far.scheduler("slurm")
     assert isinstance(scheduler, SlurmScheduler)
     chatty = shell_app("while :; do date; sleep 0.5; done")
@@ -60,12 +71,12 @@ def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef])
         reader.start()
     time.sleep(10)
     helpers, sessions = login.helpers(), login.sessions()
-    (login.tools / "calls").write_text("")
+    calls.write_text("")
     before = len(printed)
     time.sleep(WATCH_S)
-    calls = len((login.tools / "calls").read_text().split()) / (WATCH_S / 60)
-    print(f"{calls} questions to Slurm a minute; {len(printed) - before} lines")
-    assert calls <= 12
+    asked = len(calls.read_text().split()) / (WATCH_S / 60)
+    print(f"{asked} questions to Slurm a minute; {len(printed) - before} lines")
+    assert asked <= 12
     assert (login.helpers(), login.sessions()) == (helpers, sessions)
     assert len(helpers) == 1
     assert len(printed) - before > WATCH_S  # four lines a second are written
@@ -76,8 +87,66 @@ def test_watched_jobs(login: Any, far: Runner, shell_app: Callable[..., AppDef])
         far.cancel(handle)
     for reader in readers:
         reader.join(60)
-    for tool in ("squeue", "sacct"):
-        (login.tools / tool).unlink()
+
+
+_WATCHER = """
+import sys
+from transload.following import watch
+from transload.runner import Runner
+from transload_slurm import create_slurm
+scheduler = create_slurm("watcher")
+scheduler.connect({"ssh": "login"})
+seen = {}
+note = lambda told: seen.update({told.handle: told.status and told.status.state.name})
+with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
+    watched = [watch(scheduler, handle, note) for handle in sys.argv[1:]]
+    for line in sys.stdin:
+        print(*(seen.get(handle) for handle in sys.argv[1:]), flush=True)
+    for each in watched:
+        each.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_jobs_watched_by_many_processes(
+    login: Any, far: Runner, shell_app: Callable[..., AppDef], calls: Path, tmp_path: Path, eventually: Any
+) -> None:
+    """Two hundred jobs, watched by ten processes: the questions of one, on two connections; an end is told soon."""
+    ends = shell_app(f"until test -e {tmp_path}/go; do sleep 0.2; done")
+    handles = [far.run(ends, "slurm") for _ in range(PROCESSES)]
+    handles += [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}) for _ in range(WATCHED - PROCESSES)]
+    far.scheduler("slurm").apps.connection.link().close()  # type: ignore[attr-defined]
+    start = [sys.executable, "-c", _WATCHER]
+    watchers = [
+        subprocess.Popen([*start, *handles[k::PROCESSES]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for k in range(PROCESSES)
+    ]
+
+    def told() -> list[list[str]]:
+        for each in watchers:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        return [each.stdout.readline().split() for each in watchers if each.stdout is not None]
+
+    try:
+        rest = ["PENDING"] * (WATCHED // PROCESSES - 1)
+        eventually(lambda: told() == [["RUNNING", *rest]] * PROCESSES, 120)
+        helpers = login.helpers()
+        masters = [path for path in (login.client / "run").rglob("*") if path.is_socket()]
+        calls.write_text("")
+        time.sleep(WATCH_S)
+        asked = len(calls.read_text().split()) / (WATCH_S / 60)
+        print(f"{PROCESSES} processes: {asked} questions to Slurm a minute, {len(masters)} connections")
+        assert asked <= 12
+        assert (login.helpers(), len(helpers), len(masters)) == (helpers, PROCESSES, 2)
+        (tmp_path / "go").touch()
+        eventually(lambda: told() == [["SUCCEEDED", *rest]] * PROCESSES, 20)
+    finally:
+        for each in watchers:
+            each.communicate(timeout=60)
+    assert [each.returncode for each in watchers] == [0] * PROCESSES
 
 
 class Slow:

@@ -150,7 +150,7 @@ def test_what_was_done_to_a_job_makes_a_query_under_way_worthless(play: Play, tm
     (tmp_path / "squeue").chmod(0o755)
     (tmp_path / "word").write_text("RUNNING")
     asked = Jobs()
-    assert asked.ask(["7"], 0.0, (tmp_path / "asked").exists) is None
+    assert asked.ask(["7"], 0.0, (tmp_path / "asked").exists) == {}
     (tmp_path / "word").write_text("CANCELLED")
     asked.drop("7")
     (tmp_path / "go").touch()

@@ -108,7 +108,7 @@ def _end_munge(cluster: Any) -> Callable[[], None]:
     ("leave", "tried"),
     [
         pytest.param(_freeze, True, id="controller hangs"),
-        # srun waits for a controller of before, and only then asks again: two minutes in all
+        # a step that is put off since no node has come forward yet: srun is asked anew after 20 s
         pytest.param(_end_controller, False, id="controller restarted", marks=pytest.mark.slow),
         pytest.param(_end_controller, True, id="controller away for long", marks=pytest.mark.slow),
         pytest.param(_end_munge, True, id="munge away", marks=pytest.mark.slow),  # srun waits 50 s

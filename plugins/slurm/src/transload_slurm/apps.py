@@ -48,7 +48,7 @@ class Apps:
     def __init__(self, root: str, per_minute: int | None = None, blobs: Blobs | None = None) -> None:
         self.store = AppFolders(root)
         self._blobs = blobs
-        self.jobs = Jobs(per_minute, per_minute and f"{root}/.asked-{os.uname().nodename}")
+        self.jobs = Jobs(per_minute, f"{root}/.asked-{os.uname().nodename}" if per_minute else None)
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
 
@@ -117,7 +117,7 @@ class Apps:
         if not open_:
             return found
         problem = ""
-        jobs: dict[str, Job | None] | None
+        jobs: dict[str, Job | None] = {}
         try:
             # a wrapper may write the end while Slurm takes its time
             jobs = self.jobs.ask(
@@ -126,8 +126,8 @@ class Apps:
                 lambda: all(self._has_ended(app_id, record) for app_id, (record, _) in open_.items()),
             )
         except SchedulerUnavailable as exc:
-            jobs, problem = {}, str(exc)
-        if jobs is None:
+            problem = str(exc)
+        if not jobs and not problem:
             return {**found, **self._describe_many(open_, max_age)}
         for app_id, (record, job_id) in open_.items():
             if problem:

@@ -71,11 +71,7 @@ def pieces(path: str) -> Iterator[tuple[int, bytes, bool]]:
 def blocks(path: str) -> Iterator[bytes]:
     """Yield the content of a file, piece by piece."""
     with open(path, "rb") as file:
-        while True:
-            block = file.read(_BLOCK)
-            if not block:
-                return
-            yield block
+        yield from iter(lambda: file.read(_BLOCK), b"")
 
 
 # -- on the cluster

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from transload.errors import SchedulerUnavailable
 from transload_slurm.job.steps import UNREACHABLE
 
-_PREFERENCES = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION")
+PREFERENCES = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION")
 _OVER = ("invalid job id", "already completing", "already completed")
 
 
@@ -48,7 +48,7 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in base.items()
-        if not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_")) or name in _PREFERENCES
+        if not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_")) or name in PREFERENCES
     }
     if "SLURM_CONF" in os.environ:
         kept["SLURM_CONF"] = os.environ["SLURM_CONF"]

@@ -245,6 +245,7 @@ def _role(
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
     step = [flag for flag in shape if not flag.startswith("--gpus")]
     gpus = [flag for flag in shape if flag.startswith("--gpus")]
+    always = ("--kill-on-bad-exit=0", "--wait=0", f"--immediate={_STEP_S}", "--export=ALL")
     return RoleRequest(
         name=role.name,
         entrypoint=role.entrypoint,
@@ -259,17 +260,7 @@ def _role(
         retry_delay=role.retry_delay,
         secrets=dict(role.secrets),
         sbatch=[*shape, *limit, *extra("sbatch_args", options.get("sbatch_args"))],
-        srun=[
-            *group,
-            *step,
-            *gpus,
-            "--kill-on-bad-exit=0",
-            "--wait=0",
-            f"--immediate={_STEP_S}",
-            "--export=ALL",
-            f"--job-name={role.name}",
-            *own,
-        ],
+        srun=[*group, *step, *gpus, *always, f"--job-name={role.name}", *own],
         container=kind,
         image=role.image,
         binds=binds,

@@ -38,11 +38,8 @@ def _folder(store: AppFolders) -> Check:
         os.rmdir(probe)
     except (ConfigError, OSError) as exc:
         return "folder", False, str(exc)
-    return (
-        "folder",
-        True,
-        f"{store.root}, on {_file_system(store.root)}: login and compute nodes must share it ({ENV_FOLDER})",
-    )
+    on = _file_system(store.root)
+    return "folder", True, f"{store.root}, on {on}: login and compute nodes must share it ({ENV_FOLDER})"
 
 
 def _file_system(folder: str) -> str:
@@ -69,11 +66,7 @@ def _controller() -> Check:
         return "controller", False, str(exc)
     if asked.code != 0:
         return "controller", False, f"it is up, but does not answer {_user()}: {asked.complaint}"
-    return (
-        "controller",
-        True,
-        f"{answer.out.strip().splitlines()[0]}; as {_user()}, {len(asked.out.split())} job(s)",
-    )
+    return "controller", True, f"{answer.out.strip().splitlines()[0]}; as {_user()}, {len(asked.out.split())} job(s)"
 
 
 def _user() -> str:
@@ -99,8 +92,5 @@ def _accounting() -> Check:
         answer = commands.Answer(1, "", str(exc))
     if answer.code == 0:
         return "accounting", True, "sacct answers: jobs are known after the controller has forgotten them"
-    return (
-        "accounting",
-        True,
-        f"none ({answer.complaint}): of a job that Slurm has forgotten, only what its wrapper wrote is known",
-    )
+    what = "of a job that Slurm has forgotten, only what its wrapper wrote is known"
+    return "accounting", True, f"none ({answer.complaint}): {what}"

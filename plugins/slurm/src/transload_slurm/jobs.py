@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Final, TypeVar, overload
+from typing import Final, TypeVar
 
 from transload.errors import SchedulerUnavailable
 from transload_slurm import commands
@@ -180,23 +180,15 @@ class Jobs:
         self._times: list[float] = []
         self.queries = 0
 
-    @overload
-    def ask(self, job_ids: Collection[str], max_age: float = ...) -> dict[str, Job | None]: ...
-
-    @overload
-    def ask(
-        self, job_ids: Collection[str], max_age: float, enough: Callable[[], bool]
-    ) -> dict[str, Job | None] | None: ...
-
     def ask(
         self, job_ids: Collection[str], max_age: float = 0.0, enough: Callable[[], bool] | None = None
-    ) -> dict[str, Job | None] | None:
+    ) -> dict[str, Job | None]:
         """Return what Slurm says of jobs; None for one that neither controller nor accounting knows.
 
         Args:
             job_ids: ids, of arrays and heterogeneous jobs the leader's.
             max_age: seconds that an earlier answer may be old, at least a fraction of a second.
-            enough: called now and then while Slurm takes its time; True ends the waiting, with None.
+            enough: called now and then while Slurm takes its time; True ends the waiting, and nothing is told.
 
         Raises:
             SchedulerUnavailable: if the controller cannot be asked now.
@@ -211,7 +203,7 @@ class Jobs:
                 query = self._under_way(now, came - max_age)
             while not wait([query], None if enough is None else _LOOK_S).done:
                 if enough is not None and enough():
-                    return None
+                    return {}
             try:
                 query.result()
             except SchedulerUnavailable as exc:

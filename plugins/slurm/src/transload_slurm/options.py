@@ -43,59 +43,24 @@ def run_opts() -> runopts:
     for table in (PER_ROLE, PER_JOB):
         for name, (_, kind, text) in table.items():
             opts.add(name, type_=kind, help=text)
-    opts.add(
-        "working_dir",
-        type_=str,
-        help="where apps without a folder as image work; default: the current one, behind ssh ~",
-    )
-    opts.add("comment", type_=str, help="text added to the job's comment, which begins with the app id")
-    opts.add("gpu_type", type_=str, help="type of the GPUs that Resource.gpu counts, for example a100")
-    opts.add(
-        "sbatch_args", type_=list[str], help="more options of sbatch, for every role, for example --hint=nomultithread"
-    )
-    opts.add("srun_args", type_=list[str], help="more options of srun, for every role, for example --cpu-bind=cores")
-    opts.add(
-        "container",
-        type_=str,
-        help="what runs the roles' images on the nodes: none, apptainer, charliecloud or pyxis",
-        default="none",
-    )
-    opts.add(
-        "prologue",
-        type_=str,
-        help="lines of shell that the batch script runs first: module load, conda activate, export; set -e is yours",
-    )
-    opts.add(
-        "gang",
-        type_=bool,
-        help="start all replicas together, as tasks of one job; false: each as an element of an array, when it can",
-        default=True,
-    )
-    opts.add("array_parallel", type_=int, help="with gang=false: how many replicas may run at the same time")
-    opts.add(
-        "requeue",
-        type_=bool,
-        help="let Slurm start the job again when a node is lost or it is pre-empted; default: if a role has retries",
-    )
-    opts.add(
-        "grace_period", type_=float, help="seconds between SIGTERM and SIGKILL when a replica is ended", default=5.0
-    )
-    opts.add(
-        "job_dir",
-        type_=str,
-        help="shared folder for logs, workspace and results (<job_dir>/<app_id>); default: the app's own",
-    )
-    opts.add(
-        "keep_days",
-        type_=float,
-        help="days after which apps that have ended are removed, at a submit, once a day; default: they stay",
-    )
-    opts.add(
-        "python",
-        type_=str,
-        help="Python (3.8 or newer) on the nodes, for the wrapper around the replicas",
-        default="python3",
-    )
+    own: dict[str, tuple[type | object, str, CfgVal]] = {
+        "working_dir": (str, "where apps without a folder as image work; default: the current one, behind ssh ~", None),
+        "comment": (str, "text added to the job's comment, which begins with the app id", None),
+        "gpu_type": (str, "type of the GPUs that Resource.gpu counts, for example a100", None),
+        "sbatch_args": (list[str], "more options of sbatch, for every role, for example --hint=nomultithread", None),
+        "srun_args": (list[str], "more options of srun, for every role, for example --cpu-bind=cores", None),
+        "container": (str, "what runs the roles' images on the nodes: none, apptainer, charliecloud or pyxis", "none"),
+        "prologue": (str, "shell that the batch script runs first: module load, conda activate; without set -e", None),
+        "gang": (bool, "start all replicas together, as tasks of one job; false: each by itself, in an array", True),
+        "array_parallel": (int, "with gang=false: how many replicas may run at the same time", None),
+        "requeue": (bool, "may Slurm start the job again (node lost, pre-empted); default: if roles retry", None),
+        "grace_period": (float, "seconds between SIGTERM and SIGKILL when a replica is ended", 5.0),
+        "job_dir": (str, "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the app's", None),
+        "keep_days": (float, "days after which a submit removes apps that have ended, once a day; none: never", None),
+        "python": (str, "Python (3.8 or newer) on the nodes, for the wrapper around the replicas", "python3"),
+    }
+    for name, (kind, text, default) in own.items():
+        opts.add(name, type_=kind, help=text, default=default)
     return opts
 
 

@@ -64,15 +64,9 @@ class RemoteApps:
                 link = self.connection.link() if deadline is None else self.connection.link(_SOON_S)
                 travels = wire.request_to_dict(request, [_bring(link, role.workspace) for role in request.roles])
                 sent = True
-                started: bool = link.call(
-                    "submit",
-                    _SUBMIT_S,
-                    app_id=app_id,
-                    mark=mark,
-                    request=travels,
-                    submission=wire.submission_to_dict(given),
-                )
-                return started
+                secret = wire.submission_to_dict(given)
+                made = link.call("submit", _SUBMIT_S, app_id=app_id, mark=mark, request=travels, submission=secret)
+                return bool(made)
             except Lost as exc:
                 lost: SchedulerUnavailable = exc
             except SchedulerUnavailable as exc:
@@ -123,8 +117,7 @@ class RemoteApps:
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was."""
-        answer: bool = self.connection.call("existed", app_id=app_id)
-        return answer
+        return bool(self.connection.call("existed", app_id=app_id))
 
     def watch(self, logs: bool = False) -> FedWatch:
         """Return a new watch, to which the helper tells what changes."""
@@ -139,19 +132,15 @@ class RemoteApps:
 
     def cancel(self, app_id: str) -> bool:
         """Ask for the end of an app."""
-        answer: bool = self.connection.call("cancel", app_id=app_id)
-        return answer
+        return bool(self.connection.call("cancel", app_id=app_id))
 
     def delete(self, app_id: str) -> bool:
         """Forget an app; one that runs is ended first."""
-        answer: bool = self.connection.call("delete", _DELETE_S, app_id=app_id)
-        return answer
+        return bool(self.connection.call("delete", _DELETE_S, app_id=app_id))
 
     def prune(self, older_than: float | None = None, max_size: int | None = None, **more: Any) -> Collection[str]:
         """Delete apps that have ended, and files of workspaces that no submit has used for a month."""
-        arguments = {"older_than": older_than, "max_size": max_size, **more}
-        found: Collection[str] = self.connection.call("prune", _DELETE_S, **arguments)
-        return found
+        return list(self.connection.call("prune", _DELETE_S, older_than=older_than, max_size=max_size, **more))
 
     def diagnose(self) -> Sequence[Check]:
         """Tell whether the login node answers, and what Slurm says there."""
@@ -174,17 +163,8 @@ class RemoteApps:
         **wanted: Any,
     ) -> LogPage:
         """Return the next page of a log."""
-        page = self.connection.call(
-            "log",
-            app_id=app_id,
-            role_name=role_name,
-            k=k,
-            stream=stream.value,
-            cursor=cursor,
-            max_bytes=max_bytes,
-            **wanted,
-        )
-        return wire.page_from_dict(page)
+        wanted = {"stream": stream.value, "cursor": cursor, "max_bytes": max_bytes, **wanted}
+        return wire.page_from_dict(self.connection.call("log", app_id=app_id, role_name=role_name, k=k, **wanted))
 
 
 def _bring(link: Link, workspace: Any) -> str | None:
@@ -208,8 +188,7 @@ def _bring(link: Link, workspace: Any) -> str | None:
                     link.answer(under_way.pop(0), _SUBMIT_S)
         for answer in under_way:
             link.answer(answer, _SUBMIT_S)
-    found: str = name
-    return found
+    return str(name)
 
 
 class _RemoteWatch(FedWatch):

@@ -38,10 +38,10 @@ class RemoteStore(Store):
                 return b"".join(parts)
 
     def _piece(self, path: str, offset: int) -> bytes:
-        return _content(
-            path,
-            self._connection.call("read", _TIMEOUT_S, path=self.where(path), offset=offset, size=_PIECE),
-        )
+        answer = self._connection.call("read", _TIMEOUT_S, path=self.where(path), offset=offset, size=_PIECE)
+        if answer is None:
+            raise FileNotFoundError(path)
+        return answer[1] if isinstance(answer, tuple) else b""  # of an empty file, a number
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Return the content of those files that exist, asked for all at once."""
@@ -58,10 +58,3 @@ class RemoteStore(Store):
         """List a folder; a missing one is empty."""
         found = self._connection.call("entries", folder=self.where(folder))
         return [(name, is_folder, stamp) for name, is_folder, _, stamp in found if not name.startswith(".")]
-
-
-def _content(path: str, answer: object) -> bytes:
-    """Return the bytes of an answer to ``read``: nothing for a missing file, a number for an empty one."""
-    if answer is None:
-        raise FileNotFoundError(path)
-    return answer[1] if isinstance(answer, tuple) else b""

@@ -320,15 +320,11 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
             raise SpecError(f"role {role.name!r}: the secrets {missing} were not resolved")
         # by the job's environment: never in the script, nor in a file of ours
         env.update({f"TRANSLOAD_SECRET_{index}_{number}": values[name] for number, name in enumerate(role.secrets)})
-    for variable, flag in (
-        ("ACCOUNT", "account"),
-        ("PARTITION", "partition"),
-        ("QOS", "qos"),
-        ("RESERVATION", "reservation"),
-    ):
+    for name in commands.PREFERENCES:
         # what is asked for in the script is stronger than the submitter's habits
-        if any(option.startswith(f"--{flag}=") for role in request.roles for option in role.sbatch):
-            env.pop(f"SBATCH_{variable}", None)
+        flag = f"--{name[len('SBATCH_') :].lower()}="
+        if any(option.startswith(flag) for role in request.roles for option in role.sbatch):
+            env.pop(name, None)
     answer = commands.run(["sbatch", "--parsable", f"{folder}/job.sh"], _SBATCH_S, env)
     # a site's own filters may say something before the id
     job_id = next(iter(re.findall(r"^(\d+)(?:;.*)?$", answer.out.strip(), re.MULTILINE)[-1:]), "")
