@@ -1,4 +1,4 @@
-"""Locks that a forked child finds open, should another thread of its parent have held them: it has no such thread."""
+"""Locks that are free in a forked child, whichever thread of its parent held them: the child has no such thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _locks: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
 def fork_lock() -> RLock:
-    """Return a reentrant lock that a forked child finds open."""
+    """Return a reentrant lock that is free in a forked child."""
     made = threading.RLock()
     _locks.add(made)
     return made

@@ -129,7 +129,7 @@ def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:
         (["delete", "-s", "scripted", "--larger-than", "1G"], ["scripted", "by age or size", "by their handles"]),
         (
             ["status", "local://transload/x", "FAILED", "3 min 05 s"],
-            ["'FAILED 3 min 05 s' is too much", "first column"],
+            ["no more: 'FAILED 3 min 05 s'", "first column"],
         ),
         (["cancel", "local://transload/x", "RUNNING"], ["'RUNNING' is a state", "first column"]),
         (["log"], ["HANDLE"]),

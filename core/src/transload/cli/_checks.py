@@ -49,7 +49,7 @@ def all_checks(run_app: bool) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
-    """A doctor must not die of what it looks for: an unexpected error is a row too."""
+    """Yield the rows of a check; an error that nobody expected is a row too."""
     try:
         yield from check()
     except Exception as exc:

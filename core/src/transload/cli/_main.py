@@ -109,14 +109,14 @@ def _print_traceback() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Let a stream that was closed before we began (``>&-``) lead nowhere: Python has None in its place."""
+    """Open the null device for a standard stream that was closed before the start (``>&-``): Python has None there."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for the process's life
 
 
 def _tolerate_any_text(stream: TextIO) -> None:
-    """Make a stream take any log line: bytes that were no UTF-8 leave as they came; what has no code is escaped."""
+    """Let a stream write any log line: bytes that are not UTF-8 pass unchanged, what it cannot encode is escaped."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
@@ -124,7 +124,7 @@ def _tolerate_any_text(stream: TextIO) -> None:
 
 
 def _silence_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: the reader (`| head`) has left."""
+    """Send the interpreter's last flush to the null device: the reader (`| head`) is gone."""
     try:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())

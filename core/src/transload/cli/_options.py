@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _completing(words: Callable[[str], Iterable[tuple[str, str]]]) -> Callable[..., list[CompletionItem]]:
-    """Return a completion of (word, help); what cannot be asked completes nothing."""
+    """Return a completion of (word, help); it is empty where the question fails."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
@@ -72,9 +72,9 @@ def handle_argument(**settings: Any) -> Callable[[F], F]:
 
 
 def _only_one(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str:
-    """Return the one handle; of several words, say what is too much: a line of `list` may have been pasted."""
+    """Return the one handle; refuse more words, such as a pasted line of `list`."""
     if len(value) > 1:
-        text = f"one HANDLE is asked for, {value[0]!r}: {' '.join(value[1:])!r} is too much"
+        text = f"takes one HANDLE, {value[0]!r}, and no more: {' '.join(value[1:])!r}"
         raise click.UsageError(f"{text} (of a line of `transload list`, give the first column)", ctx)
     return value[0]
 

@@ -74,7 +74,7 @@ def state_text(state: AppState, stream: TextIO | None = None) -> str:
 
 
 class OutputFailed(OSError):
-    """The output cannot be written, though somebody may still want it: a full disk."""
+    """The output cannot be written (a full disk), though its reader is still there."""
 
 
 def write(stream: TextIO, text: str, *, flush: bool = False) -> None:
@@ -108,7 +108,7 @@ def emit_json(values: Mapping[str, Any]) -> None:
 
 
 def visible(text: str) -> str:
-    """Return a text of somebody else's (a key, a run id) on one line: control characters are escaped, not obeyed."""
+    """Return a user's text (a key, a run id) on one line, control characters escaped."""
     import re
 
     return re.sub(_UNSEEN, lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
@@ -125,7 +125,7 @@ def pairs_text(values: Mapping[str, Any] | None, between: str = ", ") -> str:
 
 
 def note(text: str) -> None:
-    """Write one line ``transload: …`` to stderr, if there is room for it."""
+    """Write one line ``transload: …`` to stderr, if it can be written."""
     try:
         sys.stderr.write(f"transload: {text}\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""One writer for log lines (stdout) and the status line (stderr), so that neither tears the other."""
+"""One writer for log lines (stdout) and the status line (stderr), so that they never mix."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Screen:
             self._draw()
 
     def end(self) -> None:
-        """Take the status line away."""
+        """Remove the status line."""
         with self._lock:
             self._clear()
             self._status = ""

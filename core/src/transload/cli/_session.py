@@ -34,7 +34,7 @@ class Target(NamedTuple):
 
 @contextmanager
 def open_runner() -> Iterator[Runner]:
-    """Give a runner, and close it at the end."""
+    """Open a runner, and close it at the end."""
     from transload.runner import get_runner
 
     with get_runner(SESSION) as runner:

@@ -81,7 +81,7 @@ class Outcome(NamedTuple):
 
 
 class AppWait:
-    """What waits for an app on a terminal, and shows its logs and states.
+    """Waits for an app on a terminal, and shows its logs and states.
 
     Args:
         runner: the runner.
@@ -228,7 +228,7 @@ class AppWait:
         self._asked = True
 
     def _leave(self) -> None:
-        """Leave after the second signal, but not before the app was asked to end, if that takes a moment only."""
+        """Leave after the second signal; give the cancel request a moment to get through first."""
         (self._cancelling or self._begin_cancel()).join(_LEAVE_S)
         handle = self._target.handle
         told = f"was asked to end, see `transload status {handle}`"

@@ -113,7 +113,7 @@ def _from_file(target: str, function: str, name: str) -> Component:
 
 
 def _refuse_script(path: str, shown: str) -> None:
-    """Refuse a file in which no function can be a component, before it is executed: it may be a training."""
+    """Refuse a file in which no function can be a component, before it is executed: it may be a training script."""
     import ast
 
     try:

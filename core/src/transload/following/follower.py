@@ -53,7 +53,7 @@ def watch(
     unknown_for: float = 0.0,
     poll_interval: float = POLL_INTERVAL,
 ) -> Subscription:
-    """Tell of an app: the first observation, and each change until it has ended.
+    """Watch an app: report the first observation, and each change until it has ended.
 
     Args:
         scheduler: where the app is.
@@ -331,7 +331,7 @@ class Follower:
         return changes
 
     def _drop_watch(self, why: str) -> None:
-        """Do without the scheduler's watch for a while: it broke. All apps are looked at instead."""
+        """Stop using the scheduler's broken watch for a while, and ask for all apps instead."""
         _logger().warning("watch of scheduler %s broke (%s)", self.scheduler.name, why)
         broken, self._watch = self._watch, None
         self._watch_again, self._next, self._empty = time.monotonic() + RECHECK, 0.0, 0

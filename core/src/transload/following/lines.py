@@ -1,4 +1,4 @@
-"""The lines of one log: page by page, the exact choice of them, the last ones, both streams as one."""
+"""The lines of a log: page by page, filtered, the last ones, both streams merged."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], 
 
 
 def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float = 5.0) -> None:
-    """Read the rest of the logs of an app that has ended; what stays silent for so many seconds is given up."""
+    """Read the rest of the logs of an app that has ended; a log that stays silent for so many seconds is given up."""
     pause, heard = 0.005, time.monotonic()
     while not complete():
         if read():

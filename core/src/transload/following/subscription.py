@@ -1,4 +1,4 @@
-"""One party's interest in one app: what it is told, and how it waits for that."""
+"""A subscriber of an app: what it is told, and how it waits for that."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ended(seen: Observation) -> bool:
 
 
 class Subscription:
-    """One party's interest in one app: in its state, or in the growth of its logs. Used in a ``with`` block, or closed.
+    """A subscriber of one app: of its state, or of the growth of its logs. Use it in a ``with`` block, or close it.
 
     The subscriber is called in a thread of the scheduler, in the context in which it subscribed. Without a callback,
     what is seen is kept for `next` and `next_async`.
@@ -101,7 +101,7 @@ class Subscription:
         self.close()
 
     def close(self, seconds: float = 0.0) -> bool:
-        """End it: no call begins once this returned.
+        """End the subscription: no call begins after this has returned.
 
         Args:
             seconds: how long to wait for the end of a call that is under way; -1: for ever.

@@ -1,4 +1,4 @@
-"""Adapters: the uniform door to every host."""
+"""Adapters: one interface to every host."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action
 
 
 class AttachStore(Protocol):
-    """A place of the host's own for one small JSON object, for one unit of work. A host that has none gives None."""
+    """Where a host keeps one small JSON object for one unit of work. A host that has no such place gives None."""
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""

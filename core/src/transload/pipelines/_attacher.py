@@ -322,7 +322,7 @@ class Attacher:
         return self._dryrun(self._app_id(0))
 
     def _compare(self, handle: str, app_id: str) -> None:
-        """Log that what runs is not what would be submitted now. Never more than a remark."""
+        """Log it if the running app differs from what would be submitted now."""
         try:
             description = self.runner.scheduler(self._scheduler_name).describe(app_id)
             known = None if description is None else description.digest

@@ -247,7 +247,7 @@ class Execution:
                 self._news = None
 
     def poll(self, status: AppStatus | None = None, *, asked: bool = False) -> Observation:
-        """Look once, hand on new log lines, and return what was seen; never waits, never raises for the app's sake.
+        """Look once, hand on new log lines, and return what was seen; never wait, never raise for an app that fails.
 
         A limit that has passed, or a kill, cancels the app; what became of it is seen later.
 
@@ -294,7 +294,7 @@ class Execution:
         return False
 
     def _obey(self) -> None:
-        """Cancel the app if the host was told to end it, or a limit has passed: once, but until that came through."""
+        """Cancel the app if the host was told to end it, or a limit has passed; try again until that got through."""
         end, why = next_limit(self.options, self._counts)
         if self._passed is None and time.time() >= end:
             self._passed = why
@@ -450,7 +450,7 @@ class Execution:
         return reach == "network" or (reach == "host" and here)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go where another execution was when its `state` was taken.
+        """Take over the `state` of another execution.
 
         Raises:
             SpecError: if it is not such a state, or of a newer version.

@@ -1,4 +1,4 @@
-"""Waiting in another process than the one that started the app: what it sends back, and what comes of that."""
+"""Waiting in another process than the one that started the app: what it sends back, and how that is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS: Final[dict[type[Exception], str]] = {
 async def outcome(execution: Execution) -> dict[str, Any]:
     """Follow an app to its end and return what happened as JSON values, for `settle` in another process.
 
-    It does not raise for the app's sake.
+    It does not raise if the app fails.
 
     ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this process cannot see
     the app: wait where it was submitted) or ``error``.

@@ -75,7 +75,7 @@ class StateMap(Mapping[AppState, H], Generic[H]):
         return f"StateMap({self.host!r}, {self.names()})"
 
     def to_app(self, value: H) -> AppState:
-        """Return the AppState of a host's state; UNKNOWN for a word that this version has not heard of."""
+        """Return the AppState of a host's state; UNKNOWN for a word that this version does not know."""
         return self._reverse.get(value, AppState.UNKNOWN)
 
     def names(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The runner: submits an app to a scheduler, and answers for it afterwards."""
+"""The runner: submits an app to a scheduler, and tells what became of it."""
 
 from __future__ import annotations
 

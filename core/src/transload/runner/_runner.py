@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    """Submits apps to schedulers and answers for them afterwards.
+    """Submits apps to schedulers, and tells what became of them.
 
     An app belongs to its scheduler, not to the runner that submitted it: any runner of the same user can attach to it
     by its handle. A runner may be used from several threads. It installs no signal handler and leaves no thread behind.
@@ -169,7 +169,7 @@ class Runner:
         return opts
 
     def qualified_id(self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None) -> str:
-        """Return the whole id that `run` submits an app of that id under: some add a namespace or a cluster to it.
+        """Return the full id that `run` submits an app under: some schedulers add a namespace or a cluster.
 
         Raises:
             ConfigError: for an unknown scheduler or a wrong option.

@@ -367,7 +367,7 @@ def _prefix(scheduler: str) -> str:
 
 
 def _check_tracker(path: str, name: str, entries: dict[str, Any]) -> None:
-    """Refuse what would be passed over: a tracker has one setting, a text that it alone understands."""
+    """Refuse what would be ignored: a tracker has one setting, a text that only the tracker understands."""
     for option, entry in entries.items():
         where = f"{path}: tracker.{name}.{option}"
         if option != "config":

@@ -58,7 +58,7 @@ def check_schema(data: object, what: str) -> dict[str, Any]:
 
 @contextmanager
 def reading(what: str, data: object) -> Iterator[dict[str, Any]]:
-    """Give JSON values of ours, checked for their schema; what the block finds wrong with them is one clear error.
+    """Give our own JSON values, checked for their schema; an error of the block becomes one clear SpecError.
 
     Raises:
         SpecError: if they are not such values, or of a newer schema.

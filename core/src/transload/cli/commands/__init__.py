@@ -1,1 +1,1 @@
-"""One module per command, imported when the command is run; each holds it as ``command``."""
+"""The commands, one or a few that belong together in a module, imported when one of them is run."""
