@@ -38,12 +38,15 @@ def test_run_go_on_show_and_plot(transload_home: Path, tmp_path: Path) -> None:
     one.mkdir(), other.mkdir()
     done = transload("run", "--name", "first", *SEARCH, "--tracker-base", "kept", "--trials", "2", "--json", cwd=one)
     assert done.returncode == 0, done.stderr
+    assert "2/2" not in done.stderr
     found = json.loads(done.stdout)
     assert [row["state"] for row in found["trials"]] == ["SUCCEEDED"] * 2
     assert found["best"]["value"] == pytest.approx(found["best"]["parameters"]["x"] ** 2)
     done = transload("run", "--name", "first", "--trials", "3", cwd=other)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("best of 3 trials: loss ")
+    assert "transload: first [########################] 3/3, best loss " in done.stderr
+    assert "/3" not in transload("run", "--name", "first", "--no-progress", cwd=other).stderr
     assert transload("run", "--name", "first", cwd=other).stdout == done.stdout  # it has had its trials
     assert (list(other.iterdir()), (one / "kept" / "best.json").exists()) == ([], True)
     name, trials, best = transload("list").stdout.rstrip().split("\t")

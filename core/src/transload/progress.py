@@ -5,14 +5,55 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TextIO
+from typing import IO, TYPE_CHECKING, Final
 
-screen: TextIO | None = None
-"""The terminal whose last line may be written over; the command line sets it, except with ``--json``."""
+if TYPE_CHECKING:
+    from transload.cli._screen import Screen
+
+screen: Screen | None = None
+"""Where the command line shows progress, except with ``--json``; None, as in hosts: the logger ``transload``."""
 SILENT_S: Final = 1.0
-"""What takes less is not shown."""
+"""On a terminal, what takes less is not shown."""
 ON_SCREEN_S, IN_LOG_S = 0.2, 10.0
 _MB: Final = 1 << 20
+
+
+@contextmanager
+def changing_line(*, rare: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show one text that changes; what comes too soon after another is left out.
+
+    Args:
+        rare: changes are rare: a terminal shows each, and the last one stays, in a log too.
+
+    Returns:
+        A function to be told of each change.
+    """
+    over = screen is not None and screen.shows_status
+    pause = (0.0 if rare else ON_SCREEN_S) if over else IN_LOG_S
+    due, last, shown = time.monotonic() + (SILENT_S if over and not rare else pause), "", ""
+
+    def show(text: str, note: bool = False) -> None:
+        nonlocal due, last, shown
+        last = text
+        if not note and time.monotonic() < due:
+            return
+        due, shown = time.monotonic() + pause, text
+        if screen is None:
+            import logging  # most programs that get here have it
+
+            logging.getLogger("transload").info(text)
+        elif over and not note:
+            screen.set_status(f"transload: {text}")
+        else:
+            screen.note(text)
+
+    try:
+        yield show
+    finally:
+        if over and screen is not None:
+            screen.end()
+        if rare and last and (over or last != shown):
+            show(last, note=True)
 
 
 @contextmanager
@@ -26,29 +67,22 @@ def progress(what: str, total: int = 0) -> Iterator[Callable[[int], None]]:
     Returns:
         A function to be told of each piece, in bytes.
     """
-    done, due, shown = 0, time.monotonic() + (SILENT_S if screen else IN_LOG_S), False
+    done = 0
 
     def step(amount: int) -> None:
-        nonlocal done, due, shown
+        nonlocal done
         done += amount
-        now = time.monotonic()
-        if now < due:
-            return
-        due = now + (ON_SCREEN_S if screen else IN_LOG_S)
-        share = f" of {total / _MB:.1f}" if total else ""
-        text = f"{what}: {done / _MB:.1f}{share} MiB"
-        if screen is None:
-            import logging  # most programs that get here have it
+        show(f"{what}: {done / _MB:.1f}" + (f" of {total / _MB:.1f}" if total else "") + " MiB")
 
-            logging.getLogger("transload").info(text)
-            return
-        screen.write(f"\r\x1b[Ktransload: {text}")
-        screen.flush()
-        shown = True
-
-    try:
+    with changing_line() as show:
         yield step
-    finally:
-        if shown and screen is not None:
-            screen.write("\r\x1b[K")
-            screen.flush()
+
+
+def pieces(file: IO[bytes], what: str) -> Iterator[bytes]:
+    """Yield a file in pieces of 1 MiB, from its beginning, and show how far that has come."""
+    total = file.seek(0, 2)
+    file.seek(0)
+    with progress(what, total) as step:
+        while piece := file.read(_MB):
+            yield piece
+            step(len(piece))

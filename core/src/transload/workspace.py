@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Final
 
 from transload.errors import ConfigError, SpecError
+from transload.progress import progress
 from transload.specs import Workspace
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> in
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
     count = 0
-    for source, inner in _each_once(workspace_files(workspace, leave_out=leave_out or folder)):
+    for source, inner in _each_once(workspace_files(workspace, leave_out=leave_out or folder), "copying"):
         destination = os.path.join(folder, inner)
         os.makedirs(os.path.dirname(destination), exist_ok=True)
         shutil.copy2(source, destination, follow_symlinks=False)
@@ -132,14 +133,16 @@ def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> in
     return count
 
 
-def _each_once(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Pass files on; refuse two that would have the same path."""
+def _each_once(files: Iterable[tuple[str, str]], doing: str) -> Iterator[tuple[str, str]]:
+    """Pass files on, and show how far that has come; refuse two that would have the same path."""
     seen: dict[str, str] = {}
-    for source, inner in files:
-        if inner in seen:
-            raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
-        seen[inner] = source
-        yield source, inner
+    with progress(f"{doing} the workspace") as step:
+        for source, inner in files:
+            if inner in seen:
+                raise SpecError(f"workspace: {inner!r} comes from both {seen[inner]!r} and {source!r}")
+            seen[inner] = source
+            yield source, inner
+            step(os.lstat(source).st_size)
 
 
 def workspace_digest(workspace: Workspace) -> str:
@@ -189,5 +192,5 @@ def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: st
         root = tarfile.TarInfo(folder.strip("/"))
         root.type, root.mode = tarfile.DIRTYPE, 0o755
         tar.addfile(root)
-        for source, inner in _each_once(workspace_files(workspace)):
+        for source, inner in _each_once(workspace_files(workspace), "packing"):
             tar.add(source, os.path.join(folder, inner).lstrip("/"), recursive=False, filter=anonymous)

@@ -92,7 +92,7 @@ _COMPONENTS = '''
     from transload.specs import AppDef, Role
 
 
-    def job(code: str = "print('hello')", replicas: int = 1, retries: int = 0, role: str = "work") -> AppDef:
+    def job(code: str = "print('hello')", replicas: int = 1, retries: int = 0, role: str = "train") -> AppDef:
         """Run Python code.
 
         Args:

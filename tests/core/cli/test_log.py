@@ -28,7 +28,7 @@ def ended(started: Any, invoke: Any) -> str:
 def test_all_replicas_one_after_the_other(invoke: Any, ended: str) -> None:
     """Without ``-f``, replicas come in order, each whole."""
     lines = invoke("log", ended, "--stream", "stdout").lines
-    assert lines == [f"work/{k} out {i} of {k}" for k in range(3) for i in range(4)]
+    assert lines == [f"train/{k} out {i} of {k}" for k in range(3) for i in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -36,29 +36,29 @@ def test_all_replicas_one_after_the_other(invoke: Any, ended: str) -> None:
     [
         (["--replica", "1"], {1}),
         (["--replica", "0,2"], {0, 2}),
-        (["--role", "work", "--replica", "2"], {2}),
-        (["--role", "work"], {0, 1, 2}),
+        (["--role", "train", "--replica", "2"], {2}),
+        (["--role", "train"], {0, 1, 2}),
     ],
 )
 @pytest.mark.parametrize("follow", [[], ["-f"]])
 def test_chosen_replicas(invoke: Any, ended: str, options: list[str], shown: set[int], follow: list[str]) -> None:
     """``--role`` and ``--replica`` choose, followed or not."""
     lines = invoke("log", ended, *options, *follow, "--stream", "stderr").lines
-    assert sorted(lines) == [f"work/{k} err of {k}" for k in sorted(shown)]
+    assert sorted(lines) == [f"train/{k} err of {k}" for k in sorted(shown)]
 
 
 def test_path_form(invoke: Any, ended: str) -> None:
     """``HANDLE/ROLE/K,K`` and ``ID/ROLE/K`` choose as well."""
-    expected = ["work/0 err of 0", "work/2 err of 2"]
-    assert invoke("log", f"{ended}/work/0,2", "--stream", "stderr").lines == expected
+    expected = ["train/0 err of 0", "train/2 err of 2"]
+    assert invoke("log", f"{ended}/train/0,2", "--stream", "stderr").lines == expected
     app_id = ended.rpartition("/")[2]
-    assert invoke("log", f"{app_id}/work/0,2", "--stream", "stderr").lines == expected
+    assert invoke("log", f"{app_id}/train/0,2", "--stream", "stderr").lines == expected
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--role", "wrok"], ["wrok", "did you mean 'work'"]),
+        (["--role", "trian"], ["trian", "did you mean 'train'"]),
         (["--replica", "7"], ["replica 7", "0 to 2"]),
         (["--replica", "one"], ["one", "0,2"]),
         (["--regex", "("], ["regex", "("]),
@@ -92,7 +92,7 @@ def test_json_lines(invoke: Any, ended: str, follow: list[str]) -> None:
     """``--json`` writes an object for each line."""
     result = invoke("log", ended, "--json", "--replica", "2", "--stream", "stderr", *follow)
     assert [json.loads(line) for line in result.lines] == [
-        {"schema": 1, "role": "work", "replica": 2, "line": "err of 2"}
+        {"schema": 1, "role": "train", "replica": 2, "line": "err of 2"}
     ]
 
 
@@ -107,8 +107,8 @@ def test_since_and_until(invoke: Any, started: Any, gate: Any, eventually: Any, 
     time.sleep(0.1)
     open_gate()
     assert invoke("wait", handle).code == 0
-    assert invoke("log", handle, "--since", middle.isoformat(), *follow).lines == ["work/0 late"]
-    assert invoke("log", handle, "--until", middle.isoformat(), *follow).lines == ["work/0 early"]
+    assert invoke("log", handle, "--since", middle.isoformat(), *follow).lines == ["train/0 late"]
+    assert invoke("log", handle, "--until", middle.isoformat(), *follow).lines == ["train/0 early"]
     assert len(invoke("log", handle, "--since", "10m", *follow).lines) == 2
     assert invoke("log", handle, "--until", "10m", *follow).lines == []
     tomorrow = (middle + timedelta(days=1)).isoformat()
@@ -121,7 +121,7 @@ def test_following_ends_at_until(invoke: Any, started: Any, gate: Any) -> None:
     handle = started(f"print('early')\n{code}")
     until = (datetime.now(UTC) + timedelta(seconds=0.4)).isoformat()
     result = invoke("log", "-f", handle, "--until", until)
-    assert (result.code, result.lines) == (0, ["work/0 early"])
+    assert (result.code, result.lines) == (0, ["train/0 early"])
     assert invoke("status", handle, "--json").json["state"] == "RUNNING"
     open_gate()
     assert invoke("wait", handle).code == 0
@@ -132,10 +132,10 @@ def test_following_from_the_middle(spawn: Any, started: Any, gate: Any) -> None:
     code, open_gate = gate
     handle = started(f"print('before')\n{code}\nprint('after')")
     process = spawn("log", "-f", handle)
-    assert process.stdout.readline() == "work/0 before\n"
+    assert process.stdout.readline() == "train/0 before\n"
     open_gate()
     out, err = process.communicate(timeout=10)
-    assert (out, err, process.returncode) == ("work/0 after\n", "", 0)
+    assert (out, err, process.returncode) == ("train/0 after\n", "", 0)
 
 
 def test_new_lines_come_at_once(spawn: Any, started: Any, gate: Any) -> None:

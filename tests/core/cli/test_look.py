@@ -33,7 +33,7 @@ def test_status(invoke: Any, failed: str) -> None:
     result = invoke("status", failed)
     assert result.code == 0
     assert ["state", "FAILED"] in [line.split("\t") for line in result.lines]
-    row = next(line.split("\t") for line in result.lines if line.startswith("work/1"))
+    row = next(line.split("\t") for line in result.lines if line.startswith("train/1"))
     assert row[1:3] == ["FAILED", "3"]
     document = invoke("status", failed, "--json").json
     assert set(document) == {"schema", "handle", "scheduler", "app_id", "state", "status"}
@@ -56,15 +56,15 @@ def test_nearest_id_is_suggested(invoke: Any, started: Any, component_file: str)
 
 def test_status_of_one_role(invoke: Any, failed: str) -> None:
     """``--role`` narrows down; an unknown one is refused."""
-    assert len(invoke("status", failed, "--role", "work", "--json").json["status"]["roles"]) == 1
-    assert invoke("status", failed, "--role", "wrok").code == 2
+    assert len(invoke("status", failed, "--role", "train", "--json").json["status"]["roles"]) == 1
+    assert invoke("status", failed, "--role", "trian").code == 2
 
 
 def test_wait(invoke: Any, started: Any, failed: str, gate: Any) -> None:
     """``wait`` exits by the state, says how the app ended, and gives up after ``--timeout``."""
     result = invoke("wait", failed, "--json")
     assert (result.code, result.json["state"]) == (1, "FAILED")
-    assert "work/1 exit code 3" in result.err
+    assert "train/1 exit code 3" in result.err
     code, open_gate = gate
     handle = started(code)
     result = invoke("wait", handle, "--timeout", "100ms", "--json")

@@ -177,9 +177,28 @@ def test_run_on_a_terminal(component_file: str, transload_home: Any) -> None:
         "run", component_file, "--replicas", "2", "--code", "import time; print('line'); time.sleep(1.3)"
     )
     assert code == 0, text
-    assert "\x1b[36mwork/0\x1b[0m line\r\n" in text
-    assert "\x1b[33mwork/1\x1b[0m line\r\n" in text
+    assert "\x1b[36mtrain/0\x1b[0m line\r\n" in text
+    assert "\x1b[33mtrain/1\x1b[0m line\r\n" in text
     assert "2/2 running" in text
     assert "\x1b[32mSUCCEEDED\x1b[0m after" in text
     last = text.split("\r\n")[-1]
     assert last == "" or last.endswith("\x1b[K")
+
+
+def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's own words: in the terminal's line, in a log as a line; with ``--json`` nothing is written over."""
+    monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "1")
+    command = sys.executable, "-m", "transload"
+    holds = [*command, "run", "--gpu", "1", "--detach", "--app-id", "holder", "--", "sleep", "600"]
+    subprocess.run(holds, check=True, stdout=subprocess.DEVNULL)
+    waits = "run", "--gpu", "1", "--timeout", "5s", "--app-id"
+    for app_id, more in (("shown", ()), ("plain", ("--json",))):
+        code, text = _on_a_terminal(*waits, app_id, *more, "--", "true")
+        assert code == 5, text
+        line = "\r\x1b[K\x1b[33mPENDING\x1b[0m  0/1 running  0:0"
+        assert (line in text) == (not more), text
+        assert "waiting for 1 of 1 GPUs" in text
+    done = subprocess.run([*command, *waits, "log", "--", "true"], capture_output=True, text=True, check=False)
+    assert done.returncode == 5 and "\x1b" not in done.stderr
+    assert "transload: PENDING: waiting for 1 of 1 GPUs\n" in done.stderr
+    subprocess.run([*command, "cancel", "--wait", "log", "plain", "shown", "holder"], check=True)

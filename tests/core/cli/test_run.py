@@ -27,8 +27,8 @@ def test_attached_run_shows_logs_states_and_the_end(invoke: Any, component_file:
     """Log lines go to stdout behind ``role/k``, everything else to stderr, and the end is said."""
     result = invoke("run", component_file, "--replicas", "2", "--code", "print('one'); print('two')")
     assert result.code == 0
-    assert sorted(result.lines) == ["work/0 one", "work/0 two", "work/1 one", "work/1 two"]
-    assert [line for line in result.lines if line.startswith("work/0")] == ["work/0 one", "work/0 two"]
+    assert sorted(result.lines) == ["train/0 one", "train/0 two", "train/1 one", "train/1 two"]
+    assert [line for line in result.lines if line.startswith("train/0")] == ["train/0 one", "train/0 two"]
     err = result.err.splitlines()
     assert err[0].startswith("transload: submitted local://transload/job-")
     assert "transload log -f local://transload/job-" in err[1]
@@ -50,7 +50,7 @@ def test_wait_for_an_ended_app_says_how_long_the_app_took(invoke: Any, started: 
 def test_last_line_without_newline(invoke: Any, component_file: str) -> None:
     """A last line that lacks its newline gets one, so that it does not run into what follows."""
     result = invoke("run", component_file, "--code", "import sys; sys.stdout.write('no newline')")
-    assert result.out == "work/0 no newline\n"
+    assert result.out == "train/0 no newline\n"
 
 
 def test_without_prefix(invoke: Any, component_file: str) -> None:
@@ -64,7 +64,7 @@ def test_output_that_is_no_utf8(spawn: Any, component_file: str) -> None:
     process = spawn("run", component_file, "--code", code, text=False)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 0, err
-    assert out.startswith(b"work/0 a") and out.endswith("€\n".encode())
+    assert out.startswith(b"train/0 a") and out.endswith("€\n".encode())
 
 
 def test_failed_app(invoke: Any, component_file: str) -> None:
@@ -73,7 +73,7 @@ def test_failed_app(invoke: Any, component_file: str) -> None:
     result = invoke("run", component_file, "--replicas", "2", "--code", code)
     assert result.code == 1
     assert "transload: FAILED after " in result.err
-    assert "work/1 exit code 3" in result.err
+    assert "train/1 exit code 3" in result.err
     assert "    last words of 1\n" in result.err
     assert "    last words of 0\n" not in result.err
 
@@ -82,7 +82,7 @@ def test_failed_app_without_logs(invoke: Any, component_file: str) -> None:
     """``--wait`` shows no logs, but the last lines of what failed."""
     result = invoke("run", "--wait", component_file, "--code", "print('why it failed'); raise SystemExit(4)")
     assert (result.code, result.out) == (1, "")
-    assert "work/0 exit code 4" in result.err
+    assert "train/0 exit code 4" in result.err
     assert "    why it failed\n" in result.err
 
 
@@ -104,7 +104,7 @@ def test_json(invoke: Any, component_file: str) -> None:
     """``--json``: one document on stdout; the logs are on stderr."""
     result = invoke("run", "--json", component_file, "--code", f"print('to stderr')\n{REPORT}")
     assert result.code == 0
-    assert "work/0 to stderr" in result.err
+    assert "train/0 to stderr" in result.err
     document = result.json
     assert document["schema"] == 1
     assert document["state"] == "SUCCEEDED" == document["status"]["state"]
@@ -159,7 +159,7 @@ def test_stdin_round_trip(invoke: Any, started: Any, monkeypatch: pytest.MonkeyP
     app = invoke("describe", handle, "--json").json["app"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(app).encode())))
     result = invoke("run", "--stdin")
-    assert (result.code, result.out) == (0, "work/0 again\n")
+    assert (result.code, result.out) == (0, "train/0 again\n")
 
 
 def test_given_id_adopts(invoke: Any, component_file: str) -> None:
@@ -188,7 +188,7 @@ def test_timeout_leaves_the_app_alone(invoke: Any, component_file: str, gate: An
 def test_limits_of_centuries(invoke: Any, component_file: str) -> None:
     """A limit that is longer than Python can wait at once is as good as none."""
     assert invoke("run", "--timeout", "99999999999d", "--app-id", "long", component_file).code == 0
-    assert invoke("log", "-f", "long", "--until", "9999-12-31").lines == ["work/0 hello"]
+    assert invoke("log", "-f", "long", "--until", "9999-12-31").lines == ["train/0 hello"]
 
 
 def test_options_reach_the_scheduler(invoke: Any, component_file: str, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_scheduler_from_settings(invoke: Any, component_file: str) -> None:
     """Without ``-s`` the configured scheduler is used, and its options."""
     Path("transload.toml").write_text('scheduler = "local_cwd"\n[component."jobs.py:job"]\ncode = "print(\'set\')"\n')
     result = invoke("run", component_file)
-    assert result.out == "work/0 set\n"
+    assert result.out == "train/0 set\n"
     assert "local_cwd://transload/" in result.err
 
 
@@ -242,7 +242,7 @@ def test_many_replicas_take_no_threads(
     waiting = f"import os\nprint('here')\nif os.environ['TRANSLOAD_REPLICA_ID'] == '0': {code}"
     process = spawn("run", component_file, "--replicas", "60", "--code", waiting)
     lines = [process.stdout.readline() for _ in range(60)]
-    assert sorted(lines) == sorted(f"work/{k} here\n" for k in range(60))
+    assert sorted(lines) == sorted(f"train/{k} here\n" for k in range(60))
     status = Path(f"/proc/{process.pid}/status").read_text()
     threads = int(status.split("Threads:")[1].split()[0])
     assert threads <= 4

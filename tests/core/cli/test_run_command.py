@@ -50,9 +50,9 @@ def test_a_component_with_what_is_set_over_it(invoke: Any, component_file: str) 
     """Options before a component change its app; `--role` says of which role."""
     code = "import os; print(os.environ['A'])"
     result = invoke("run", "--env", "A=over", "--replicas", "2", component_file, "--code", code)
-    assert sorted(result.lines) == ["work/0 over", "work/1 over"]
-    result = invoke("run", "--role", "wrok", component_file)
-    assert result.code == 2 and "did you mean 'work'" in result.err
+    assert sorted(result.lines) == ["train/0 over", "train/1 over"]
+    result = invoke("run", "--role", "trian", component_file)
+    assert result.code == 2 and "did you mean 'train'" in result.err
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(
 
 
 def _up(process: Any) -> None:
-    assert process.stdout.readline() == "work/0 up\n"
+    assert process.stdout.readline() == "train/0 up\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -64,7 +64,7 @@ def test_the_app_outlives_the_command(
     _up(again)
     open_gate()
     out, _ = again.communicate(timeout=20)
-    assert (out, again.returncode) == ("work/0 end\n", 0)
+    assert (out, again.returncode) == ("train/0 end\n", 0)
     assert invoke("wait", "app").code == 0
 
 
@@ -89,7 +89,7 @@ def test_reader_that_leaves(spawn: Any, invoke: Any, component_file: str) -> Non
     """``run … | head -1`` ends the command quietly with 141; the app goes on."""
     code = "import time\nwhile True:\n    print('line'); time.sleep(0.01)"
     process = spawn("run", "--app-id", "app", component_file, "--code", code)
-    assert process.stdout.readline() == "work/0 line\n"
+    assert process.stdout.readline() == "train/0 line\n"
     process.stdout.close()
     assert process.wait(10) == 141
     err = process.stderr.read()
@@ -105,7 +105,7 @@ def test_head(component_file: str, started: Any, invoke: Any) -> None:
     assert invoke("wait", handle).code == 0
     script = f"set -o pipefail; {sys.executable} -m transload log {handle} | head -2"
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
-    assert result.stdout == "work/0 0\nwork/0 1\n"
+    assert result.stdout == "train/0 0\ntrain/0 1\n"
     assert (result.stderr, result.returncode) == ("", 141)
 
 

@@ -251,7 +251,7 @@ def test_unknown_for_a_while(invoke: Any, plugin: None, component_file: str, mon
     monkeypatch.setattr(Moody, "silent", False)
     result = invoke("run", "-s", "moody", component_file)
     assert result.code == 0
-    assert result.out == "work/0 hello\n"
+    assert result.out == "train/0 hello\n"
     assert "UNKNOWN: moody: no route to the cluster" in result.err
 
 

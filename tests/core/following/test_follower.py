@@ -116,6 +116,22 @@ def test_changes_arrive_once_each_and_end(push: bool) -> None:
     assert all(watch.closed for watch in board.watches)
 
 
+def test_another_reason_to_wait_is_news() -> None:
+    """What an engine says of a queue arrives as it changes; of an app that runs another message is no news."""
+    board = Board(push=True)
+    runner = runner_of(board)
+    board.set("a", AppState.PENDING, msg="Priority")
+    seen = collect(runner, "a")
+    told = [seen.get(timeout=10).status]
+    for state, msg in ((AppState.PENDING, "Resources"), (AppState.RUNNING, "1"), (AppState.RUNNING, "2")):
+        board.set("a", state, msg=msg)
+        told += [seen.get(timeout=10).status] if msg != "2" else []
+    board.set("a", AppState.SUCCEEDED)
+    told.append(seen.get(timeout=10).status)
+    assert [each and each.msg for each in told] == ["Priority", "Resources", "1", ""]
+    wait_for_end()
+
+
 @pytest.mark.parametrize("push", [False, True])
 def test_one_thread_and_one_query_for_all(push: bool) -> None:
     """All apps and subscribers of a scheduler share one thread and its queries."""

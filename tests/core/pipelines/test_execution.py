@@ -91,6 +91,21 @@ def test_a_scheduler_that_is_away_for_a_while(control: ScriptedControl, runner: 
     assert told == ["cannot be reached, waiting (as its script says)", "is back"]
 
 
+def test_why_it_waits_in_a_queue(control: ScriptedControl, runner: Runner) -> None:
+    """One line for each reason that the engine gives, until the app has started."""
+    said: list[str] = []
+    steps = [
+        {"state": "PENDING", "msg": "Priority", "seconds": 0.3},
+        {"state": "PENDING", "msg": "Resources:\nno GPU", "seconds": 0.3},
+        {"state": "RUNNING", "msg": "on node1", "seconds": 0.1},
+        "SUCCEEDED",
+    ]
+    done = execution(runner, {"steps": steps}, log=said.append)
+    done.run()
+    told = [line.removeprefix(f"{done.handle} ") for line in said if "is PENDING" in line or "node1" in line]
+    assert told == ["is PENDING: Priority", "is PENDING: Resources: no GPU"]
+
+
 def test_follow_for_a_while(control: ScriptedControl, runner: Runner) -> None:
     """A host that may wait elsewhere looks here first: not ended by then, nothing is lost; ended, it is collected."""
     lines: list[str] = []

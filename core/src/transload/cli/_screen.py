@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TextIO
 
+from transload import progress
 from transload.cli._output import REPLICA_COLOURS, has_colour, is_terminal, write
 
 
@@ -17,16 +20,17 @@ class Screen:
         logs: where log lines go.
         notes: where the status line and notes go.
         labels: ``role/k`` of each replica that may write, for widths and colours; prefixes are left out if empty.
+        plain: no status line, even on a terminal: notes and logs alone.
     """
 
-    def __init__(self, logs: TextIO, notes: TextIO, labels: Sequence[str] = ()) -> None:
+    def __init__(self, logs: TextIO, notes: TextIO, labels: Sequence[str] = (), plain: bool = False) -> None:
         self._logs = logs
         self._notes = notes
         self._lock = threading.Lock()
         self._prefixes = _prefixes(labels, has_colour(logs), is_terminal(logs))
         self._status = ""
         self._shown = False
-        self.shows_status = is_terminal(notes) and has_cursor(notes)
+        self.shows_status = is_terminal(notes) and os.environ.get("TERM", "dumb") != "dumb" and not plain
         self._shared = self.shows_status and is_terminal(logs)
 
     def write_lines(self, label: str, lines: Sequence[str]) -> None:
@@ -79,6 +83,14 @@ class Screen:
             self._shown = True
 
 
+def show_progress() -> None:
+    """Have long work show itself on stderr, until this command ends."""
+    from click import get_current_context
+
+    progress.screen = Screen(sys.stdout, sys.stderr)
+    get_current_context().call_on_close(partial(setattr, progress, "screen", None))
+
+
 def _columns(stream: TextIO) -> int:
     # shutil.get_terminal_size would do, but importing shutil costs as much as the rest of this module
     if os.environ.get("COLUMNS", "").isdigit():
@@ -87,11 +99,6 @@ def _columns(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
-
-
-def has_cursor(stream: TextIO) -> bool:
-    """Tell whether a line on the stream can be written over."""
-    return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _prefixes(labels: Sequence[str], coloured: bool, aligned: bool) -> dict[str, str]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _TICK_S: Final = 1.0
+_QUEUED_S: Final = 600.0
+"""How often a log is told that an app still waits."""
 _LEAVE_S: Final = 2.0
 _LONGEST_S: Final = 3600.0  # a limit of centuries is more than a queue can wait at once
 KEPT_LINES: Final = 10
@@ -181,24 +183,26 @@ class AppWait:
 
     def _next(self) -> tuple[str, Any]:
         ends = [self._deadline - time.monotonic()] if self._deadline is not None else []
-        if self._screen.shows_status:
-            ends.append(_TICK_S)
+        ends.append(_TICK_S if self._screen.shows_status else _QUEUED_S)
         try:
-            return self._events.get(timeout=min(max(min(ends), 0.0), _LONGEST_S) if ends else None)
+            return self._events.get(timeout=min(max(min(ends), 0.0), _LONGEST_S))
         except Empty:
             if self._screen.shows_status:
                 self._tick()
+            elif self._status is not None and self._status.why_waiting():
+                after = duration_text(time.monotonic() - self._started)
+                self._screen.note(f"{self._status.state} after {after}: {self._status.why_waiting()}")
             return "tick", None
 
     def _on_state(self, status: AppStatus) -> None:
         previous, self._status = self._status, status
         if self._screen.shows_status:
             self._draw()
-        before = None if previous is None else (previous.state, previous.num_restarts)
-        if status.is_terminal() or before == (status.state, status.num_restarts):
+        before = None if previous is None else (previous.state, previous.num_restarts, previous.why_waiting())
+        if status.is_terminal() or before == (status.state, status.num_restarts, status.why_waiting()):
             return
         because = f": {status.msg}" if status.msg else ""
-        if status.num_restarts != (before or ("", 0))[1]:
+        if status.num_restarts != (0 if previous is None else previous.num_restarts):
             self._screen.note(f"{status.state}, restart {status.num_restarts}{because}")
         elif not self._screen.shows_status or status.state is AppState.UNKNOWN:
             self._screen.note(f"{status.state}{because}")
@@ -253,6 +257,7 @@ class AppWait:
             f"{running}/{len(replicas)} running" if replicas else "",
             f"{status.num_restarts} restarts" if status.num_restarts else "",
             clock_text(time.monotonic() - self._started),
+            status.why_waiting(),
             self._target.handle,
         ]
         self._screen.set_status("  ".join(part for part in parts if part))

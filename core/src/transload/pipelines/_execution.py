@@ -311,6 +311,8 @@ class Execution:
         if (before is None) is not (self._unknown_since is None):
             why = f" ({status.msg})" if status.msg else ""
             self.log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if before is None else "is back"))
+        if (waits := status.why_waiting()) and waits != (self.status and self.status.why_waiting()):
+            self.log(f"{self.handle} is {status.state}: {waits}")
         self.status = status
         note_state(self._counts, status.state, time.time())
         if changed and self._on_change is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from transload.errors import AppFailed, SpecError
 from transload.specs._app import NONE
 from transload.specs._check import refuse
-from transload.specs._state import AppState, ReplicaState, is_terminal
+from transload.specs._state import AppState, ReplicaState, is_started, is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,6 +128,10 @@ class AppStatus:
     def is_terminal(self) -> bool:
         """Tell whether the app has ended."""
         return is_terminal(self.state)
+
+    def why_waiting(self) -> str:
+        """Return what the engine says of an app that has not started yet, on one line; `""` if it says nothing."""
+        return "" if is_started(self.state) or self.state is AppState.UNKNOWN else " ".join(self.msg.split())
 
     def raise_for_status(self) -> None:
         """Raise unless the app succeeded.

@@ -8,7 +8,7 @@ import tempfile
 from typing import Any, Final
 
 from transload.errors import SpecError, SubmitError
-from transload.progress import progress
+from transload.progress import pieces, progress
 from transload.specs import AppDef, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names
@@ -132,8 +132,8 @@ def _build(engine: Engine, base: str, config: dict[str, Any], workspace: Workspa
     try:
         with tempfile.TemporaryFile() as archive:
             write_workspace_archive(archive, workspace, folder)
-            archive.seek(0)
-            engine.call(lambda api: api.put_archive(made, "/", archive))
+            sent = pieces(archive, "sending the workspace")
+            engine.call(lambda api: api.put_archive(made, "/", sent))
         changes = [f"WORKDIR {folder}"]  # entrypoint and command stay those of the base
         engine.call(lambda api: api.commit(made, repository=WORKSPACE_REPOSITORY, tag=tag, changes=changes))
     finally:

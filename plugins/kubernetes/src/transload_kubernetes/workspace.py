@@ -7,11 +7,11 @@ import copy
 import gzip
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 
 from transload.errors import SpecError, SubmitError
+from transload.progress import pieces
 from transload.specs import AppDef, Role, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_kubernetes.pod import ROOT_KEY, WORKSPACE, WORKSPACE_KEY, named_image
@@ -42,9 +42,8 @@ def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
         write_workspace_archive(archive, workspace, folder)
         archive.seek(0)
         inner = hashlib.file_digest(archive, "sha256").hexdigest()
-        archive.seek(0)
         with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as target:
-            shutil.copyfileobj(archive, target)
+            target.writelines(pieces(archive, "packing the workspace"))
         packed.flush()
         yield packed.name, f"sha256:{inner}"
 
@@ -66,10 +65,11 @@ def _upload(workspace: Workspace, digest: str, folder: str) -> str:
     try:
         store, path = fsspec.core.url_to_fs(url)
         if not store.exists(path):
-            with _packed(workspace, ".") as (packed, _):
+            with _packed(workspace, ".") as (packed, _), open(packed, "rb") as file:
                 store.makedirs(path.rpartition("/")[0], exist_ok=True)
                 aside = f"{path}.{os.urandom(4).hex()}.tmp"
-                store.put_file(packed, aside)
+                with store.open(aside, "wb") as target:
+                    target.writelines(pieces(file, f"uploading to {url}"))
                 store.mv(aside, path)
     except Exception as exc:  # whatever a store raises
         raise SubmitError(f"workspace {workspace}: cannot be uploaded to {url}: {exc}", transient=True) from exc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ def command() -> None:
 @click.option("--stop-early/--no-stop-early", default=None, help="End trials whose steps are in the worse half.")
 @click.option("--failures", type=click.FloatRange(0, 1), help="Share of trials that may fail; default: 0.5.")
 @click.option("--cancel-running", is_flag=True, help="End running trials when this command is interrupted.")
-@click.option("--no-progress", is_flag=True, help="Show no progress bar.")
+@click.option("--no-progress", is_flag=True, help="Show no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> int:
@@ -272,20 +272,29 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
     import asyncio
 
     from transload.cli._output import emit_json, note
-    from transload_search.progress import Progress
+    from transload.cli._screen import show_progress
+    from transload.progress import changing_line
+    from transload_search.progress import progress_line
     from transload_search.search import SearchFailed
 
-    failure = ""
-    with Progress(ledger, False if options["no_progress"] or options["as_json"] else None) as progress:
-        try:
-            summary = asyncio.run(_until_interrupted(ledger, options, progress))
-        except SearchFailed as exc:
-            summary, failure = ledger.summary(), str(exc)
-        except (asyncio.CancelledError, TransloadError) as exc:
-            note(_how_to_go_on(ledger, options))
-            if isinstance(exc, TransloadError):
-                raise
-            return 130
+    failure, shown = "", not (options["no_progress"] or options["as_json"])
+    if shown:
+        show_progress()
+
+    def tell() -> None:
+        if shown:
+            show(progress_line(options["name"], ledger.summary()))
+
+    try:
+        with changing_line(rare=True) as show:
+            summary = asyncio.run(_until_interrupted(ledger, options, tell))
+    except SearchFailed as exc:
+        summary, failure = ledger.summary(), str(exc)
+    except (asyncio.CancelledError, TransloadError) as exc:
+        note(_how_to_go_on(ledger, options))
+        if isinstance(exc, TransloadError):
+            raise
+        return 130
     if options["as_json"]:
         emit_json({"name": options["name"], **summary})
     elif not failure:
@@ -295,7 +304,9 @@ def _run(ledger: SearchLedger, options: Mapping[str, Any]) -> int:
     return 1 if failure else 0
 
 
-async def _until_interrupted(ledger: SearchLedger, options: Mapping[str, Any], progress: Any) -> dict[str, Any]:
+async def _until_interrupted(
+    ledger: SearchLedger, options: Mapping[str, Any], on_change: Callable[[], None]
+) -> dict[str, Any]:
     import asyncio
 
     from transload.pipelines import ExecutionOptions, host_runner
@@ -311,7 +322,7 @@ async def _until_interrupted(ledger: SearchLedger, options: Mapping[str, Any], p
         next_after=frozenset({AppState.CANCELLED}),
     )
     runner = host_runner(HOST, inherit_env=True)
-    return await run_search_async(ledger, runner, settings, on_change=progress.update)
+    return await run_search_async(ledger, runner, settings, on_change=on_change)
 
 
 def _how_to_go_on(ledger: SearchLedger, options: Mapping[str, Any]) -> str:

@@ -1,48 +1,12 @@
-"""One line on stderr that tells how a search goes."""
+"""One line that tells how a search goes."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from transload_search.ledger import SearchLedger
+from typing import Any, Final
 
 _WIDTH: Final = 24
-
-
-class Progress:
-    """A progress bar: trials that ended of all, what runs, what failed, the best value so far.
-
-    Args:
-        ledger: the search.
-        shown: True, False, or None: if stderr is a terminal.
-    """
-
-    def __init__(self, ledger: SearchLedger, shown: bool | None = None) -> None:
-        self._ledger = ledger
-        self._shown = sys.stderr.isatty() if shown is None else shown
-        self._line = ""
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._shown and self._line:
-            sys.stderr.write("\n")
-
-    def update(self) -> None:
-        """Write the line anew if it has changed."""
-        if not self._shown:
-            return
-        line = progress_line(self._ledger.name, self._ledger.summary())
-        if line != self._line:
-            begin = "\r" if sys.stderr.isatty() else "\n" if self._line else ""
-            sys.stderr.write(begin + line.ljust(len(self._line)))
-            sys.stderr.flush()
-            self._line = line
 
 
 def progress_line(name: str, summary: Mapping[str, Any]) -> str:

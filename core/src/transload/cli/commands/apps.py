@@ -222,7 +222,7 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
     with open_runner() as runner:
         target = find_target(runner, handle)
         status_of(runner, target.handle)
-        screen = Screen(sys.stdout, sys.stderr)
+        screen = Screen(sys.stdout, sys.stderr, plain=as_json)
         outcome = AppWait(runner, target, screen, SimpleQueue(), timeout, patience).wait()
         report_end(runner, target, outcome, as_json)
         return outcome.code

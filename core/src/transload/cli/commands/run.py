@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from transload import progress
 from transload.cli._exit import ExitCode
 from transload.cli._options import complete_components, duration, json_option, scheduler_option
 from transload.cli._output import OutputFailed, emit, emit_json, note
-from transload.cli._screen import has_cursor
+from transload.cli._screen import Screen, show_progress
 from transload.cli._session import app_json, find_target, open_runner
 from transload.components import ComponentArgumentError, ComponentHelpRequested, NoComponent, Overrides
 from transload.errors import SpecError, TransloadError
@@ -113,8 +112,8 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     _check(ctx, options)
     if options["component"] and _showed_help(options["component"], options["component_args"]):
         return ExitCode.OK
-    if not options["as_json"] and has_cursor(sys.stderr):
-        progress.screen = sys.stderr
+    if not options["as_json"]:
+        show_progress()
     with open_runner() as runner:
         try:
             info = _dry_run(runner, options)
@@ -269,11 +268,11 @@ def _stay(runner: Runner, info: AppDryRunInfo[Any], options: dict[str, Any]) -> 
 
 
 def _wait(runner: Runner, target: Target, info: Any, events: Events, options: dict[str, Any]) -> Outcome:
-    from transload.cli._screen import Screen
     from transload.cli._wait import AppWait
 
     replicas = [(role.name, k) for role in info._app.roles for k in range(role.num_replicas)]
     labels = [] if options["no_prefix"] else [f"{role}/{k}" for role, k in replicas]
-    screen = Screen(sys.stderr if options["as_json"] else sys.stdout, sys.stderr, labels)
+    as_json = options["as_json"]
+    screen = Screen(sys.stderr if as_json else sys.stdout, sys.stderr, labels, plain=as_json)
     shown = () if options["wait_only"] else replicas
     return AppWait(runner, target, screen, events, options["timeout"], options["patience"], shown).wait()
