@@ -158,28 +158,34 @@ def everywhere(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def once(session: nox.Session) -> None:
-    """Kill hosts at random moments on every engine, and count.
+    """Kill hosts and engines at random moments, with our adapters and with what people use otherwise, and count.
 
-    `-- --kills 50 --cells prefect:local,ax:slurm --seed 0`: how many in each cell (5), which (all), from which seed on.
+    `-- --kills 50 --cells prefect:local,whole:airflow:slurm`: how many in each cell (5), which (all); with `--seed 17`
+    the cases from that seed on are shown, and not added to the page.
     """
     given = dict(zip(session.posargs[::2], session.posargs[1::2], strict=True))
     wanted = [given.pop(f"--{name}", default) for name, default in (("kills", "5"), ("seed", ""), ("cells", "all"))]
     if given:
         session.error(f"{', '.join(given)}: the options are --kills, --seed and --cells")
-    starter, *rows = hosts_and_engines(session, HOSTS)
+    starter, *rows = hosts_and_engines(session, (*HOSTS, "core"), rivals=True)
     with real_cluster(session):
         session.run("python", "tests/once/count.py", *wanted, starter, *rows, external=True)
 
 
-def hosts_and_engines(session: nox.Session, names: Sequence[str]) -> list[str]:
+def hosts_and_engines(session: nox.Session, names: Sequence[str], *, rivals: bool = False) -> list[str]:
     """Have all that hosts need on every engine; return the Python that starts engines, and NAME=PYTHON of each host.
 
     Each host has the environment of its own session, which is made if it is not there yet, with the engines' plugins
-    on its path besides.
+    on its path besides. With rivals it is another one, where what people use otherwise (`tests/once/rivals`) is, too.
     """
     find_cpu_torch(session)
     digits = ("-r", "examples/digits/requirements.txt")
-    rows = [f"{name}={python_of(session, HOST_SUITES.get(name, name), *digits)}" for name in names]
+    rows = []
+    for name in names:
+        file = Path("tests/once/rivals", f"{name}.txt")
+        more = (*digits, "-r", str(file)) if rivals and file.exists() else digits
+        place = f"once-{name}" if rivals else ""
+        rows.append(f"{name}={python_of(session, HOST_SUITES.get(name, name), *more, place=place)}")
     starter = python_of(session, "docker", *digits)
     uv = own_uv()
     besides = ROOT / ".nox" / "everywhere"
@@ -192,7 +198,7 @@ def hosts_and_engines(session: nox.Session, names: Sequence[str]) -> list[str]:
     return [str(starter), *rows]
 
 
-def python_of(session: nox.Session, name: str, *more: str, version: str = "") -> Path:
+def python_of(session: nox.Session, name: str, *more: str, version: str = "", place: str = "") -> Path:
     """Return the Python of a suite's own environment, with the wheels of today; it is made if it is not there yet.
 
     Args:
@@ -200,9 +206,10 @@ def python_of(session: nox.Session, name: str, *more: str, version: str = "") ->
         name: `core`, or a plugin.
         more: What else to install.
         version: Of another Python than this one, such as `3.13`; the session is skipped if there is none here.
+        place: Folder of the environment, if it is not the suite's own.
     """
     uv = own_uv()
-    python = ROOT / ".nox" / (f"{name}-{version}" if version else name) / "bin" / "python"
+    python = ROOT / ".nox" / (place or (f"{name}-{version}" if version else name)) / "bin" / "python"
     own = [f"./{folder}" for folder in _folders(name)]
     if not python.exists():
         other = ("--python", interpreter(session, version)) if version else ()

@@ -11,8 +11,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import runpy
+import signal
+import socket
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +29,7 @@ import engines
 import outside
 
 ENGINES = ("docker", "slurm", "hpc", "kubernetes")
+FROZEN_S = 20
 
 
 def missing(engine: str) -> str | None:
@@ -45,7 +52,9 @@ class Engines:
     def __init__(self, stack: contextlib.ExitStack, folder: Path, pythons: list[str]) -> None:
         self._stack, self._folder, self._pythons = stack, folder, pythons
         self._cluster: Any = None
-        self.environment = {"TRANSLOAD_CONFIG": f"{folder}/transload.toml"}
+        self._docker: Any = None
+        self._login: Any = None
+        self.environment = {"TRANSLOAD_CONFIG": f"{folder}/transload.toml", "ONCE_STRIKES": f"{folder}/strikes"}
         self.places: dict[str, tuple[list[str], dict[str, str]]] = {"local": ([], {})}
 
     def docker(self) -> str:
@@ -54,6 +63,7 @@ class Engines:
 
         engine = PrivateEngine()
         self._stack.callback(engine.close)
+        self._docker = engine
         engine.start()
         self.environment["DOCKER_HOST"] = engine.url
         return f'[schedulers.docker]\nimage = "{engine.python_image(also=self._pythons)}"\n'
@@ -76,6 +86,7 @@ class Engines:
         place = self._stack.enter_context(contextlib.closing(outside.Outside()))
         base = self._folder / "login"
         login = Login(base, self._cluster.env, place.address)
+        self._login = login
         self._stack.callback(login.stop)
         login.start()
         hidden = [str(self._cluster.base), str(login.home)]
@@ -108,6 +119,82 @@ class Engines:
         lines = (f"{name} = {json.dumps(text)}\n" for name, text in table.items())
         return "[schedulers.kubernetes]\n" + "".join(lines)
 
+    # -- strikes: `tests/once` asks for them on a socket
+
+    def listen(self) -> None:
+        """Obey, as long as this process lives, who writes ``VICTIM WAY`` on the socket ONCE_STRIKES."""
+        server = socket.socket(socket.AF_UNIX)
+        self._stack.callback(server.close)
+        server.bind(self.environment["ONCE_STRIKES"])
+        server.listen()
+        threading.Thread(target=self._obey, args=(server,), daemon=True).start()
+
+    def _obey(self, server: socket.socket) -> None:
+        while True:
+            with server.accept()[0] as link:
+                victim, way = link.recv(100).decode().split()
+                try:
+                    self.strike(victim, way)
+                    link.sendall(b"done")
+                except Exception as exc:
+                    link.sendall(repr(exc).encode())
+
+    def strike(self, victim: str, way: str) -> None:
+        """Kill a daemon (``kill``, ``term``) and start it again at once, or ``freeze`` it for 20 s."""
+        if victim in ("apiserver", "kubelet"):
+            self._strike_kubernetes(victim, way)
+        elif victim == "connection":
+            self._strike_connection(way)
+        elif victim == "dockerd":
+            pid = int((self._docker.folder / "P").read_text())
+            if way == "freeze":
+                self._docker.run("sh", "-c", f"kill -STOP {pid}; sleep {FROZEN_S}; kill -CONT {pid}")
+            else:
+                self._docker.stop(signal.SIGKILL if way == "kill" else signal.SIGTERM)
+                self._docker.start()
+        else:
+            self._strike_slurm("slurmctld" if victim == "slurmctld" else "node1", way)
+
+    def _strike_slurm(self, name: str, way: str) -> None:
+        process = self._cluster.processes[name]
+        if way == "freeze":
+            _freeze(process.pid)
+            return
+        process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGTERM)
+        process.wait(30)
+        if name == "slurmctld":
+            self._cluster.start_controller()
+        else:
+            self._cluster.start_node(name)
+
+    def _strike_connection(self, way: str) -> None:
+        if way == "freeze":
+            self._login.freeze(True)
+            time.sleep(FROZEN_S)
+            self._login.freeze(False)
+            return
+        if way == "term":
+            self._login.refuse()
+        self._login.cut()
+        if way == "term":  # nobody gets in for a while
+            time.sleep(FROZEN_S / 4)
+            self._login.let_in()
+
+    def _strike_kubernetes(self, part: str, way: str) -> None:
+        program = os.environ["REAL_CLUSTER"]
+        if way == "freeze":
+            said = subprocess.run([program, "status"], check=True, text=True, stdout=-1).stdout
+            _freeze(int(re.search(rf"^{part}\D+(\d+)", said, re.MULTILINE)[1]))
+            return
+        subprocess.run([program, "kill" if way == "kill" else "stop", part], check=True)
+        subprocess.run([program, "start", part], check=True)
+
+
+def _freeze(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(FROZEN_S)
+    os.kill(pid, signal.SIGCONT)
+
 
 def main(folder: Path, pythons: list[str]) -> None:
     """Start what can be started; wait; end it."""
@@ -123,6 +210,7 @@ def main(folder: Path, pythons: list[str]) -> None:
             started.places[engine] = ([], {})
             tables.append(getattr(started, engine)())
         Path(started.environment["TRANSLOAD_CONFIG"]).write_text("\n".join(tables))
+        started.listen()
         answer = {"environment": started.environment, "left_out": left_out, "engines": started.places}
         print(json.dumps(answer), flush=True)
         sys.stdin.read()

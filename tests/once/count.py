@@ -1,9 +1,10 @@
-"""Plays hosts on engines, adds what was counted to ``docs/once.json``, and writes the table of ``docs/once.md``.
+"""Plays hosts on engines, adds what was counted to ``docs/once.json``, and writes the tables of ``docs/once.md``.
 
     python count.py KILLS SEED CELLS STARTER prefect=PYTHON ax=PYTHON …
 
-CELLS are HOST:ENGINE with commas between them, or ``all``. Seeds go on where the file ends for that cell, unless SEED
-is one. Rows of an older commit in which what decides about jobs was another are dropped.
+CELLS, with commas between them: HOST:ENGINE (the process that looks after an app is struck), whole:HOST:ENGINE (any
+part of host and engine is), RIVAL:ENGINE, or ``all``. Seeds go on where the file ends for that cell, unless SEED is
+one: then the case is shown, and not added. What was counted of older code is void: it goes into the sums of `older`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,80 +27,159 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 FILE, PAGE = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md"
-BEGIN, END = "<!-- table: nox -s once -->", "<!-- end of the table -->"
+END = "<!-- end of the table -->"
 DECIDES = ("core/src/transload/pipelines", "core/src/transload/runner")
 """A change in these, in the host's plugin or in the engine's, voids what was counted before it."""
-COUNTED = ("kills", "second_jobs", "never_ran", "left", "no_results", "lost", "repeated", "wrong_cases")
-WORDS = {
+UNITS = 5
+"""Units of work of each tool that are in flight when a part of a whole host is struck: so many kills are counted."""
+RIVALS = {
+    "submitit": ("core", ("slurm",)),
+    "submitit_defaults": ("core", ("slurm",)),
+    "torchx": ("ax", ("local",)),
+    "torchx_defaults": ("ax", ("local",)),
+}
+"""Rival in a process of its own → whose Python has it, and its engines. The others run inside the whole hosts."""
+COUNTED = {
     "kills": "kills",
     "second_jobs": "second jobs",
+    "run_again": "run again",
     "never_ran": "never ran",
     "left": "orphans",
     "no_results": "results lost",
+    "wrong_states": "wrong states",
     "lost": "lines lost",
     "repeated": "lines repeated",
     "wrong_cases": "cases with anything wrong",
-    "seconds_median": "seconds to the right end, median",
 }
+CELL = ("host", "engine", "tool", "struck")
+Row = dict[str, Any]
 
 
-def state_of(host: str, engine: str) -> str:
-    """Return what names the code that decides about the jobs of a host on an engine: the trees of its last commit."""
-    engines = "core/src/transload/schedulers/local" if engine == "local" else f"plugins/{engine}/src"
-    asked = [f"HEAD:{path}" for path in (*DECIDES, engines, f"plugins/{host}/src")]
-    said = subprocess.run(["git", "rev-parse", *asked], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return "-".join(line[:8] for line in said.split())
-
-
-def add(kept: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows with another one added to the sum of its cell; what was counted of older code is dropped."""
-    now = {**row, "code": state_of(row["host"], row["engine"]), "date": f"{dt.datetime.now(dt.UTC).date()}"}
-    same = [each for each in kept if (each["host"], each["engine"]) == (row["host"], row["engine"])]
-    others = [each for each in kept if each not in same]
-    for each in same:
-        if each["code"] == now["code"]:
-            now |= {name: now[name] + each[name] for name in COUNTED}
-            now["first_seed"] = min(now["first_seed"], each["first_seed"])
-    return sorted([*others, now], key=lambda each: (each["host"], each["engine"]))
-
-
-def write(rows: list[dict[str, Any]]) -> None:
-    """Put the rows into the file and the page."""
-    FILE.write_text(json.dumps(rows, indent=1) + "\n")
-    lines = ["| host | engine | " + " | ".join(WORDS.values()) + " | on |", "|" + "---|" * (len(WORDS) + 3)]
-    lines += [
-        f"| {row['host']} | {row['engine']} | " + " | ".join(str(row[name]) for name in WORDS) + f" | {row['date']} |"
-        for row in rows
+def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str, str, str]]:
+    """Return all cells by name: host, engine, whose Python, and the program that plays it."""
+    ours = [host for host in hosts if host != "core"]
+    cells = {f"{host}:{engine}": (host, engine, host, "run.py") for engine in engines for host in ours}
+    for rival, (owner, places) in RIVALS.items():
+        cells |= {f"{rival}:{engine}": (rival, engine, owner, "run.py") for engine in places if engine in engines}
+    # on this machine Ax and the launcher have no part but the process
+    whole = [
+        (host, engine) for engine in engines for host in ours if engine != "local" or host in ("airflow", "prefect")
     ]
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.partition(END)[2]}")
+    return cells | {f"whole:{host}:{engine}": (host, engine, host, "whole.py") for host, engine in whole}
+
+
+def state_of(row: Row) -> str:
+    """Return what names the code that decides about the jobs of a row: the trees of its last commit; a rival's: ""."""
+    if not row["tool"].startswith("transload"):
+        return ""
+    kind = {"local": "core/src/transload/schedulers/local", "hpc": "plugins/slurm/src"}
+    engine = kind.get(row["engine"], f"plugins/{row['engine']}/src")
+    asked = [f"HEAD:{path}" for path in (*DECIDES, engine, f"plugins/{row['host']}/src")]
+    return "-".join(line[:8] for line in _git("rev-parse", *asked).split())
+
+
+def add(kept: list[Row], row: Row) -> list[Row]:
+    """Return the rows with another one added to the sum of its cell."""
+    stamp = {"commit": _git("rev-parse", "--short", "HEAD").strip(), "date": f"{dt.datetime.now(dt.UTC).date()}"}
+    now = {**row, "code": state_of(row), **stamp, "load": round(os.getloadavg()[1])}
+    same = [each for each in kept if all(each[name] == row[name] for name in (*CELL,)) and each["code"] == now["code"]]
+    for each in same:
+        now |= {name: now[name] + each[name] for name in (*COUNTED, "seconds")}
+        now["first_seed"] = min(now["first_seed"], each["first_seed"])
+    return sorted([*(each for each in kept if each not in same), now], key=lambda each: [each[name] for name in CELL])
+
+
+def void(rows: list[Row], older: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the rows of today's code, and the sums of all that was counted before it."""
+    sums = {(each["host"], each["engine"], each["struck"]): each for each in older}
+    for row in rows:
+        if row["code"] != state_of(row):
+            key = (row["host"], row["engine"], row["struck"])
+            before = sums.get(key, {})
+            added = {name: before.get(name, 0) + row[name] for name in COUNTED}
+            sums[key] = dict(zip(("host", "engine", "struck"), key, strict=True)) | added | {"date": row["date"]}
+    return [row for row in rows if row["code"] == state_of(row)], [sums[key] for key in sorted(sums)]
+
+
+def write(rows: list[Row], older: list[Row]) -> None:
+    """Put the rows into the file and the page."""
+    lists = {"rows": rows, "older": older}
+    text = ",\n".join(
+        f'"{name}": [\n' + ",\n".join(json.dumps(each) for each in found) + "\n]" for name, found in lists.items()
+    )
+    FILE.write_text("{\n" + text + "\n}\n")
+    page = PAGE.read_text()
+    ours = [row for row in rows if row["tool"].startswith("transload")]
+    tables = {"ours": ours, "theirs": [row for row in rows if row not in ours]}
+    for name, found in tables.items():
+        begin = f"<!-- table: nox -s once: {name} -->"
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}\n\n{_table(found)}\n\n{END}{rest.partition(END)[2]}"
+    begin = "<!-- table: nox -s once: older -->"
+    before, _, rest = page.partition(begin)
+    PAGE.write_text(f"{before}{begin}\n{_of_older(older)}\n{END}{rest.partition(END)[2]}")
+
+
+def _table(rows: list[Row]) -> str:
+    titles = [*CELL, *COUNTED.values(), "seconds to the right end, median", "on", "load"]
+    lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    for row in rows:
+        told = [row[name] for name in (*CELL, *COUNTED)]
+        told += [round(statistics.median(row["seconds"]), 1), f"{row['date']}, {row['commit']}", row["load"]]
+        lines.append(f"| {' | '.join(map(str, told))} |")
+    return "\n".join(lines)
+
+
+def _of_older(older: list[Row]) -> str:
+    total = {name: sum(each[name] for each in older) for name in COUNTED}
+    said = ", ".join(
+        f"{total[name]} {words}" for name, words in COUNTED.items() if name not in ("run_again", "repeated")
+    )
+    return f"Counted of older code, and so void: {said} (in {len(older)} cells)."
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def play(command: list[str], environment: dict[str, str]) -> tuple[list[Row], int]:
+    """Run a cell; return its rows, and its exit code."""
+    with tempfile.TemporaryFile("w+") as out:
+        code = subprocess.run(command, env=environment, stdout=out, check=False).returncode
+        out.seek(0)
+        rows = [json.loads(line) for line in out if line.startswith('{"host"')]  # a host may write there, too
+    for row in rows:
+        print(json.dumps({name: value for name, value in row.items() if name != "seconds"}), flush=True)
+    return rows, code
 
 
 def main(arguments: list[str]) -> int:
-    """Play what the arguments name; return 1 if anything was wrong."""
-    kills, seed, cells, starter, *hosts = arguments
+    """Play what the arguments name; return 1 if anything of ours was wrong."""
+    kills, seed, names, starter, *hosts = arguments
     pythons = dict(each.split("=", 1) for each in hosts)
-    rows: list[dict[str, Any]] = json.loads(FILE.read_text()) if FILE.exists() else []
+    kept = json.loads(FILE.read_text())
+    rows, older = void(kept["rows"], kept["older"])
     code = 0
-    with started(starter, list(pythons.values())) as engines:
-        environment = {**os.environ, **engines["environment"]}
-        all_cells = [f"{host}:{engine}" for host in pythons for engine in engines["engines"]]
-        for cell in all_cells if cells == "all" else cells.split(","):
-            if cell not in all_cells:
-                raise SystemExit(f"{cell!r} is no cell; there are: {', '.join(all_cells)}")
-            host, _, engine = cell.partition(":")
-            done = [row for row in rows if (row["host"], row["engine"]) == (host, engine)]
-            first = int(seed) if seed else sum(row["first_seed"] + row["kills"] for row in done)
-            before, leads = engines["engines"][engine]
-            command = [*before, pythons[host], str(HERE / "run.py"), host, engine, kills, str(first)]
-            with tempfile.TemporaryFile("w+") as out:
-                code |= subprocess.run(command, env=environment | leads, stdout=out, check=False).returncode
-                out.seek(0)
-                for line in out:
-                    if line.startswith('{"host"'):  # a host may write there, too
-                        print(line, end="", flush=True)
-                        rows = add(rows, json.loads(line))
-            write(rows)  # at once: a run may be ended
+    with started(starter, list(pythons.values())) as there:
+        cells = all_cells(list(pythons), list(there["engines"]))
+        wanted = list(cells) if names == "all" else names.split(",")
+        if unknown := [each for each in wanted if each not in cells]:
+            raise SystemExit(f"{', '.join(unknown)}: no such cell; there are: {', '.join(cells)}")
+        for name in wanted:
+            host, engine, owner, program = cells[name]
+            struck = "whole" if program == "whole.py" else "process"
+            done = [row for row in rows if (row["host"], row["engine"], row["struck"]) == (host, engine, struck)]
+            first = int(seed) if seed else max((row["next_seed"] for row in done), default=0)
+            count = [kills] if struck == "process" else [str(-(-int(kills) // UNITS))]
+            before, leads = there["engines"][engine]
+            command = [*before, pythons[owner], str(HERE / program), host, engine, *count, str(first)]
+            command += [str(UNITS)] if struck == "whole" else []
+            found, ended = play(command, {**os.environ, **there["environment"], **leads})
+            code |= ended if owner == host else 0
+            if not seed:
+                for row in found:
+                    rows = add(rows, row)
+                write(rows, older)  # at once: a run may be ended
     return code
 
 

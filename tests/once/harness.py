@@ -9,10 +9,12 @@ from __future__ import annotations
 import collections
 import importlib.util
 import random
+import re
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +41,7 @@ class Case:
         seed: what it follows from.
         kills: moments (seconds after the last start) and ways.
         births: how often the job was started.
+        second: how many of them began while another lived, or after one was done.
         left: processes of the job that are there after the end.
         state: the host's last word.
         results: the job's number arrived.
@@ -50,6 +53,7 @@ class Case:
     seed: int
     kills: list[tuple[float, str]] = field(default_factory=list)
     births: int = 0
+    second: int = 0
     left: int = 0
     state: str | None = None
     results: bool = False
@@ -57,16 +61,41 @@ class Case:
     repeated: int = 0
     seconds: float = 0.0
 
-    def wrong(self, success: str) -> list[str]:
-        """Return what must not be, in words; a line that is shown again is no fault after a kill."""
+    def wrong(self, success: str, *, lost_jobs: bool = False) -> list[str]:
+        """Return what must not be, in words; a line that is shown again is no fault after a kill.
+
+        Args:
+            success: the host's word for it.
+            lost_jobs: what was struck may have ended a job, which is then run again, of right.
+        """
         found = {
-            f"{self.births} jobs": self.births != 1,
+            f"{self.births} jobs": self.births == 0 or (self.births > 1 and not lost_jobs),
+            f"{self.second} too many": self.second > 0,
             f"{self.left} processes left": self.left > 0,
             f"state {self.state}": self.state != success,
             "no results": not self.results,
             f"{self.lost} lines lost": self.lost > 0,
         }
         return [text for text, so in found.items() if so]
+
+
+def rivals() -> Mapping[str, tuple[str, str]]:
+    """Return what people use otherwise, in one process: what is run in it, and its word for a success."""
+    sys.path.insert(0, str(HERE / "rivals"))
+    from drivers import RIVALS
+
+    return RIVALS
+
+
+def made_by(host: str) -> tuple[Callable[[Path], AdapterDriver], str]:
+    """Return what makes drivers of a host of ours, or of what people use otherwise; and its word for a success."""
+    if host in rivals():
+        from drivers import driver_of
+
+        rival = driver_of(host)
+        return lambda folder: rival(folder, {}), rivals()[host][1]
+    suite = suite_of(host)
+    return lambda folder: suite.make_driver(folder, {}), str(suite.state_map[AppState.SUCCEEDED])
 
 
 def suite_of(host: str) -> AdapterConformance:
@@ -83,15 +112,20 @@ def suite_of(host: str) -> AdapterConformance:
     return suite
 
 
+def words_of(ledger: Path, unit: str, python: str = sys.executable) -> list[str]:
+    """Return the command of a unit's job."""
+    return [python, str(HERE / "job.py"), str(ledger), unit, str(SECONDS), str(LINES)]
+
+
 def app_of(ledger: Path, unit: str, engine: str) -> str:
     """Return the app of a unit, as JSON."""
-    words = [str(HERE / "job.py"), str(ledger), unit, str(SECONDS), str(LINES)]
+    words = words_of(ledger, unit)[1:]
     mounts = [] if engine in ("local", "slurm", "hpc") else [BindMount(str(ledger), str(ledger))]
     role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts)
     return AppDef("once", [role]).to_json()
 
 
-def play(driver: AdapterDriver, engine: str, ledger: Path, seed: int, kills: int = 1) -> Case:
+def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1) -> Case:
     """Begin a unit of work, kill its host as the seed says, and count."""
     chance, unit = random.Random(seed), f"unit-{seed}"
     case = Case(seed, [(chance.uniform(0, LATE_S), chance.choice(("kill", "kill", "freeze"))) for _ in range(kills)])
@@ -102,20 +136,39 @@ def play(driver: AdapterDriver, engine: str, ledger: Path, seed: int, kills: int
         if driver.observe().state is not None:
             break
         if way == "freeze":
-            _freeze(driver, chance.uniform(0.2, 2.0))
+            freeze([driver._process], chance.uniform(0.2, 2.0))
         else:
             driver.crash()
             driver.restart()
         began = time.monotonic()
     seen = _ended(driver)
-    case.state, case.seconds = seen.state, round(time.monotonic() - began, 2)
-    case.results = "'lines': " + str(LINES) in str(seen.results)
-    case.births = len(list(ledger.glob(f"born.{unit}.*")))
+    case.seconds = round(time.monotonic() - began, 2)
+    count(case, seen, ledger, unit)
+    return case
+
+
+def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
+    """Put into the case what the ledger, this machine and the host show of a unit that has ended."""
+    case.state = seen.state
+    case.results = re.search(rf"['\"]lines['\"]: {LINES}\b", str(seen.results)) is not None
+    case.births, case.second = _births(unit, ledger)
     case.left = _processes(unit, str(ledger))
     shown = collections.Counter(line.split("line ", 1)[1] for line in seen.logs if f" of {unit}" in line)
     case.lost = sum(f"{number} of {unit}" not in shown for number in range(LINES))
     case.repeated = sum(count - 1 for count in shown.values())
-    return case
+
+
+def _births(unit: str, ledger: Path) -> tuple[int, int]:
+    """Return how often a job was started, and how often needlessly: while another lived, or after it was done."""
+    lives = []
+    for born in ledger.glob(f"born.{unit}.*"):
+        name = born.name.partition(".")[2]
+        done = (ledger / f"done.{name}").exists()
+        last = ledger / f"alive.{name}"
+        lives.append((born.stat().st_mtime, last.stat().st_mtime if last.exists() else born.stat().st_mtime, done))
+    lives.sort()
+    second = sum(any(done or last > begin for _, last, done in lives[:k]) for k, (begin, _, _) in enumerate(lives))
+    return len(lives), second
 
 
 def _ended(driver: AdapterDriver) -> Observed:
@@ -128,14 +181,15 @@ def _ended(driver: AdapterDriver) -> Observed:
     return seen
 
 
-def _freeze(driver: Any, seconds: float) -> None:
-    """Stop the host's process for a while, as a machine does that swaps, or is moved."""
-    process = driver._process
+def freeze(processes: list[Any], seconds: float) -> None:
+    """Stop processes for a while, as a machine does that swaps, or is moved."""
     try:
-        process.send_signal(signal.SIGSTOP)
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
         time.sleep(seconds)
     finally:
-        process.send_signal(signal.SIGCONT)
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
 
 
 def _processes(unit: str, ledger: str) -> int:
@@ -156,14 +210,13 @@ def _processes(unit: str, ledger: str) -> int:
 
 def cell(host: str, engine: str, seeds: range, kills: int = 1, at_once: int = 5) -> tuple[list[Case], list[str]]:
     """Play a range of seeds, some at once; return the cases, and what was wrong with which."""
+    make, success = made_by(host)
     with tempfile.TemporaryDirectory(prefix="tl-once-") as name:
         folder = Path(name)
         (ledger := folder / "ledger").mkdir()
-        suite = suite_of(host)
-        success = str(suite.state_map[AppState.SUCCEEDED])
 
         def one(seed: int) -> Case:
-            driver = suite.make_driver(folder / str(seed), {})
+            driver = make(folder / str(seed))
             try:
                 return play(driver, engine, ledger, seed, kills)
             finally:
@@ -172,3 +225,34 @@ def cell(host: str, engine: str, seeds: range, kills: int = 1, at_once: int = 5)
         with ThreadPoolExecutor(at_once) as pool:
             cases = list(pool.map(one, seeds))
     return cases, [f"seed {case.seed}: {text} ({case})" for case in cases for text in case.wrong(success)]
+
+
+def row_of(host: str, engine: str, tool: str, struck: str, cases: list[Case], success: str) -> dict[str, Any]:
+    """Return what was counted in a cell.
+
+    Args:
+        host: the host.
+        engine: where the jobs ran.
+        tool: what started them.
+        struck: ``process`` (the one that looks after the app) or ``whole`` (any part of host and engine).
+        cases: what became of the units.
+        success: the host's word for it.
+    """
+    lost_jobs = struck == "whole"
+    return {
+        "host": host,
+        "engine": engine,
+        "tool": tool,
+        "struck": struck,
+        "kills": len(cases),
+        "second_jobs": sum(case.second for case in cases),
+        "run_again": sum(max(0, case.births - 1 - case.second) for case in cases),
+        "never_ran": sum(case.births == 0 for case in cases),
+        "left": sum(case.left for case in cases),
+        "no_results": sum(not case.results for case in cases),
+        "wrong_states": sum(case.state != success for case in cases),
+        "lost": sum(case.lost for case in cases),
+        "repeated": sum(case.repeated for case in cases),
+        "wrong_cases": sum(bool(case.wrong(success, lost_jobs=lost_jobs)) for case in cases),
+        "seconds": sorted(case.seconds for case in cases),
+    }

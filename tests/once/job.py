@@ -1,4 +1,4 @@
-"""The job of these tests: notes its birth and its end in a folder outside of everything, counts, reports a number.
+"""The job of these tests: prints lines, reports a number, and leaves notes of its life in a folder outside of all else.
 
 python job.py LEDGER UNIT SECONDS LINES
 """
@@ -13,24 +13,21 @@ import uuid
 from pathlib import Path
 
 
-def note(ledger: Path, kind: str, unit: str) -> None:
-    """Leave a file whose name says what happened; no two are alike."""
-    (ledger / f"{kind}.{unit}.{uuid.uuid4().hex}").touch(exist_ok=False)
-
-
 def main(ledger: Path, unit: str, seconds: float, lines: int) -> None:
-    """Live for some seconds."""
-    note(ledger, "born", unit)
+    """Live for some seconds. Files say what happened, by name, and when it was last so, by their time."""
+    name = f"{unit}.{uuid.uuid4().hex}"
+    (ledger / f"born.{name}").touch(exist_ok=False)
     began = time.monotonic()
     for number in range(lines):
         print(f"line {number} of {unit}", flush=True)
+        (ledger / f"alive.{name}").touch()
         time.sleep(max(0.0, began + seconds * (number + 1) / lines - time.monotonic()))
     folder = Path(os.environ["TRANSLOAD_TRACKER_BASE"])
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / f".{uuid.uuid4().hex}"
     made.write_text(json.dumps({"schema": 1, "key": "0", "results": {"lines": lines}}))
     made.rename(folder / "0.json")
-    note(ledger, "done", unit)
+    (ledger / f"done.{name}").touch()
 
 
 if __name__ == "__main__":

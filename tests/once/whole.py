@@ -1,0 +1,159 @@
+"""Kills parts of a whole host, with units of work of several tools in flight, and counts for each tool.
+
+One strike hits all tools at the same moment, so what one of them loses is not the luck of another. What the host does
+by itself afterwards, it does; what its operators are told to do (start a dead daemon again) is done at once.
+
+    python whole.py HOST ENGINE STRIKES SEED UNITS
+
+prints a line of JSON for each tool. A host is a module ``whole_HOST.py`` with a class ``Host``,
+else ``whole_driver.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import harness
+
+LIFE_S = 12.0
+"""How long a job lives: a host needs some seconds to begin one."""
+SPREAD_S = 20.0
+"""A strike comes that long after the units were begun, at most."""
+FROZEN_S = 20.0
+LIMIT_S = 300.0
+WAYS = ("kill", "kill", "term", "freeze")
+DAEMONS = {
+    "docker": ("dockerd",),
+    "slurm": ("slurmctld", "slurmd"),
+    "hpc": ("slurmctld", "connection", "connection"),
+    "kubernetes": ("apiserver", "kubelet"),
+}
+"""Parts of engines, which `tests/everywhere/engines_up.py` strikes."""
+
+
+class WholeHost(ABC):
+    """A host with all of its servers.
+
+    Attributes:
+        tools: what people start jobs with in this host on this engine, ours first.
+        victims: what can be struck.
+        success: the host's word for a success.
+
+    Args:
+        folder: for its files.
+        engine: where jobs run.
+        name: of the host.
+    """
+
+    tools: Sequence[str]
+    victims: Sequence[str]
+    success: str
+
+    def __init__(self, folder: Path, engine: str, name: str) -> None:
+        self.folder = folder
+        self.engine = engine
+        self.name = name
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start all of it; return when it answers."""
+
+    @abstractmethod
+    def begin(self, tool: str, unit: str, ledger: Path) -> Any:
+        """Begin a unit of work with a tool; return what tells it from others."""
+
+    @abstractmethod
+    def strike(self, victim: str, way: str, chance: random.Random) -> None:
+        """Kill (SIGKILL, SIGTERM) or freeze a part for 20 s; start it again, as its supervisor would."""
+
+    @abstractmethod
+    def look(self, tool: str, run: Any) -> harness.Observed:
+        """Return what the host shows of a unit; its state is None while it goes on."""
+
+    def tend(self, runs: list[tuple[str, Any]]) -> None:
+        """Do what the host's manual tells its operators to have done to units whose process died; here nothing."""
+        return
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all of it."""
+
+
+def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[str, list[harness.Case]]:
+    """Begin units with every tool, strike once, wait, and count; return the cases of each tool."""
+    chance = random.Random(seed)
+    daemons = DAEMONS.get(host.engine, ())
+    victim, way = chance.choice((*host.victims, *daemons)), chance.choice(WAYS)
+    moment = chance.uniform(0, SPREAD_S)
+    wanted = [(tool, f"unit-{seed}-{number}-{tool}") for number in range(units) for tool in host.tools]
+    print(f"seed {seed}: {way} {victim} after {moment:.1f} s", file=sys.stderr, flush=True)
+    began = time.monotonic()
+    runs = [(tool, unit, host.begin(tool, unit, ledger)) for tool, unit in wanted]
+    time.sleep(max(0.0, began + moment - time.monotonic()))
+    if victim in daemons:
+        strike_engine(victim, way)
+    else:
+        host.strike(victim, way, chance)
+    struck, ended = time.monotonic(), dict.fromkeys((unit for _, unit in wanted), 0.0)
+    while min(ended.values()) == 0 and time.monotonic() < struck + LIMIT_S:
+        for tool, unit, run in runs:
+            if not ended[unit] and host.look(tool, run).state is not None:
+                ended[unit] = time.monotonic() - struck
+        host.tend([(tool, run) for tool, unit, run in runs if not ended[unit]])
+        time.sleep(1)
+    cases: dict[str, list[harness.Case]] = {}
+    for tool, unit, run in runs:
+        case = harness.Case(seed, [(round(moment, 1), f"{way} {victim}")], seconds=round(ended[unit] or LIMIT_S, 1))
+        harness.count(case, host.look(tool, run), ledger, unit)
+        cases.setdefault(tool, []).append(case)
+        for text in case.wrong(host.success, lost_jobs=True):
+            print(f"seed {seed}: {way} {victim}: {tool}: {text} ({case})", file=sys.stderr, flush=True)
+    return cases
+
+
+def strike_engine(victim: str, way: str) -> None:
+    """Have a part of the engine struck, and started again."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(os.environ["ONCE_STRIKES"])
+        link.sendall(f"{victim} {way}".encode())
+        said = link.recv(1000).decode()
+    if said != "done":
+        raise RuntimeError(f"{way} {victim}: {said}")
+
+
+def main(name: str, engine: str, strikes: int, first: int, units: int) -> int:
+    """Play a cell; return 1 if anything of ours was wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="tl-", dir="/tmp"))
+    harness.SECONDS = LIFE_S
+    os.environ["TRANSLOAD_HOME"] = str(folder / "home")
+    module = f"whole_{name}" if (harness.HERE / f"whole_{name}.py").exists() else "whole_driver"
+    host: WholeHost = importlib.import_module(module).Host(folder, engine, name)
+    (ledger := folder / "ledger").mkdir()
+    bad = False
+    try:
+        host.start()
+        for seed in range(first, first + strikes):
+            for tool, cases in strike_once(host, seed, units, ledger).items():
+                row = harness.row_of(name, engine, tool, "whole", cases, host.success)
+                print(json.dumps(row | {"first_seed": seed, "next_seed": seed + 1}), flush=True)
+                bad |= tool.startswith("transload") and row["wrong_cases"] > 0
+    finally:
+        host.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return int(bad)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))

@@ -1,0 +1,143 @@
+"""A whole Airflow: scheduler with LocalExecutor, triggerer, DAG processor, API server; workers are its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+from harness import HERE, TESTS, Observed, app_of, words_of
+from whole import FROZEN_S, WholeHost
+
+sys.path.insert(0, str(TESTS / "airflow"))
+
+from airflow_server import ENDED, PARTS, AirflowServer, Run
+
+NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
+
+
+class Host(WholeHost):
+    """See the module."""
+
+    victims = ("worker", "worker", "triggerer", "scheduler", "api-server", "machine")
+    success = "success"
+
+    def __init__(self, folder: Path, engine: str, name: str) -> None:
+        super().__init__(folder, engine, name)
+        self.tools = ["transload", "transload_sync"]
+        self.tools += {
+            "local": ["bash", "bash_defaults"],
+            "slurm": ["resumable"],
+            "kubernetes": ["pod", "pod_deferrable", "pod_defaults"],
+        }.get(engine, [])
+        if engine == "local":  # jobs of this machine end with it, of right
+            self.victims = self.victims[:-1]
+        (dags := folder / "dags").mkdir()
+        for file in ("airflow_dags.py", "airflow_slurm.py"):
+            shutil.copy(HERE / "rivals" / file, dags)
+        more = {
+            "ONCE_TOOLS": " ".join(self.tools),
+            "ONCE_TESTS": str(HERE),
+            "ONCE_LEDGER": str(folder / "ledger"),
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+            "AIRFLOW__CORE__PARALLELISM": "32",
+        }
+        if engine == "kubernetes":
+            table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"]["kubernetes"]
+            more |= {"ONCE_NAMESPACE": table["namespace"], "ONCE_KUBECONFIG": table["kubeconfig"]}
+            sidecar = {"kube_config_path": table["kubeconfig"], "xcom_sidecar_container_image": table["image"]}
+            more["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = json.dumps({"conn_type": "kubernetes", "extra": sidecar})
+        self._server = AirflowServer(folder / "airflow", dags, more)
+
+    def start(self) -> None:
+        """Start all parts."""
+        self._server.start()
+
+    def begin(self, tool: str, unit: str, ledger: Path) -> Run:
+        """Trigger the DAG of the tool."""
+        results = ledger / f"results.{unit}"
+        conf = {
+            "app": json.loads(app_of(ledger, unit, self.engine)),
+            "scheduler": self.engine,
+            "results": str(results),
+            "unit": unit,
+            "command": shlex.join(words_of(ledger, unit)),
+            "pod": shlex.join(words_of(ledger, unit)[1:]),
+        }
+        return self._server.trigger(tool, conf)
+
+    def strike(self, victim: str, way: str, chance: random.Random) -> None:
+        """Strike a daemon, the processes of half of the running tasks, or everything."""
+        if victim == "worker":
+            end = time.monotonic() + FROZEN_S
+            while not (there := self._workers()) and time.monotonic() < end:
+                time.sleep(0.05)
+            self._hit(_some(there, chance), way)
+        elif victim == "machine":
+            self._server.stop()
+            self._restart(list(PARTS))
+        elif way == "freeze":
+            self._freeze(os.getpgid(self._server.pid_of(victim)))
+        else:
+            self._server.end_part(victim, NUMBERS[way])
+            self._restart([victim])
+
+    def _restart(self, parts: list[str]) -> None:
+        for part in parts:
+            self._server.start_part(part)
+
+    def _workers(self) -> list[int]:
+        """Return the processes of tasks: each a supervisor, below the executor, with what it supervises."""
+        found = []
+        for pid in self._server.own_processes():
+            try:
+                title = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if title.startswith(b"airflow worker -- ") and b"<idle>" not in title:
+                found.append(pid)
+        return found
+
+    def _hit(self, pids: list[int], way: str) -> None:
+        for pid in pids:
+            try:
+                os.kill(pid, NUMBERS[way])
+            except ProcessLookupError:
+                continue
+        if way == "freeze":
+            time.sleep(FROZEN_S)
+            self._hit(pids, "thaw")
+
+    def _freeze(self, group: int) -> None:
+        os.killpg(group, signal.SIGSTOP)
+        time.sleep(FROZEN_S)
+        os.killpg(group, signal.SIGCONT)
+
+    def look(self, tool: str, run: Run) -> Observed:
+        """Ask the API server."""
+        try:
+            task = run.task()
+            state = task["state"] if task["state"] in ENDED else None
+            if state is None:
+                return Observed(alive=True)
+            lines = "\n".join(run.log(attempt=k + 1) for k in range(max(1, task["try_number"]))).splitlines()
+            return Observed(state=state, results=run.xcom(), logs=lines)
+        except (OSError, RuntimeError):  # it is being started again
+            return Observed(alive=True)
+
+    def stop(self) -> None:
+        """End all parts."""
+        self._server.stop()
+
+
+def _some(pids: list[int], chance: random.Random) -> list[int]:
+    """Return about half of them, at least one if there is one."""
+    ordered = sorted(pids)
+    return chance.sample(ordered, (len(ordered) + 1) // 2)
