@@ -9,7 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from row import ENGINES, EXAMPLE, TESTS, Cell
+from row import ENGINES, EXAMPLE, TESTS, Cell, cancelled, jobs, tried_again, until
 
 sys.path.insert(0, str(TESTS / "airflow"))
 os.environ["AIRFLOW_HOME"] = os.environ["TRANSLOAD_HOME"] + "/airflow"
@@ -21,7 +21,7 @@ from transload.runner import get_runner
 home = Path(os.environ["AIRFLOW_HOME"])
 dags = home.with_name("dags")
 dags.mkdir()
-for file in (EXAMPLE / "job.py", Path(__file__).with_name("matrix_dag.py")):
+for file in (EXAMPLE / "job.py", *(Path(__file__).with_name(name) for name in ("matrix_dag.py", "short.py"))):
     shutil.copy(file, dags)
 server = AirflowServer(home, dags, {})
 
@@ -46,7 +46,18 @@ try:
         server.call("POST", "/api/v2/connections", connection(engine))
     cells = [(Cell("Airflow", engine), engine) for engine in ENGINES]
     run = server.trigger("matrix")
+    for engine in ENGINES:
+        task = f"endless_{engine}"
+        until(lambda each=engine: "RUNNING" in jobs("airflow", each, "endless"), f"{task} runs")
+        until(lambda each=task: run.task(each)["triggerer_job"], f"the triggerer has {task}")
+        run.mark("failed", task)
     for cell, engine in cells:
+        run.wait("failed", task_id=f"failing_{engine}", timeout=300)
+        cell.also(
+            cancel=cancelled("airflow", engine),
+            retry=tried_again("airflow", engine),
+            waiter="triggerer",
+        )
         said = run.wait("success", task_id=engine, timeout=300)
         found = run.xcom(task_id=engine)
         accuracy = found["results"]["final"]["accuracy"]

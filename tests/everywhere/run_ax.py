@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from ax.core.arm import Arm
 from ax_trial import one_trial
-from row import ENGINES, Cell
+from row import ENDLESS, ENGINES, Cell, cancelled, jobs, until
 
 from transload.runner import get_runner
-from transload_ax import TRANSLOAD_APP_HANDLE
+from transload_ax import TRANSLOAD_APP_HANDLE, make_experiment
+
+
+def stop_one(engine: str) -> str:
+    """Stop a trial whose job runs, as early stopping does; return how its app ended."""
+    experiment = make_experiment(ENDLESS, ["lr:float:0:1"], "loss", name="endless", scheduler=engine)
+    trial = experiment.new_trial()
+    trial.add_arm(Arm({"lr": 0.5}))
+    trial.run()
+    app = trial.run_metadata[TRANSLOAD_APP_HANDLE].rpartition("/")[2]
+    until(lambda: "RUNNING" in jobs("ax", engine, app), "the app runs")
+    experiment.runner.stop(trial)
+    return cancelled("ax", engine, app)
+
 
 for engine in ENGINES:
     cell = Cell("Ax", engine)
@@ -14,4 +28,5 @@ for engine in ENGINES:
     handle = trial.run_metadata[TRANSLOAD_APP_HANDLE]
     with get_runner() as runner:
         status = runner.status(handle)
+    cell.also(cancel=stop_one(engine), retry="– (Ax tries another trial)", waiter="– (Ax polls, in its own process)")
     cell.emit(handle, status.state.name if status else "", trial.status.name, accuracy, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 os.environ |= {
@@ -14,8 +15,9 @@ os.environ |= {
 from prefect import flow, get_client
 from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.runtime import flow_run
+from prefect.states import Cancelling
 from prefect.testing.utilities import prefect_test_harness
-from row import ARGUMENTS, COMPONENT, ENGINES, Cell
+from row import ARGUMENTS, COMPONENT, ENDLESS, ENGINES, FAILING, Cell, cancelled, jobs, tried_again, until
 
 from transload.runner import AppResults
 from transload_prefect import app_task
@@ -25,6 +27,26 @@ from transload_prefect import app_task
 def everywhere(engine: str) -> tuple[AppResults, str]:
     """Train, and return what the job reported, and the id of this run."""
     return app_task(COMPONENT, name="digits", scheduler=engine)(**ARGUMENTS), str(flow_run.id)
+
+
+@flow(name="failing")
+def failing(engine: str) -> None:
+    """Fail twice."""
+    app_task(FAILING, name="failing", scheduler=engine, retries=1)()
+
+
+@flow(name="endless")
+def endless(engine: str) -> None:
+    """Run until somebody cancels it."""
+    threading.Thread(target=cancel, args=(engine, flow_run.id)).start()
+    app_task(ENDLESS, name="endless", scheduler=engine)()
+
+
+def cancel(engine: str, run: str) -> None:
+    """Cancel a flow run whose app runs, as the interface does."""
+    until(lambda: "RUNNING" in jobs("prefect", engine, "endless"), "the app runs")
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run, Cancelling(), force=True)
 
 
 def lines_of(run: str) -> str:
@@ -49,4 +71,11 @@ with prefect_test_harness(server_startup_timeout=180):
         state = everywhere(engine, return_state=True)
         results, run = state.result()
         accuracy = results.value("accuracy", "final")
+        endless(engine, return_state=True)
+        failing(engine, return_state=True)
+        cell.also(
+            cancel=cancelled("prefect", engine),
+            retry=tried_again("prefect", engine),
+            waiter="– (a task run waits in its own process)",
+        )
         cell.emit(results.handle, results.state.name, state.name, accuracy, lines_of(run))

@@ -6,7 +6,8 @@ Each host on one engine, so that every engine is met; with ``--all`` each on all
 the table goes to the pages, too. STARTER is the Python that starts the engines (``engines_up.py``). A host's cells are
 made by ``run_<host>.py`` with that host's own Python, since hosts cannot share an environment. An engine that is not on
 this machine is named with the reason, unless TRANSLOAD_REQUIRE names it. The exit status tells whether all cells are
-there, all succeeded, all accuracies are equal, bit for bit, and all logs show lines.
+there, all succeeded, all accuracies are equal, bit for bit, all logs show lines, a cancel and a retry by the host came
+through.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGES = (ROOT / "examples" / "everywhere" / "README.md",)
 BEGIN, END = "<!-- table: nox -s everywhere -- --write -->", "<!-- end of the table -->"
-COLUMNS = ("host", "engine", "handle", "state", "said", "accuracy", "lines", "seconds")
+COLUMNS = ("host", "engine", "handle", "state", "said", "accuracy", "lines", "cancel", "retry", "waiter", "seconds")
 LIMIT_S = 900
 GRACE_S = 60
 
@@ -82,6 +83,11 @@ def _finished(command: list[str], environment: dict[str, str]) -> tuple[int, str
             child.kill()
             raise
     return child.returncode, out, errors
+
+
+def as_asked(cell: dict[str, Any]) -> bool:
+    """Return whether the job that the host cancelled is CANCELLED, and the failing one was tried twice, where it is."""
+    return cell["cancel"] == "CANCELLED" and (cell["retry"].startswith("–") or cell["retry"] == "2 FAILED")
 
 
 def render(rows: list[dict[str, Any]]) -> str:
@@ -139,9 +145,11 @@ def main(arguments: list[str]) -> int:
     wanted = sum(len(engines) for _, engines in rows)
     good = [cell for cell in cells if cell["state"] == "SUCCEEDED"]
     silent = [f"{cell['host']} on {cell['engine']}" for cell in cells if cell["lines"] == 0]
+    unlike = [f"{cell['host']} on {cell['engine']}" for cell in cells if not as_asked(cell)]
     accuracies = {cell["accuracy"] for cell in good}
-    if len(good) < wanted or len(accuracies) != 1 or silent:
-        print(f"not the same everywhere: {len(good)} of {wanted}; accuracies {sorted(accuracies)}; no lines: {silent}")
+    if len(good) < wanted or len(accuracies) != 1 or silent or unlike:
+        print(f"not the same everywhere: {len(good)} of {wanted}; accuracies {sorted(accuracies)}; no lines: {silent};")
+        print(f"cancel or retry not as asked: {unlike}")
         return 1
     if option == "--write":
         write(table, there["left_out"])
