@@ -172,6 +172,23 @@ def once(session: nox.Session) -> None:
         session.run("python", "tests/once/count.py", *wanted, starter, *rows, external=True)
 
 
+@nox.session(venv_backend="none")
+def load(session: nox.Session) -> None:
+    """Have one Airflow, one Prefect server and one Ax experiment run 500 apps at once, on this machine and on Slurm.
+
+    `-- --units 50 --cells ax:slurm`: fewer, and which. `--minutes 10`: rounds for so long, after which nothing may have
+    grown. `--write yes`: the table goes to `docs/scale.md`.
+    """
+    given = dict(zip(session.posargs[::2], session.posargs[1::2], strict=True))
+    defaults = (("units", "500"), ("minutes", "0"), ("cells", "all"))
+    wanted = [given.pop(f"--{name}", default) for name, default in defaults]
+    keep = ["--write"] if given.pop("--write", "") else []
+    if given:
+        session.error(f"{', '.join(given)}: the options are --units, --minutes, --cells and --write")
+    starter, *rows = hosts_and_engines(session, ("airflow", "ax", "prefect"))
+    session.run("python", "tests/load/table.py", *keep, *wanted, starter, *rows, external=True)
+
+
 def hosts_and_engines(session: nox.Session, names: Sequence[str], *, rivals: bool = False) -> list[str]:
     """Have all that hosts need on every engine; return the Python that starts engines, and NAME=PYTHON of each host.
 

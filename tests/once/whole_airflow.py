@@ -12,6 +12,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from harness import HERE, TESTS, Observed, app_of, words_of
 from whole import FROZEN_S, WholeHost
@@ -47,7 +48,9 @@ class Host(WholeHost):
             "ONCE_TESTS": str(HERE),
             "ONCE_LEDGER": str(folder / "ledger"),
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
-            "AIRFLOW__CORE__PARALLELISM": "32",
+            "AIRFLOW__CORE__PARALLELISM": "16",
+            # SQLite gives up after five seconds, and a busy machine is slower
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=120",
         }
         if engine == "kubernetes":
             table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"]["kubernetes"]
@@ -131,6 +134,13 @@ class Host(WholeHost):
             return Observed(state=state, results=run.xcom(), logs=lines)
         except (OSError, RuntimeError):  # it is being started again
             return Observed(alive=True)
+
+    def tend(self, runs: list[tuple[str, Any]]) -> None:
+        """Start again what ended by itself."""
+        for part, process in self._server._processes.items():
+            if process.poll() is not None:
+                print(f"{part} ended by itself: exit {process.returncode}", file=sys.stderr, flush=True)
+                self._server.start_part(part)
 
     def stop(self) -> None:
         """End all parts."""

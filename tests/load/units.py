@@ -1,0 +1,21 @@
+"""The job of a load: it sleeps, and reports its number."""
+
+from __future__ import annotations
+
+from transload.specs import AppDef, Role
+
+SLEEP_S = 20
+SCRIPT = (
+    'sleep "$2"; mkdir -p "$TRANSLOAD_TRACKER_BASE"; cd "$TRANSLOAD_TRACKER_BASE"; '
+    'printf \'{"schema": 1, "key": "0", "results": {"number": %s}}\' "$1" > .new; mv .new 0.json'
+)
+
+
+def unit(number: float) -> AppDef:
+    """Sleep and report.
+
+    Args:
+        number: what is reported
+    """
+    words = ["-c", SCRIPT, "sh", str(number), str(SLEEP_S)]
+    return AppDef("unit", [Role("main", "", entrypoint="sh", args=words)])
