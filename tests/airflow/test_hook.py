@@ -52,12 +52,11 @@ def test_status_and_cancel(control: ScriptedControl, connect: Connect) -> None:
     assert hook.get_conn() is host_runner("airflow")
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go"}]})
     handle = hook.get_conn().run(app, "scripted")
-    status = hook.status(handle)
+    status = hook.get_conn().status(handle)
     assert status is not None
     assert status.state is AppState.RUNNING
-    hook.cancel(handle)
+    hook.get_conn().cancel(handle)
     assert len(control.calls("cancel")) == 1
-    assert hook.status("scripted://airflow/none") is None
 
 
 def test_connection_is_a_cluster(elsewhere: ScriptedControl, caplog: pytest.LogCaptureFixture) -> None:

@@ -54,6 +54,27 @@ def test_mark_cancels(stage: Stage, mode: str, state: str) -> None:
     stage.control.open("go", other)
 
 
+def test_mark_before_the_triggerer_has_it(stage: Stage) -> None:
+    """A deferred task that is marked while no triggerer runs, and one that is marked as it defers: the app is ended."""
+    stage.server.end_part("triggerer", signal.SIGKILL)
+    try:
+        run, detached = stage.run("deferrable_plain", held()), stage.run("deferrable_detach", held())
+        for each, state in ((run, "failed"), (detached, "success")):
+            each.wait("deferred")
+            each.mark(state)
+        late = stage.run("marked", held())
+        stage.server.until(lambda: stage.cancelled(stage.app_id(late)), "the app that could not defer is ended")
+        assert late.wait("failed")
+        time.sleep(1)  # nobody is there to cancel it
+        assert not ended(stage, stage.app_id(run))
+    finally:
+        stage.server.start_part("triggerer")
+    stage.server.until(lambda: ended(stage, stage.app_id(run)), "the app is ended by the next triggerer")
+    assert (run.state(), detached.state()) == ("failed", "success")
+    assert not ended(stage, stage.app_id(detached))
+    stage.go(detached)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_mark_failed_cancels_soon(stage: Stage, mode: str) -> None:

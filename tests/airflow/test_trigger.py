@@ -208,10 +208,10 @@ async def test_before_3_3_the_state_of_the_task_decides(
     trigger = deferred(*held())
     for state, cancels in (("deferred", 0), (None, 0), ("failed", 1)):
 
-        async def state_of(ti: object, state: str | None = state) -> str | None:
+        def state_of(ti: object, state: str | None = state) -> str | None:
             return state
 
-        monkeypatch.setattr("transload_airflow.triggers._task_state", state_of)
+        monkeypatch.setattr("transload_airflow.triggers.task_state", state_of)
         await trigger._left_alone()
         assert len(control.calls("cancel")) == cancels
     control.open("go")

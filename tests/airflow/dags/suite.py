@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 from airflow.providers.openlineage.utils.selective_enable import enable_lineage
-from airflow.sdk import DAG, Asset, AssetAlias, task, task_group
+from airflow.sdk import DAG, Asset, AssetAlias, get_current_context, task, task_group
 
 from transload_airflow import AppSensor, TransloadOperator, search_group
 from transload_search import Objective, Parameter, Search
@@ -66,6 +66,33 @@ for durable in (True, False):
     with DAG(f"broken_{'durable' if durable else 'not_durable'}", schedule=None, start_date=START) as made:
         Broken(task_id="job", app=app_of, deferrable=True, durable=durable, **QUICK)
     globals()[made.dag_id] = made
+
+
+class Marked(TransloadOperator):
+    """An operator that somebody marks just before its task defers."""
+
+    def defer(self, **more):
+        """Have the API server mark the task, then defer."""
+        import json
+        import urllib.request
+
+        def call(method, path, body=None, **headers):
+            url, data = os.environ["AIRFLOW__API__BASE_URL"] + path, None if body is None else json.dumps(body).encode()
+            headers = {"Content-Type": "application/json", **headers}
+            with urllib.request.urlopen(
+                urllib.request.Request(url, data, headers, method=method), timeout=30
+            ) as answer:
+                return json.load(answer)
+
+        token = call("GET", "/auth/token")["access_token"]
+        run_id = get_current_context()["ti"].run_id
+        path = f"/api/v2/dags/{self.dag_id}/dagRuns/{run_id}/taskInstances/{self.task_id}"
+        call("PATCH", path, {"new_state": "failed"}, Authorization=f"Bearer {token}")
+        super().defer(**more)
+
+
+with DAG("marked", schedule=None, start_date=START) as marked:
+    Marked(task_id="job", app=app_of, deferrable=True, **QUICK)
 
 with DAG("clustered", schedule=None, start_date=START) as clustered:
     TransloadOperator(

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
-from airflow.providers.common.compat.sdk import (
-    DecoratedOperator,
-    TaskDecorator,
-    context_merge,
-    determine_kwargs,
-    task_decorator_factory,
-)
+from airflow.providers.common.compat import sdk
 
 from transload.errors import SpecError
 from transload.specs import AppDef
@@ -19,12 +13,12 @@ from transload_airflow.operators import TransloadOperator
 from transload_airflow.values import as_values
 
 
-class _TransloadDecoratedOperator(DecoratedOperator, TransloadOperator):
+class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
     """Calls the function, then runs what it returned: an AppDef, or the arguments of ``component``."""
 
-    template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *TransloadOperator.template_fields)
+    template_fields: Sequence[str] = (*sdk.DecoratedOperator.template_fields, *TransloadOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        **DecoratedOperator.template_fields_renderers,
+        **sdk.DecoratedOperator.template_fields_renderers,
         **TransloadOperator.template_fields_renderers,
     }
     custom_operator_name: str = "@task.transload"
@@ -46,8 +40,8 @@ class _TransloadDecoratedOperator(DecoratedOperator, TransloadOperator):
 
     def _launch(self, context: Mapping[str, Any]) -> Any:
         merged: Any = dict(context)
-        context_merge(merged, self.op_kwargs)
-        given = self.python_callable(*self.op_args, **determine_kwargs(self.python_callable, self.op_args, merged))
+        sdk.context_merge(merged, self.op_kwargs)
+        given = self.python_callable(*self.op_args, **sdk.determine_kwargs(self.python_callable, self.op_args, merged))
         if self.component is not None:
             if isinstance(given, (str, AppDef)) or not isinstance(given, (Mapping, Sequence)):
                 raise SpecError(f"@task.transload(component=…): must return arguments, not {type(given).__name__}")
@@ -59,7 +53,7 @@ class _TransloadDecoratedOperator(DecoratedOperator, TransloadOperator):
         return super()._launch(context)
 
 
-def transload_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+def transload_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> sdk.TaskDecorator:
     """Make a task of a function that returns an AppDef, or (with ``component=``) the arguments of a component.
 
     Available as ``@task.transload``.
@@ -68,6 +62,6 @@ def transload_task(python_callable: Callable[..., Any] | None = None, **kwargs: 
         python_callable: the function.
         kwargs: of `TransloadOperator`.
     """
-    return task_decorator_factory(
+    return sdk.task_decorator_factory(
         python_callable=python_callable, decorated_operator_class=_TransloadDecoratedOperator, **kwargs
     )

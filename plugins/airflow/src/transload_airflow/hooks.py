@@ -16,7 +16,6 @@ from transload_airflow.run import SECRETS, runner_for_tasks
 
 if TYPE_CHECKING:
     from transload.runner import Cluster, Runner
-    from transload.specs import AppStatus
 
 OWN: Final = ("kind", "cfg", "tracker_base")
 """Names in *extra* that every kind has; the others are the kind's own connection settings."""
@@ -125,14 +124,6 @@ class TransloadHook(BaseHook):
     def get_conn(self) -> Runner:
         """Return the runner that tasks of this process share, which knows the cluster; do not close it."""
         return runner_for_tasks(cluster=self.defaults.cluster)
-
-    def status(self, handle: str) -> AppStatus | None:
-        """Return the status of an app; None if there is none."""
-        return self.get_conn().status(handle)
-
-    def cancel(self, handle: str) -> None:
-        """Ask for the end of an app."""
-        self.get_conn().cancel(handle)
 
     def test_connection(self) -> tuple[bool, str]:
         """Tell whether the cluster answers; its apps are not looked at."""

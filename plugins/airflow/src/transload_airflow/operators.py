@@ -16,6 +16,7 @@ from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.lineage import announce_assets, operator_lineage
 from transload_airflow.links import LINK_KEY, AppLink
+from transload_airflow.listener import departing
 from transload_airflow.run import (
     HOST,
     dag_folder,
@@ -179,18 +180,10 @@ class TransloadOperator(BaseOperator):
         self.callbacks = callbacks or AppCallbacks()
         self.deferrable = self._may_be_deferred(deferrable)
         self.defer_after = defer_after
-        self.options: dict[str, Any] = {
-            "durable": durable,
-            "on_kill": on_kill,
-            "patience": patience,
-            "poll_interval": poll_interval,
-            "logging_interval": logging_interval,
-            "schedule_timeout": schedule_timeout,
-            "startup_timeout": startup_timeout,
-            "retries_by": retries_by,
-            "max_log_rate": max_log_rate,
-            "tail_lines": tail_lines,
-        }
+        times = {"patience": patience, "poll_interval": poll_interval, "logging_interval": logging_interval}
+        times |= {"schedule_timeout": schedule_timeout, "startup_timeout": startup_timeout}
+        rules = {"durable": durable, "on_kill": on_kill, "retries_by": retries_by}
+        self.options: dict[str, Any] = {**times, **rules, "max_log_rate": max_log_rate, "tail_lines": tail_lines}
         self.skip_on_exit_code = exit_codes(skip_on_exit_code)
         self.cancelled = cancelled
         self.pass_env, self.inherit_env = list(pass_env), inherit_env
@@ -303,7 +296,7 @@ class TransloadOperator(BaseOperator):
             return deferrable and not self._ends_soon(execution) and self._may_defer(execution, same_machine)
 
         if run_app(execution, context, start, **self._telling()) and not self._asked_to_end:
-            self._defer(execution)
+            self._defer(context, execution)
         return self._end(context, execution, lambda: execution.collect(execution.follow()))
 
     def _end(self, context: Any, execution: Execution, wait: Callable[[], AppResults]) -> dict[str, Any]:
@@ -379,9 +372,10 @@ class TransloadOperator(BaseOperator):
         )
         return False
 
-    def _defer(self, execution: Execution) -> NoReturn:
+    def _defer(self, context: Any, execution: Execution) -> NoReturn:
         from transload_airflow.triggers import AppStateTrigger
 
+        departing.append((context["ti"], execution))
         if self._log_store is not None:
             self._log_store.flush()
         left = None

@@ -57,6 +57,16 @@ def task_key(ti: Any) -> tuple[str, ...]:
     return (ti.dag_id, ti.run_id, str(-1 if index is None else index), ti.task_id)
 
 
+def task_state(ti: Any) -> str | None:
+    """Ask Airflow for the state of a task instance, ``cleared`` if it has none yet; None: it cannot say."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    index = -1 if getattr(ti, "map_index", None) is None else ti.map_index
+    which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id], "map_index": index}
+    states = RuntimeTaskInstance.get_task_states(**which).get(ti.run_id, {}).values()
+    return next((str(state or "cleared") for state in states), None)
+
+
 def identity_of(context: Mapping[str, Any], namespace: str = "") -> Identity:
     """Return whose app it is: equal for all tries of a task, another one once somebody has cleared it.
 

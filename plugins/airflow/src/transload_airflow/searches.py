@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, BaseOperator, TaskGroup
@@ -103,15 +104,11 @@ class SearchTrialOperator(TransloadOperator):
     @property
     def label(self) -> str:
         """The trial in few words: the name of its mapped task in the interface."""
-        values = ", ".join(
-            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in self.trial["parameters"].items()
-        )
-        return f"{self.trial['index']}: {values}"
+        values = self.trial["parameters"].items()
+        shown = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values]
+        return f"{self.trial['index']}: {', '.join(shown)}"
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
-        from dataclasses import replace
-
         trial = SearchTrial(self.trial["index"], dict(self.trial["parameters"]))
         known = self._defaults
         launch = ledger_of(self, context).launch(trial)

@@ -8,12 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import (
-    AirflowException,
-    AirflowFailException,
-    AirflowSkipException,
-    BaseSensorOperator,
-)
+from airflow.providers.common.compat import sdk
 
 from transload import pipelines
 from transload.errors import ConfigError, StateUnknown
@@ -30,7 +25,7 @@ if TYPE_CHECKING:
     from transload.specs import AppStatus
 
 
-class AppSensor(BaseSensorOperator):
+class AppSensor(sdk.BaseSensorOperator):
     """Waits until an app has ended; succeeds with its results if it ended well.
 
     It never cancels the app: that is its starter's.
@@ -104,23 +99,21 @@ class AppSensor(BaseSensorOperator):
 
     def poke(self, context: Any) -> Any:
         """Look once."""
-        from airflow.providers.common.compat.sdk import PokeReturnValue
-
         with told_to_host(self._options(), cancelled=self.cancelled):
             execution = self._execution(context)
             self._bear(context, self._must_exist(execution))
         if execution.status is None or not execution.status.is_terminal():
             return False
-        return PokeReturnValue(True, self._results(execution))
+        return sdk.PokeReturnValue(True, self._results(execution))
 
     @contextmanager
     def _softly(self) -> Iterator[None]:
         """Do for the look before a deferral what Airflow does after it: ``soft_fail`` and ``never_fail`` skip."""
         try:
             yield
-        except AirflowException as exc:
+        except sdk.AirflowException as exc:
             if self.soft_fail or getattr(self, "never_fail", False):
-                raise AirflowSkipException(str(exc)) from exc
+                raise sdk.AirflowSkipException(str(exc)) from exc
             raise
 
     def _results(self, execution: Execution) -> Any:
@@ -130,7 +123,7 @@ class AppSensor(BaseSensorOperator):
     def _must_exist(self, execution: Execution) -> AppStatus:
         seen = execution.poll()
         if seen.status is None:
-            raise AirflowFailException(f"{self.handle} does not exist")
+            raise sdk.AirflowFailException(f"{self.handle} does not exist")
         return seen.status
 
     def _bear(self, context: Any, status: AppStatus) -> None:

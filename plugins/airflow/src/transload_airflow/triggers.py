@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
 from transload import pipelines
 from transload.specs import parse_app_handle
-from transload_airflow.run import log_line, runner_for_tasks
+from transload_airflow.run import log_line, runner_for_tasks, task_state
 from transload_airflow.settling import settled
 from transload_airflow.stores import CursorFile
 
@@ -107,28 +108,11 @@ class AppStateTrigger(BaseTrigger):
         """Do what `on_kill` does where Airflow is older and does not call it, if the task is not deferred any more."""
         if hasattr(BaseTrigger, "on_kill"):
             return
-        try:
-            state = await _task_state(self.task_instance)
-        except Exception as exc:
-            self.log.warning("the state of the task cannot be found out, its app goes on: %s", exc)
-            return
-        if state is not None and state != "deferred":
+        # not in a thread of our own: Airflow's line to its supervisor belongs to this event loop, and breaks elsewhere
+        if await sync_to_async(task_state)(self.task_instance) not in (None, "deferred"):
             await self.on_kill()
 
 
-async def _task_state(ti: Any) -> str | None:
-    """Ask Airflow (3.0 to 3.2) for the state of a task instance, from within a trigger; None: it cannot say."""
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-    from asgiref.sync import sync_to_async
-
-    # not in a thread of our own: Airflow's line to its supervisor belongs to this event loop, and breaks elsewhere
-    found: Mapping[str, Any] = await sync_to_async(RuntimeTaskInstance.get_task_states)(
-        dag_id=ti.dag_id,
-        task_ids=[ti.task_id],
-        run_ids=[ti.run_id],
-        map_index=ti.map_index,
-    )
-    states = found.get(ti.run_id, {})
-    index = getattr(ti, "map_index", -1)
-    name = ti.task_id if index in (None, -1) else f"{ti.task_id}_{index}"
-    return str(states[name] or "cleared") if name in states else None
+async def end_app(**trigger: Any) -> None:
+    """Do for a trigger that does not run what its `AppStateTrigger.on_kill` does."""
+    await AppStateTrigger(**trigger).on_kill()
