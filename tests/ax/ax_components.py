@@ -54,6 +54,17 @@ def costs(x: float, trial_idx: int) -> AppDef:
     return _app("x = float(sys.argv[2]); report(sys.argv[1], loss=x, cost=-x)", trial_idx, x)
 
 
+def tradeoff(x: float, y: float) -> AppDef:
+    """Report ``loss``, which is least at (1, 0), ``gain``, which is greatest at (-1, 0), and ``size = y``.
+
+    Args:
+        x: first
+        y: second
+    """
+    program = "x, y = map(float, sys.argv[1:]); bad = (x - 1) ** 2 + y ** 2;"
+    return _app(f"{program} report('final', loss=bad, gain=-((x + 1) ** 2) - y ** 2, size=y)", x, y)
+
+
 def keyword_only(x: float, *, trial_idx: int, experiment_name: str, tracker_base: str) -> AppDef:
     """Report what was passed automatically.
 

@@ -62,3 +62,31 @@ def test_search_with_ax(transload_home: Path) -> None:
     assert found["best"]["value"] == min(row["value"] for row in found["trials"])
     state = json.loads((transload_home / "searches" / "search" / "search" / "rounds" / "6.json").read_text())["state"]
     assert (state["suggester"], len(state["experiment"]["trials"])) == ("ax", 7)
+
+
+def test_search_with_ax_for_several_objectives(transload_home: Path) -> None:
+    """Two objectives and a constraint: Ax weighs them all, also in the process that goes on; the front keeps the bound."""
+    goals = ["--minimize", "loss", "--maximize", "gain", "--constraint", "size<=1"]
+    args = ["--component", "ax_components:tradeoff", "--param", "x:float:-2:2", "--param", "y:float:0:2", *goals]
+    run = [sys.executable, "-m", "transload", "search", "run", "--no-progress", "--json", "--parallel", "2"]
+    for more in ([*args, "--suggester", "ax", "--trials", "6", "-s", "local"], ["--trials", "9"]):
+        done = subprocess.run([*run, *more], capture_output=True, text=True, timeout=240, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    rows = {row["index"]: row["values"] for row in found["trials"]}
+    keeping = {index: values for index, values in rows.items() if values["size"] <= 1}
+
+    def beaten(one: dict[str, float]) -> bool:
+        return any(
+            other != one and other["loss"] <= one["loss"] and other["gain"] >= one["gain"] for other in keeping.values()
+        )
+
+    assert found["best"] is None
+    assert [each["index"] for each in found["front"]] == [each for each in keeping if not beaten(keeping[each])]
+    folder = transload_home / "searches" / "search" / "search" / "rounds"
+    state = json.loads(max(folder.iterdir(), key=lambda path: int(path.stem)).read_text())["state"]
+    aim = state["experiment"]["optimization_config"]
+    assert aim["objective"]["expression"] == "-loss, gain"
+    assert [each["expression"] for each in aim["outcome_constraints"]] == ["size <= 1.0"]
+    makers = [trial["generator_run"]["generator_name"] for trial in state["experiment"]["trials"].values()]
+    assert (len(makers), makers[-1] not in (None, "Sobol")) == (9, True)
