@@ -65,7 +65,7 @@ def test_search_with_ax(transload_home: Path) -> None:
 
 
 def test_search_with_ax_for_several_objectives(transload_home: Path) -> None:
-    """Two objectives and a constraint: Ax weighs them all, also in the process that goes on; the front keeps the bound."""
+    """Two objectives and a constraint: Ax weighs them all, also where it goes on; the front keeps the bound."""
     goals = ["--minimize", "loss", "--maximize", "gain", "--constraint", "size<=1"]
     args = ["--component", "ax_components:tradeoff", "--param", "x:float:-2:2", "--param", "y:float:0:2", *goals]
     run = [sys.executable, "-m", "transload", "search", "run", "--no-progress", "--json", "--parallel", "2"]
