@@ -398,6 +398,23 @@ def test_a_submit_that_insists_is_in_a_hurry(
     assert time.monotonic() - began < 30
 
 
+def test_a_submit_that_takes_too_long_is_in_doubt(
+    far: Runner, login: Any, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No answer in time says nothing: the submit is done again, and finds what it has begun. One job."""
+    monkeypatch.setattr("transload_slurm.remote._SUBMIT_S", 1.0)
+    ran, slow = tmp_path / "ran", login.tools / "sbatch"
+    slow.write_text('#!/bin/sh\nsleep 3\nexec /usr/bin/sbatch "$@"\n')
+    slow.chmod(0o755)
+    try:
+        handle = far.run(shell_app(f"echo once >> {ran}"), "slurm")
+    finally:
+        slow.unlink()
+    status = far.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    assert ran.read_text() == "once\n"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(250)
 @pytest.mark.parametrize("away", [75.0, 95.0])

@@ -30,8 +30,12 @@ THREAD: Final = "transload-slurm-ssh"
 """Begins the names of the threads of a connection."""
 
 
-class Lost(SchedulerUnavailable):
-    """The connection broke while an answer was awaited: what was asked for may have been done, or not."""
+class InDoubt(SchedulerUnavailable):
+    """No answer came: what was asked for may have been done, or not."""
+
+
+class Lost(InDoubt):
+    """The connection broke while an answer was awaited."""
 
 
 class Connection:
@@ -223,7 +227,7 @@ class Link:
 
         Raises:
             Lost: if the connection breaks meanwhile.
-            SchedulerUnavailable: if there is no answer in time.
+            InDoubt: if there is no answer in time.
             TransloadError: whatever the helper's scheduler raised.
         """
         result, data = self.answer(self.ask(method, payload, **arguments), timeout)
@@ -234,7 +238,7 @@ class Link:
         try:
             return asked.result(timeout)
         except FutureTimeout as exc:
-            raise SchedulerUnavailable(f"ssh {self.host}: no answer within {timeout:g} s") from exc
+            raise InDoubt(f"ssh {self.host}: no answer within {timeout:g} s") from exc
 
     def ask(self, method: str, payload: bytes = b"", **arguments: Any) -> Future[tuple[Any, bytes]]:
         """Ask the helper; return at once what tells of its answer."""

@@ -14,7 +14,7 @@ from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, S
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.specs import AppState
 from transload_slurm import blobs, ssh, wire
-from transload_slurm.connection import THREAD, Connection, Link, Lost, shared
+from transload_slurm.connection import THREAD, Connection, InDoubt, Link, shared
 from transload_slurm.convert import SlurmRequest
 from transload_slurm.diagnose import Check
 from transload_slurm.results import RemoteStore
@@ -67,7 +67,7 @@ class RemoteApps:
                 secret = wire.submission_to_dict(given)
                 made = link.call("submit", _SUBMIT_S, app_id=app_id, mark=mark, request=travels, submission=secret)
                 return bool(made)
-            except Lost as exc:
+            except InDoubt as exc:
                 lost: SchedulerUnavailable = exc
             except SchedulerUnavailable as exc:
                 if deadline is None:
