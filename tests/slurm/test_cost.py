@@ -18,7 +18,7 @@ import pytest
 
 from transload.following import watch
 from transload.runner import Runner
-from transload.specs import AppDef, AppState, Role, Workspace
+from transload.specs import AppDef, AppState, Resource, Role, Workspace
 from transload_slurm import SlurmScheduler, create_slurm
 from transload_slurm.wire import Channel
 
@@ -113,7 +113,8 @@ def test_jobs_watched_by_many_processes(
     login: Any, far: Runner, shell_app: Callable[..., AppDef], calls: Path, tmp_path: Path, eventually: Any
 ) -> None:
     """Two hundred jobs, watched by ten processes: the questions of one, on two connections; an end is told soon."""
-    ends = shell_app(f"until test -e {tmp_path}/go; do sleep 0.2; done")
+    small = Resource(cpu=1, gpu=0, memMB=500)  # all of them fit on three nodes
+    ends = shell_app(f"until test -e {tmp_path}/go; do sleep 0.2; done", resource=small)
     handles = [far.run(ends, "slurm") for _ in range(PROCESSES)]
     handles += [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}) for _ in range(WATCHED - PROCESSES)]
     far.scheduler("slurm").apps.connection.link().close()  # type: ignore[attr-defined]
