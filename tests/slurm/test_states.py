@@ -153,12 +153,6 @@ def test_the_end_that_the_wrapper_wrote_is_decisive(word: str, state: str) -> No
     assert str(_judge(word, state).state) == state
 
 
-def test_suspended_says_so() -> None:
-    """A job that somebody suspends does not wait in the queue."""
-    assert _judge("SUSPENDED").msg == "suspended by Slurm as job 1"
-    assert _judge("PENDING").msg == "waiting in Slurm's queue as job 1"
-
-
 def test_missing_is_never_completed() -> None:
     """A job that nobody knows is UNKNOWN, unless its wrapper wrote that Slurm was ending it."""
     running = {"state": "RUNNING", "roles": []}

@@ -201,6 +201,19 @@ def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.M
             assert not (got["1"] and got["2"])
 
 
+def test_suspended_job_says_so(runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually) -> None:
+    """A job that somebody suspends does not wait in the queue; resumed, it runs on to its end."""
+    handle = runner.run(shell_app("echo up; sleep 3", num_replicas=2), "slurm")
+    eventually(lambda: list(runner.log_lines(handle, "main")), 30)
+    scheduler: Any = runner.scheduler("slurm")
+    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    subprocess.run(["scontrol", "suspend", job], env=cluster.env, check=True)
+    status = eventually(lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 30)
+    assert "suspended by Slurm" in status.msg
+    subprocess.run(["scontrol", "resume", job], env=cluster.env, check=True)
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+
+
 def test_renamed_job_is_still_the_app(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
