@@ -17,6 +17,7 @@ from transload.schedulers.api import Reach
 from transload_docker import names
 from transload_docker.plan import DELETED, ENDED, RECORD, STOP, Container, Facts, Plan, Restarts
 from transload_docker.states import seconds
+from transload_docker.usage import Meter
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -60,6 +61,7 @@ class Engine:
         self._pid = 0
         self._running: dict[str, dict[str, Any]] = {}
         self._ended: dict[str, dict[str, Any]] = {}
+        self.meter: Meter | None = None  # of somebody who watches
 
     @property
     def reach(self) -> Reach:
@@ -75,6 +77,7 @@ class Engine:
         """
         with self._lock:
             if self._api is None or self._pid != os.getpid():
+                self.meter = self.meter if self._pid in (0, os.getpid()) else None  # its thread is the parent's
                 self._api, self._pid = self._connect(), os.getpid()
             return self._api
 
@@ -225,6 +228,10 @@ class Engine:
             raise
         if state["Status"] == "exited" and state["ExitCode"]:
             state["said"] = self._said(container_id, state["ExitCode"])
+        if self.meter is not None:
+            if state["Status"] == "running":
+                self.meter.follow(container_id)
+            state["used"] = self.meter.used.pop(container_id, None)
         remembered = {"running": self._running, "exited": self._ended, "dead": self._ended}.get(state["Status"])
         if remembered is not None:
             if len(remembered) > _REMEMBERED:
@@ -252,6 +259,12 @@ class Engine:
             return int(answer.status_code)
 
         return bool(self.query(look) == 200)
+
+    def measure(self) -> None:
+        """Note from now on what containers use until they end."""
+        if self.meter is None:
+            self.meter = Meter()
+            self._running.clear()  # each is looked at once more
 
     def doubt(self, container_id: str) -> None:
         """Forget that a container runs: an engine tells of its end a moment before its lists do."""
@@ -369,6 +382,7 @@ def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
         started=seconds(state.get("StartedAt")),
         finished=finished,
         said=state.get("said", ""),
+        used=state.get("used"),
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
+from transload.schedulers.local.home import state_home
 from transload_docker import names
 
 _SLOTS: Final = 64
@@ -28,20 +29,12 @@ _PASSED_ON_PREFIXES: Final = ("DOCKER_", "PYTHON", "COVERAGE_", "XDG_", "TRANSLO
 _children: set[int] = set()  # keepers that this process started, until they are reaped
 
 
-def state_home() -> str:
-    """Return the state folder: ``TRANSLOAD_HOME``, else ``${XDG_STATE_HOME:-~/.local/state}/transload``."""
-    home = os.environ.get("TRANSLOAD_HOME")
-    if not home:
-        home = f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/transload"
-    return os.path.abspath(os.path.expanduser(home))
-
-
 class Home:
     """What this user has on this machine for one engine.
 
     Args:
         url: the engine.
-        home: the state folder; None: `state_home`.
+        home: the state folder; None: the user's.
     """
 
     def __init__(self, url: str, home: str | None = None) -> None:

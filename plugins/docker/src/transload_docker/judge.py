@@ -192,6 +192,7 @@ class _Look:
         good = states.replica_state(container.status, container.exit_code, container.error) is AppState.SUCCEEDED
         why = "" if good else _why(container, self.facts.engine_since)
         at = container.finished or 0.0
+        replica.usage = container.used
         self.app.ended(
             replica, states.exit_code(container.exit_code), at, min(at, self.now), why=why, error=container.said
         )

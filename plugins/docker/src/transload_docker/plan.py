@@ -154,6 +154,7 @@ class Container:
         started: seconds since the epoch, or None.
         finished: seconds since the epoch, or None.
         said: what the program wrote to its error file, as `transload.attempts.read_error` returns it.
+        used: what it used, in JSON form; None: not known.
     """
 
     id: str
@@ -170,6 +171,7 @@ class Container:
     started: float | None = None
     finished: float | None = None
     said: str = ""
+    used: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)

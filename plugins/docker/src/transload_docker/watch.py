@@ -27,6 +27,7 @@ class EngineWatch(FedWatch):
     def __init__(self, engine: Engine, everything: bool = False) -> None:
         super().__init__(names.base_name, everything=everything)  # volumes tell no more of an app's id
         self._engine = engine
+        engine.measure()
         self._first: Any = None
         with contextlib.suppress(SchedulerUnavailable):  # opened before anybody looks: nothing falls in between
             self._first = self._open()

@@ -271,7 +271,7 @@ class AppTests(SchedulerSuite):
     @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:
         """What a replica used is told, and no less than it did; or nothing is: a nought would be a lie."""
-        app_id = stage.submit(stage.app(Program(command="dd if=/dev/zero of=/dev/null bs=64M count=20")))
+        app_id = stage.submit(stage.app(Program(command="dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 1")))
         status = stage.ended(app_id)
         assert status.state is AppState.SUCCEEDED, status
         usage = status.roles[0].replicas[0].usage

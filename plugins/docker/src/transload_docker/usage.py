@@ -1,0 +1,92 @@
+"""What containers used, read from their control groups between the end of their program and their removal.
+
+An engine keeps no such figures. Who comes too late by milliseconds, or is on another machine, has nothing to tell.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import select
+import threading
+from contextlib import suppress
+from typing import Any, Final
+
+ROOT: Final = "/sys/fs/cgroup"
+_PLACES: Final = ("*/{}", "*/*/{}", "*/docker-{}.scope", "*/*/docker-{}.scope", "user.slice/*/*/*/docker-{}.scope")
+"""Below the root, as engines make control groups, in two ways; in version 1 a controller stands in front."""
+
+
+class Meter:
+    """Waits for the ends of containers' first processes, in a thread of its own while there is something to wait for.
+
+    Args:
+        root: where the control groups are mounted.
+    """
+
+    def __init__(self, root: str = ROOT) -> None:
+        self.used: dict[str, dict[str, Any]] = {}  # container id → usage, in JSON form
+        self._root = root
+        self._watched: dict[int, tuple[str, list[str]]] = {}  # of a process → container id, its control groups
+        self._polling: Any = None
+        self._lock = threading.Lock()
+
+    def follow(self, container_id: str) -> None:
+        """Note what a container that runs uses until it ends; nothing happens where that cannot be known."""
+        places = [path for place in _PLACES for path in glob.glob(f"{self._root}/{place.format(container_id)}")]
+        # ended, or a system without these calls
+        with self._lock, suppress(OSError, ValueError, IndexError, AttributeError):
+            if not places or container_id in [known for known, _ in self._watched.values()]:
+                return
+            pid = int(_text(places, "cgroup.procs").split()[0])
+            with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
+                own = [line.rstrip("\n").split(":", 2) for line in file]
+            descriptor = os.pidfd_open(pid)
+            places += [f"{self._root}/{controllers}{path}" for _, controllers, path in own]
+            self._watched[descriptor] = container_id, places
+            if self._polling is None:
+                self._polling = select.epoll()
+                threading.Thread(target=self._wait, name="transload-docker-usage", daemon=True).start()
+            self._polling.register(descriptor, select.EPOLLIN)
+
+    def _wait(self) -> None:
+        while True:
+            for descriptor, _ in self._polling.poll():
+                container_id, places = self._watched[descriptor]
+                with suppress(OSError, ValueError):  # too late
+                    self.used[container_id] = usage(places)
+                with self._lock:
+                    del self._watched[descriptor]
+                    os.close(descriptor)
+                    if not self._watched:
+                        self._polling.close()
+                        self._polling = None
+                        return
+
+
+def usage(folders: list[str]) -> dict[str, Any]:
+    """Return what a control group used, in the form of `transload.specs.Usage`; what it does not tell is left out.
+
+    The peak is the kernel's watermark less the file cache that nobody used at the end, as ``docker stats`` counts.
+
+    Raises:
+        OSError: if it is gone.
+    """
+    found: dict[str, Any] = {}
+    stat = dict(line.split() for line in _text(folders, "memory.stat").splitlines())
+    cache = int(stat.get("total_inactive_file") or stat["inactive_file"])
+    with suppress(FileNotFoundError):  # older kernels
+        found["peak_memory"] = int(_text(folders, "memory.peak", "memory.max_usage_in_bytes")) - cache
+    version2 = dict(line.split() for line in _text(folders, "cpu.stat", "cpuacct.stat").splitlines())
+    nanoseconds = (
+        int(version2["usage_usec"]) * 1000 if "usage_usec" in version2 else int(_text(folders, "cpuacct.usage"))
+    )
+    return {**found, "cpu_seconds": round(nanoseconds / 1e9, 3)}
+
+
+def _text(folders: list[str], *names: str) -> str:
+    """Return the text of the first of these files that is there."""
+    for path in (f"{folder}/{name}" for name in names for folder in folders):
+        with suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+            return file.read()
+    raise FileNotFoundError(names[0])

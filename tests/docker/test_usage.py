@@ -1,0 +1,73 @@
+"""What containers used: real ones, and control groups of version 2, which are a stub folder here."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload_docker.usage import Meter, usage
+
+VERSION_2 = {
+    "memory.peak": "104857600\n",
+    "memory.stat": "anon 1000\nfile 2000\ninactive_file 4857600\n",
+    "cpu.stat": "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\n",
+}
+VERSION_1 = {
+    "memory.max_usage_in_bytes": "104857600\n",
+    "memory.stat": "inactive_file 1\ntotal_inactive_file 4857600\n",
+    "cpuacct.usage": "2500000000\n",
+    "cpuacct.stat": "user 200\nsystem 50\n",
+}
+
+
+def group(folder: Path, files: dict[str, str]) -> str:
+    """Make a control group; return its path."""
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="ascii")
+    return str(folder)
+
+
+@pytest.mark.parametrize("files", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
+def test_what_a_group_tells(tmp_path: Path, files: dict[str, str]) -> None:
+    """The watermark without the unused file cache, and the time; what an older kernel does not tell is left out."""
+    assert usage([group(tmp_path / "a", files)]) == {"peak_memory": 100_000_000, "cpu_seconds": 2.5}
+    old = {name: text for name, text in files.items() if name not in ("memory.peak", "memory.max_usage_in_bytes")}
+    assert usage([group(tmp_path / "b", old)]) == {"cpu_seconds": 2.5}
+    with pytest.raises(OSError, match="stat"):
+        usage([str(tmp_path / "removed")])
+
+
+@pytest.mark.parametrize("place", ["system.slice/docker-abc.scope", "docker/abc"])
+def test_a_container_is_read_when_its_program_ends(tmp_path: Path, place: str, eventually: Callable[..., Any]) -> None:
+    """Of a container that runs nothing is told; at its end what there is; of an unknown one nothing, ever."""
+    meter = Meter(str(tmp_path))
+    meter.follow("abc")
+    with subprocess.Popen(["sleep", "60"]) as program:
+        path = group(tmp_path / place, {**VERSION_2, "cgroup.procs": f"{program.pid}\n"})
+        meter.follow("abc")
+        meter.follow("abc")
+        Path(path, "memory.peak").write_text("204857600\n", encoding="ascii")
+        assert meter.used == {}
+        program.kill()
+        eventually(lambda: meter.used)
+    assert meter.used == {"abc": {"peak_memory": 200_000_000, "cpu_seconds": 2.5}}
+
+
+def test_usage_of_replicas(runner: Runner, shell: Callable[..., Any]) -> None:
+    """What each replica used is in the status, and what one took is not the other's."""
+    command = 'test "$TRANSLOAD_REPLICA_ID" = 0 && dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 5'
+    status = runner.wait(runner.run(shell(command, replicas=2), "docker"), timeout=60)
+    assert status is not None
+    first, second = (replica.usage for replica in status.roles[0].replicas)
+    if first is None or second is None:
+        pytest.skip("the engine was faster than its keeper")
+    assert first.peak_memory is not None and second.peak_memory is not None
+    assert 60 << 20 < first.peak_memory < 200 << 20
+    assert 0 < second.peak_memory < 50 << 20
+    assert (first.cpu_seconds or 0) > 0.01
