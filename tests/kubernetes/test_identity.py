@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import ssl
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SchedulerUnavailable
+from transload.runner import Cluster as ClusterName
 from transload.runner import Runner, load_settings
 from transload.specs import AppState
 from transload_kubernetes.cluster import Cluster
@@ -121,3 +126,46 @@ def test_several_clusters_at_once(
             assert [row.app_id for row in runner.list("west")] == ["default:on-west"]
     finally:
         other.close()
+
+
+def test_a_context_that_is_not_there(fake: Any, transload_home: Path, shell: Any) -> None:
+    """A submit is one line that names the context and the file, and is not worth another try."""
+    wrong = ClusterName("prod", "kubernetes", {"context": "nope", "kubeconfig": str(fake.kubeconfig)})
+    with (
+        Runner("tests", clusters=[wrong]) as runner,
+        pytest.raises(ConfigError, match=f"nope in {fake.kubeconfig}") as caught,
+    ):
+        runner.run(shell("true"), "prod")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_certificate_that_has_run_out(fake: Any, tmp_path: Path, transload_home: Path, shell: Any) -> None:
+    """A server whose certificate is over cannot be reached, and one line says why, of a submit too."""
+    made = [str(tmp_path / name) for name in ("key", "request", "certificate")]
+    asks = ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", made[0], "-out", made[1], "-subj", "/CN=x"]
+    signs = ["x509", "-req", "-in", made[1], "-signkey", made[0], "-days", "-1", "-out", made[2]]
+    for words in ([*asks, "-addext", "subjectAltName=IP:127.0.0.1"], [*signs, "-copy_extensions", "copy"]):
+        subprocess.run(["openssl", *words], check=True, capture_output=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(made[2], made[0])
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving.start()
+    data = configuration(fake)
+    data["clusters"][0]["cluster"] = {
+        "server": f"https://127.0.0.1:{server.server_port}",
+        "certificate-authority": made[2],
+    }
+    (tmp_path / "config").write_text(json.dumps(data))
+    over = ClusterName("prod", "kubernetes", {"kubeconfig": str(tmp_path / "config")})
+    try:
+        with Runner("tests", clusters=[over]) as runner:
+            for ask in (lambda: runner.run(shell("true"), "prod"), lambda: runner.list("prod")):
+                with pytest.raises(SchedulerUnavailable, match="certificate has expired") as caught:
+                    ask()
+                assert "\n" not in str(caught.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+        serving.join()
