@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,11 +28,10 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = home_of[name]
         above = package.rpartition(".")[0] if home.startswith(".") else package
-        return getattr(__import__(f"{above}.{home.removeprefix('.')}", fromlist=[name]), name)
+        value = getattr(__import__(f"{above}.{home.removeprefix('.')}", fromlist=[name]), name)
+        return vars(sys.modules[package]).setdefault(name, value)  # asked for once
 
     def names() -> list[str]:
-        import sys
-
         return sorted({*home_of, *vars(sys.modules[package])})
 
     return load, names, sorted(home_of)

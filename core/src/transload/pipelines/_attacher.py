@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 
+_said: Final[set[tuple[str, tuple[str, ...]]]] = set()
+"""Variables that were told not to reach an app: once for all of its runs in this process."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attached:
@@ -235,7 +238,9 @@ class Attacher:
         self._stored, self.runner = None, self.given
         app_id = unique_app_id(self.launch.name) if attempt is None else self._app_id(attempt)
         info = self._dryrun(app_id)
-        if not self.given._inherit_env and (missing := not_passed(info._converted, os.environ)):
+        missing = () if self.given._inherit_env else (*not_passed(info._converted, os.environ),)
+        if missing and (self.launch.name, missing) not in _said:
+            _said.add((self.launch.name, missing))
             self.log(f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it names)")
         if attempt is not None:
             self._put(attempt, None)

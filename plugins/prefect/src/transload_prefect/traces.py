@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _LOGGED: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3} \| ")
 """How Prefect's lines on a console begin, unless somebody has changed their format."""
 
+PROGRESS_S: Final = 1.0
+"""Seconds after which an app that goes on has a bar of progress; one that has ended by then has none."""
+
 _CHAINED: Final = ("Traceback (", "During handling of", "The above exception")
 
 
@@ -70,6 +73,7 @@ class Traces:
         self._stderr_level = stderr_level
         self._progress: UUID | None = None
         self._shown: float | None = None
+        self._seen: AppStatus | None = None
         self._collected = False
 
     def log(self, message: str) -> None:
@@ -100,7 +104,11 @@ class Traces:
             )
             background().post(emit)  # it serialises, which the end of a short app need not wait for
         if self._artifacts:
-            background().post(lambda: self._show(status, handle))
+            first, self._seen = self._seen is None, status
+            if is_terminal(status.state) or self._progress is not None:
+                background().post(lambda: self._show(status, handle))
+            elif first:
+                background().post(lambda: self._show_if_it_goes_on(handle), after=PROGRESS_S)
 
     def collected(self, results: AppResults, assets: bool | list[str] = False) -> None:
         """Take note of the results, once."""
@@ -123,14 +131,18 @@ class Traces:
 
     # -- artifacts, in the background thread
 
+    def _show_if_it_goes_on(self, handle: str) -> None:
+        if self._seen is not None and not is_terminal(self._seen.state):
+            self._show(self._seen, handle)
+
     def _show(self, status: AppStatus, handle: str) -> None:
-        percent = progress(status)
-        if self._progress is None:
-            self._progress = self._create("progress", "progress", percent, f"replicas of {handle} that have ended")
-        elif percent != self._shown:
+        percent, ended = progress(status), is_terminal(status.state)
+        if self._progress is not None and percent != self._shown:
             api.update_artifact(self._progress, data=percent)
+        elif self._progress is None and not ended:
+            self._progress = self._create("progress", "progress", percent, f"replicas of {handle} that have ended")
         self._shown = percent
-        if is_terminal(status.state):
+        if ended:
             title = f"replicas of {handle}: {status.state.name}"
             self._create("replicas", "table", table(replica_rows(status)), title)
 
