@@ -18,13 +18,13 @@ from transload import attempts
 from transload.attempts import (
     App,
     Replica,
-    error_frames,
     error_line,
     exit_text,
     read_error,
     retry_delay,
     traceback_error,
 )
+from transload.pipelines._told import error_frames
 
 FILE = Path(attempts.__file__)
 

@@ -30,7 +30,6 @@ LONGEST_ERROR = 1 << 16
 
 _KILLED = ": nobody here sent it; perhaps the system was out of memory"
 _LONGEST_LINE = 300
-_FRAMES = 3
 _TRACEBACK = "Traceback (most recent call last):"
 _CHILD_FAILED = ".ChildFailedError:"
 _KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
@@ -76,25 +75,10 @@ def error_line(error: str) -> str:
     return lines[0][:_LONGEST_LINE] if lines else ""
 
 
-def error_frames(error: str) -> list[str]:
-    """Return the last frames of the traceback in what `read_error` or `traceback_error` returned."""
-    import json
-
-    try:
-        message = json.loads(error)["message"]
-        more = message.get("extraInfo")
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return []
-    lines = str(more.get("py_callstack") or "").splitlines() if isinstance(more, dict) else []
-    starts = [number for number, line in enumerate(lines) if line.startswith("  File ")]
-    return [line for line in lines[starts[-_FRAMES:][0] :] if line.startswith("  ")] if starts else []
-
-
 def traceback_error(tail: bytes) -> str:
-    """Return the exception that a Python program ended with as `read_error` would; "" if there is none.
+    """Return the exception that a Python program ended with, by the end of its standard error, as `read_error` would.
 
-    Args:
-        tail: the end of its standard error.
+    Empty if there is none.
     """
     text = tail.decode("utf-8", "replace").splitlines()
     starts = [number for number, line in enumerate(text) if line.endswith(_TRACEBACK)]
@@ -123,12 +107,7 @@ def _traceback(text: list[str]) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def retry_delay(failures: int, first: float = DELAY_S) -> float:
-    """Return the seconds to wait before a retry.
-
-    Args:
-        failures: how many failures in a row came before the one that is answered.
-        first: seconds before the first retry.
-    """
+    """Return the seconds to wait before a retry that ``failures`` in a row came before; ``first``: before the first."""
     return min(first * 2.0 ** min(failures, 60), max(first, LONGEST_DELAY_S))
 
 
@@ -179,7 +158,7 @@ class Replica:
 
     def as_json(self, role: str) -> dict[str, Any]:
         """Return the JSON form of a `ReplicaStatus`, and what a later `App` counts on from."""
-        found: dict[str, Any] = {
+        found = {
             "id": self.k,
             "state": "PENDING" if self.waiting and not self.alive else self.state,
             "role": role,
@@ -189,24 +168,12 @@ class Replica:
             "end_time": self.end,
             "restarts": self.attempt,
         }
-        for name, value in (
-            ("earlier", self.earlier),
-            ("spent", self.spent),
-            ("usage", self.usage),
-            ("structured_error_msg", self.error),
-        ):
-            if value:
-                found[name] = value
-        return found
+        more = {"earlier": self.earlier, "spent": self.spent, "usage": self.usage, "structured_error_msg": self.error}
+        return {**found, **{name: value for name, value in more.items() if value}}
 
 
 class Restart:
-    """Replicas that are to be ended, as far as they run, and then started again, all together.
-
-    Attributes:
-        replicas: which, in the order of the app.
-        due: not before this time.
-    """
+    """Replicas, in the order of the app, that are to be ended and then started again, together, not before ``due``."""
 
     def __init__(self, replicas: list[Replica], due: float) -> None:
         self.replicas = replicas
@@ -511,15 +478,13 @@ class App:
     def as_json(self) -> dict[str, Any]:
         """Return the JSON form of an `AppStatus`."""
         shown: list[list[dict[str, Any]]] = [[] for _ in self.roles]
+        counted = self.requeues, self.app_restarts
         for replica in self.replicas:
             shown[replica.role].append(replica.as_json(self.roles[replica.role]["name"]))
         return {
             "schema": 1,
             "state": self.state,
-            "num_restarts": self.requeues
-            + self.app_restarts
-            + sum(self.role_restarts)
-            + sum(replica.spent for replica in self.replicas),
+            "num_restarts": sum((*counted, *self.role_restarts, *(replica.spent for replica in self.replicas))),
             "msg": self.msg,
             **({"structured_error_msg": self._error} if self._error else {}),
             "roles": [{"role": role["name"], "replicas": mine} for role, mine in zip(self.roles, shown)],  # noqa: B905
@@ -527,9 +492,5 @@ class App:
 
     def counts(self) -> dict[str, Any]:
         """Return what an `App` needs besides `as_json` to count on (``before``)."""
-        return {
-            "requeues": self.requeues,
-            "app": self.app_restarts,
-            "roles": self.role_restarts,
-            "began": self.began,
-        }
+        counts = {"requeues": self.requeues, "app": self.app_restarts}
+        return {**counts, "roles": self.role_restarts, "began": self.began}

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from transload.attempts import error_frames, error_line, read_error
+from transload.attempts import error_line, read_error
 from transload.components._record import START, recorded
+from transload.pipelines._told import error_frames
 from transload.runner import get_runner
 
 PROBE = '''"""What a program sees."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from transload.attempts import error_frames
 from transload.errors import TransloadError
 from transload.specs import NONE, AppStatus, ReplicaStatus, exit_text
 
@@ -18,6 +18,7 @@ LogTail = Callable[[str, int], Sequence[str]]
 """``tail(role, replica)`` → its last lines."""
 
 _LONGEST_LINE: Final = 2000
+_FRAMES: Final = 3
 
 
 def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: str = "", lines: int = 20) -> str:
@@ -47,6 +48,18 @@ def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: s
         text += f"\nlast lines of {replica.role}/{replica.id}:\n"
         text += "\n".join("    " + line.rstrip("\n")[:_LONGEST_LINE] for line in shown)
     return text
+
+
+def error_frames(error: str) -> list[str]:
+    """Return the last frames of the traceback in what a replica said of its failure."""
+    try:
+        message = json.loads(error)["message"]
+        more = message.get("extraInfo")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return []
+    lines = str(more.get("py_callstack") or "").splitlines() if isinstance(more, dict) else []
+    starts = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    return [line for line in lines[starts[-_FRAMES:][0] :] if line.startswith("  ")] if starts else []
 
 
 def _beyond(msg: str, replica: ReplicaStatus) -> str:

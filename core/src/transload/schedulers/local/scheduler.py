@@ -21,11 +21,11 @@ from transload.schedulers.api import (
     Watch,
 )
 from transload.schedulers.local import convert as _convert
-from transload.schedulers.local import home, scope
+from transload.schedulers.local import home, scope, store
 from transload.schedulers.local.connection import Connection
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.notify import AppWatch
-from transload.schedulers.local.store import AppFolders, safe_id, size_of
+from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import layout
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, SpecError, runopts
@@ -75,7 +75,6 @@ class LocalScheduler(SchedulerBase):
 
     def _keep_in(self, local: str) -> None:
         self._local = local
-        self._store = AppFolders(local)
         self._connection = Connection(local)
         self._ready = False
 
@@ -175,16 +174,16 @@ class LocalScheduler(SchedulerBase):
         if not safe_id(app_id):
             raise SpecError(f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'")
         self._ensure()
-        record = self._store.record(app_id)
+        record = store.read_record(self._local, app_id)
         if record is not None:
             if record.get("digest") != submission.digest:
                 raise AppExists(app_id)
             return False
-        body = submission_body(request, app_id, submission, self._store.folder(app_id))
+        body = submission_body(request, app_id, submission, layout.app_folder(self._local, app_id))
         try:
             answer = self._connection.submit(app_id, json.dumps(body).encode())
         except (SubmitError, SchedulerUnavailable):
-            there = self._store.record(app_id)
+            there = store.read_record(self._local, app_id)
             if there is None or there.get("token") != body["record"]["token"]:
                 raise
             return True  # it was started all the same: only the answer did not come through
@@ -204,21 +203,21 @@ class LocalScheduler(SchedulerBase):
 
     def describe(self, app_id: str) -> AppDescription | None:
         """Return what is known of an app; None if there is no such app."""
-        return self._store.describe(app_id)
+        return store.describe(self._local, app_id)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return `describe` of many apps; one that cannot be read is UNKNOWN, and hides no other."""
         found: dict[str, AppDescription | None] = {}
         for app_id in app_ids:
             try:
-                found[app_id] = self._store.describe(app_id)
+                found[app_id] = store.describe(self._local, app_id)
             except SchedulerUnavailable as exc:
                 found[app_id] = AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
         return found
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
-        return self._store.record(app_id) is not None or self._store.is_gone(app_id)
+        return store.read_record(self._local, app_id) is not None or store.is_gone(self._local, app_id)
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch: one descriptor for any number of apps; None if there is no room for one."""
@@ -230,18 +229,18 @@ class LocalScheduler(SchedulerBase):
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's apps, of all sessions, newest first."""
-        return self._store.list(self.name)
+        return store.list_apps(self._local, self.name)
 
     def cancel(self, app_id: str) -> bool:
         """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none."""
-        state = self._store.state(app_id)
+        state = store.true_state(self._local, app_id)
         if state is None or state.get("state") in layout.TERMINAL:
             return state is not None
-        folder = self._store.folder(app_id)
+        folder = layout.app_folder(self._local, app_id)
         with contextlib.suppress(OSError):  # for those who ask meanwhile; on a full disk the keeper hears of it still
             os.close(os.open(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if not layout.poke(folder, layout.CANCEL):
-            self._store.state(app_id)  # its keeper is gone: seen to here
+            store.true_state(self._local, app_id)  # its keeper is gone: seen to here
         return True
 
     def delete(self, app_id: str) -> bool:
@@ -250,19 +249,19 @@ class LocalScheduler(SchedulerBase):
         Raises:
             SchedulerUnavailable: if the app does not end.
         """
-        if self._store.record(app_id) is None:
+        if store.read_record(self._local, app_id) is None:
             return False
-        if not self._store.has_ended(app_id):
+        if not store.has_ended(self._local, app_id):
             self.cancel(app_id)
             self._await_end(app_id)
-        self._store.remove(app_id)
+        store.remove(self._local, app_id)
         return True
 
     def _await_end(self, app_id: str) -> None:
-        grace = ((self._store.record(app_id) or {}).get("cfg") or {}).get("grace_period") or 0.0
+        grace = ((store.read_record(self._local, app_id) or {}).get("cfg") or {}).get("grace_period") or 0.0
         deadline = time.monotonic() + _DELETE_S + float(grace)
         pause = _LOOK_S
-        while not self._store.has_ended(app_id):
+        while not store.has_ended(self._local, app_id):
             if time.monotonic() >= deadline:
                 raise SchedulerUnavailable(f"app {app_id} does not end: some process of it cannot be killed")
             time.sleep(pause)
@@ -279,24 +278,28 @@ class LocalScheduler(SchedulerBase):
         """Delete apps that have ended: the old, and then the oldest until the rest is small enough (see the base)."""
         moment = time.time() if now is None else now
         ended = []
-        for app_id in self._store.ids():
+        for app_id in store.app_ids(self._local):
             # what a newer version wrote is left to it; what is gone meanwhile is gone
             with contextlib.suppress(SchedulerUnavailable, FileNotFoundError):
-                if self._store.has_ended(app_id):
-                    ended.append((os.stat(f"{self._store.folder(app_id)}/state.json").st_mtime, app_id))
+                if store.has_ended(self._local, app_id):
+                    ended.append((os.stat(f"{layout.app_folder(self._local, app_id)}/state.json").st_mtime, app_id))
         ended.sort()
         removed = []
-        sizes = {app_id: size_of(self._store.folder(app_id)) for _, app_id in ended} if max_size is not None else {}
+        sizes = (
+            {app_id: size_of(layout.app_folder(self._local, app_id)) for _, app_id in ended}
+            if max_size is not None
+            else {}
+        )
         total = sum(sizes.values())
         for end, app_id in ended:
             old = older_than is not None and moment - end >= older_than
             if old or (max_size is not None and total > max_size):
                 if not dry_run:
-                    self._store.remove(app_id)
+                    store.remove(self._local, app_id)
                 total -= sizes.get(app_id, 0)
                 removed.append(app_id)
         if not dry_run:
-            self._store.sweep(_STALE_S)
+            store.sweep(self._local, _STALE_S)
         return removed
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
@@ -308,7 +311,7 @@ class LocalScheduler(SchedulerBase):
 
     def _replica(self, app_id: str, role_name: str, k: int) -> tuple[str, bool]:
         """Return a replica's log folder, and whether a size limit is set."""
-        record = self._store.record(app_id)
+        record = store.read_record(self._local, app_id)
         if record is None:
             raise AppNotFound(app_id)
         roles = {role["name"]: role.get("num_replicas", 1) for role in (record.get("app") or {}).get("roles", ())}
@@ -338,7 +341,7 @@ class LocalScheduler(SchedulerBase):
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
         folder, limited = self._replica(app_id, role_name, k)
-        ended = self._store.has_ended(app_id)
+        ended = store.has_ended(self._local, app_id)
         wanted = {"since": since, "until": until}
         return read_log(folder, stream, cursor, max_bytes, ended, limited=limited, last=last, **wanted)
 
@@ -346,7 +349,7 @@ class LocalScheduler(SchedulerBase):
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the app's own folder for results."""
-        return f"{self._store.folder(app_id)}/results" if safe_id(app_id) else None
+        return f"{layout.app_folder(self._local, app_id)}/results" if safe_id(app_id) else None
 
     def close(self) -> None:
         """Let the spawner go; apps go on. If no app runs, no process of ours is left when this returns."""

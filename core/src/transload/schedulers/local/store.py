@@ -1,4 +1,7 @@
-"""What is on disk of the apps: their records and states, read by any process of the user."""
+"""What is on disk of the apps: their records and states, read by any process of the user.
+
+``local`` is the folder of the local scheduler, with ``apps/`` and ``gone/`` in it; it need not exist.
+"""
 
 from __future__ import annotations
 
@@ -20,212 +23,216 @@ _SAFE_ID = re.compile(r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z")
 _CACHED: Final = 1024
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 
+# read once: by path, with inode and time of the file
+_records: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+_going: dict[str, tuple[int, int]] = {}
+_lock = fork_lock()
+
 
 def safe_id(app_id: str) -> bool:
     """Tell whether an app id can name a folder: no ``/``, no control characters, no leading dot, at most 200 bytes."""
     return _SAFE_ID.match(app_id) is not None and len(os.fsencode(app_id)) <= 200
 
 
-class AppFolders:
-    """Reads ``apps/`` and ``gone/`` in the folder of the local scheduler, which need not exist."""
+def read_record(local: str, app_id: str) -> dict[str, Any] | None:
+    """Return what was submitted; ``{}`` if that is damaged, None if there is no such app.
 
-    def __init__(self, local: str) -> None:
-        self.local = local
-        self._records: dict[str, tuple[int, dict[str, Any]]] = {}
-        self._going: dict[str, tuple[int, int]] = {}
-        self._lock = fork_lock()
+    Raises:
+        SchedulerUnavailable: if a newer version of transload wrote it.
+    """
+    if not safe_id(app_id):
+        return None
+    path = f"{layout.app_folder(local, app_id)}/record.json"
+    try:
+        stat = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return {} if os.path.isdir(layout.app_folder(local, app_id)) else None
+    except OSError as exc:
+        raise _unreadable(path, exc) from exc
+    key = (stat.st_ino, stat.st_mtime_ns)
+    cached = _records.get(path)
+    if cached is not None and cached[0] == key:
+        return cached[1]
+    record = _read(path) or {}
+    _check_schema(record, path)
+    with _lock:
+        if len(_records) >= _CACHED:
+            _records.clear()
+        _records[path] = (key, record)
+    return record
 
-    def folder(self, app_id: str) -> str:
-        """Return the folder of an app."""
-        return layout.app_folder(self.local, app_id)
 
-    def record(self, app_id: str) -> dict[str, Any] | None:
-        """Return what was submitted; ``{}`` if that is damaged, None if there is no such app.
-
-        Raises:
-            SchedulerUnavailable: if a newer version of transload wrote it.
-        """
-        if not safe_id(app_id):
-            return None
-        path = f"{self.folder(app_id)}/record.json"
-        try:
-            inode = os.stat(path).st_ino
-        except (FileNotFoundError, NotADirectoryError):
-            return {} if os.path.isdir(self.folder(app_id)) else None
-        except OSError as exc:
-            raise _unreadable(path, exc) from exc
-        cached = self._records.get(app_id)
-        if cached is not None and cached[0] == inode:
-            return cached[1]
-        record = _read(path) or {}
-        self._check_schema(record, path)
-        with self._lock:
-            if len(self._records) >= _CACHED:
-                self._records.clear()
-            self._records[app_id] = (inode, record)
-        return record
-
-    def state(self, app_id: str) -> dict[str, Any] | None:
-        """Return the true state: that of an app whose keeper is gone is made FAILED first. None: no such app."""
-        if not safe_id(app_id):
-            return None
-        state = self._read_state(app_id)
-        if state is None or state.get("state") in layout.TERMINAL:
-            return state
-        folder = self.folder(app_id)
-        if not layout.keeper_lives(folder):
-            state = self._finalise(app_id)
-        if state is not None and state.get("state") not in layout.TERMINAL and os.path.exists(f"{folder}/cancel"):
-            state["cancel_requested"] = True
+def true_state(local: str, app_id: str) -> dict[str, Any] | None:
+    """Return the true state: that of an app whose keeper is gone is made FAILED first. None: no such app."""
+    if not safe_id(app_id):
+        return None
+    state = _read_state(local, app_id)
+    if state is None or state.get("state") in layout.TERMINAL:
         return state
+    folder = layout.app_folder(local, app_id)
+    if not layout.keeper_lives(folder):
+        state = _finalise(local, app_id)
+    if state is not None and state.get("state") not in layout.TERMINAL and os.path.exists(f"{folder}/cancel"):
+        state["cancel_requested"] = True
+    return state
 
-    def _finalise(self, app_id: str) -> dict[str, Any] | None:
-        try:
-            finalise.finalise(self.local, app_id)
-        except OSError as exc:
-            state = self._read_state(app_id)
-            if state is not None and state.get("state") not in layout.TERMINAL:
-                state.update(state="FAILED", msg=f"its keeper died; its end cannot be written: {exc.strerror}")
-            return state
-        return self._read_state(app_id)
 
-    def _read_state(self, app_id: str) -> dict[str, Any] | None:
-        path = f"{self.folder(app_id)}/state.json"
-        state = _read(path)
-        if state is not None:
-            self._check_schema(state, path)
-            if state.get("state") not in layout.TERMINAL:
-                _apply_noted_end(self.folder(app_id), state)
-            return state
-        return {"state": "UNKNOWN", "msg": "its state is damaged"} if os.path.isdir(self.folder(app_id)) else None
+def _finalise(local: str, app_id: str) -> dict[str, Any] | None:
+    try:
+        finalise.finalise(local, app_id)
+    except OSError as exc:
+        state = _read_state(local, app_id)
+        if state is not None and state.get("state") not in layout.TERMINAL:
+            state.update(state="FAILED", msg=f"its keeper died; its end cannot be written: {exc.strerror}")
+        return state
+    return _read_state(local, app_id)
 
-    @staticmethod
-    def _check_schema(data: dict[str, Any], path: str) -> None:
-        schema = data.get("schema", layout.SCHEMA)
-        if not isinstance(schema, int) or schema > layout.SCHEMA:
-            raise SchedulerUnavailable(
-                f"{path}: written by a newer version of transload (schema {schema}; this one reads {layout.SCHEMA})"
-            )
 
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None if there is no such app."""
-        state = self.state(app_id)
-        record = self.record(app_id) if state is not None else None
-        if state is None or record is None:
-            return None
-        app = None
-        with contextlib.suppress(SpecError):  # a newer version of transload wrote it: its status can be read
-            app = AppDef.from_dict(record["app"]) if record.get("app") else None
-        return AppDescription(
-            app_id,
-            AppStatus.from_dict(state),
-            app,
-            session=record.get("session"),
-            cfg=dict(record.get("cfg") or {}),
-            digest=record.get("digest"),
-            tracker_base=record.get("tracker_base"),
-            created=record.get("created"),
-            log_url=record.get("logs"),
+def _read_state(local: str, app_id: str) -> dict[str, Any] | None:
+    folder = layout.app_folder(local, app_id)
+    path = f"{folder}/state.json"
+    state = _read(path)
+    if state is not None:
+        _check_schema(state, path)
+        if state.get("state") not in layout.TERMINAL:
+            _apply_noted_end(folder, state)
+        return state
+    return {"state": "UNKNOWN", "msg": "its state is damaged"} if os.path.isdir(folder) else None
+
+
+def _check_schema(data: dict[str, Any], path: str) -> None:
+    schema = data.get("schema", layout.SCHEMA)
+    if not isinstance(schema, int) or schema > layout.SCHEMA:
+        raise SchedulerUnavailable(
+            f"{path}: written by a newer version of transload (schema {schema}; this one reads {layout.SCHEMA})"
         )
 
-    def has_ended(self, app_id: str) -> bool:
-        """Tell whether an app has ended (or is gone). Cheap enough for every page of a log."""
-        folder = self.folder(app_id)
+
+def describe(local: str, app_id: str) -> AppDescription | None:
+    """Return what is known of an app; None if there is no such app."""
+    state = true_state(local, app_id)
+    record = read_record(local, app_id) if state is not None else None
+    if state is None or record is None:
+        return None
+    app = None
+    with contextlib.suppress(SpecError):  # a newer version of transload wrote it: its status can be read
+        app = AppDef.from_dict(record["app"]) if record.get("app") else None
+    return AppDescription(
+        app_id,
+        AppStatus.from_dict(state),
+        app,
+        session=record.get("session"),
+        cfg=dict(record.get("cfg") or {}),
+        digest=record.get("digest"),
+        tracker_base=record.get("tracker_base"),
+        created=record.get("created"),
+        log_url=record.get("logs"),
+    )
+
+
+def has_ended(local: str, app_id: str) -> bool:
+    """Tell whether an app has ended (or is gone). Cheap enough for every page of a log."""
+    folder = layout.app_folder(local, app_id)
+    try:
+        stat = os.stat(f"{folder}/state.json")
+    except (FileNotFoundError, NotADirectoryError):
+        return true_state(local, app_id) is None
+    key = (stat.st_ino, stat.st_mtime_ns)
+    if _going.get(folder) == key and layout.keeper_lives(folder):
+        return False  # the same file as when it was last seen going on
+    state = true_state(local, app_id)
+    if state is None or state.get("state") in layout.TERMINAL:
+        return True
+    with _lock:
+        if len(_going) >= _CACHED:
+            _going.clear()
+        _going[folder] = key
+    return False
+
+
+def app_ids(local: str) -> Iterator[str]:
+    """Yield the ids of all apps."""
+    try:
+        names = os.listdir(f"{local}/apps")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as exc:
+        raise _unreadable(f"{local}/apps", exc) from exc
+    yield from (name for name in names if not name.startswith("."))
+
+
+def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:
+    """Return all apps, newest first, each with the handle that it was submitted under."""
+    rows = []
+    for app_id in app_ids(local):
         try:
-            stat = os.stat(f"{folder}/state.json")
-        except (FileNotFoundError, NotADirectoryError):
-            return self.state(app_id) is None
-        key = (stat.st_ino, stat.st_mtime_ns)
-        if self._going.get(app_id) == key and layout.keeper_lives(folder):
-            return False  # the same file as when it was last seen going on
-        state = self.state(app_id)
-        if state is None or state.get("state") in layout.TERMINAL:
-            return True
-        with self._lock:
-            if len(self._going) >= _CACHED:
-                self._going.clear()
-            self._going[app_id] = key
-        return False
-
-    def ids(self) -> Iterator[str]:
-        """Yield the ids of all apps."""
-        try:
-            names = os.listdir(f"{self.local}/apps")
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as exc:
-            raise _unreadable(f"{self.local}/apps", exc) from exc
-        yield from (name for name in names if not name.startswith("."))
-
-    def list(self, scheduler: str) -> list[ListAppResponse]:
-        """Return all apps, newest first, each with the handle that it was submitted under."""
-        rows = []
-        for app_id in self.ids():
-            try:
-                state, record = self.state(app_id), self.record(app_id)
-            except SchedulerUnavailable:
-                rows.append(ListAppResponse(app_id, AppState.UNKNOWN))
-                continue
-            if state is not None and record is not None:
-                session = record.get("session")
-                handle = make_app_handle(scheduler, session, app_id) if session else ""
-                shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
-                name = str((record.get("app") or {}).get("name", ""))
-                rows.append(ListAppResponse(app_id, shown, handle, name, record.get("created")))
-        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
-
-    def is_gone(self, app_id: str) -> bool:
-        """Tell whether the record of a deleted app with a caller-given id is here."""
-        return safe_id(app_id) and os.path.exists(f"{self.local}/gone/{app_id}")
-
-    def remove(self, app_id: str) -> None:
-        """Remove an app that has ended; the record of a caller-given id stays. Waits for its keeper to leave."""
-        folder = self.folder(app_id)
-        record = self.record(app_id)
-        if record is None:
-            return
-        try:
-            with layout.locked(f"{folder}/lock"):
-                # a damaged record does not say whose id it was: better remember one too many
-                if record.get("id_given", True):
-                    kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}
-                    kept |= {"created": record.get("created"), "deleted": layout.now()}
-                    os.makedirs(f"{self.local}/gone", 0o700, exist_ok=True)
-                    layout.write_file(f"{self.local}/gone/{app_id}", json.dumps(kept).encode())
-                aside = f"{self.local}/apps/.gone.{os.getpid()}.{time.monotonic_ns()}"
-                os.rename(folder, aside)
-        except FileNotFoundError:
-            return  # somebody else removed it at the same time
-        layout.remove_tree(aside)
-        for copy in record.get("workspaces") or ():
-            if str(copy).startswith(f"{self.local}/workspaces/"):
-                layout.remove_tree(str(copy))
-        layout.announce(self.local, app_id)
-        with self._lock:
-            self._records.pop(app_id, None)
-
-    def sweep(self, older_than: float) -> None:
-        """Remove what broken-off submits and removals left behind, if it is older than so many seconds.
-
-        A copy of a workspace that no app uses is left alone for a day.
-        """
-        for entry in _entries(f"{self.local}/apps"):
-            if entry.name.startswith(".") and _age(entry) > older_than and not layout.keeper_lives(entry.path):
-                layout.remove_tree(entry.path)
-        stale = max(older_than, _STALE_COPY_S)
-        copies = [entry for entry in _entries(f"{self.local}/workspaces") if _age(entry) > stale]
-        if not copies:
-            return
-        try:
-            records = [self.record(app_id) for app_id in self.ids()]
+            state, record = true_state(local, app_id), read_record(local, app_id)
         except SchedulerUnavailable:
-            return
-        if {} in records:
-            return  # what cannot be read may use any of them
-        used = {os.path.basename(str(copy)) for record in records for copy in (record or {}).get("workspaces") or ()}
-        for entry in copies:
-            if entry.name not in used:
-                layout.remove_tree(entry.path)
+            rows.append(ListAppResponse(app_id, AppState.UNKNOWN))
+            continue
+        if state is not None and record is not None:
+            session = record.get("session")
+            handle = make_app_handle(scheduler, session, app_id) if session else ""
+            shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
+            name = str((record.get("app") or {}).get("name", ""))
+            rows.append(ListAppResponse(app_id, shown, handle, name, record.get("created")))
+    return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
+
+
+def is_gone(local: str, app_id: str) -> bool:
+    """Tell whether the record of a deleted app with a caller-given id is here."""
+    return safe_id(app_id) and os.path.exists(f"{local}/gone/{app_id}")
+
+
+def remove(local: str, app_id: str) -> None:
+    """Remove an app that has ended; the record of a caller-given id stays. Waits for its keeper to leave."""
+    folder = layout.app_folder(local, app_id)
+    record = read_record(local, app_id)
+    if record is None:
+        return
+    try:
+        with layout.locked(f"{folder}/lock"):
+            # a damaged record does not say whose id it was: better remember one too many
+            if record.get("id_given", True):
+                kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}
+                kept |= {"created": record.get("created"), "deleted": layout.now()}
+                os.makedirs(f"{local}/gone", 0o700, exist_ok=True)
+                layout.write_file(f"{local}/gone/{app_id}", json.dumps(kept).encode())
+            aside = f"{local}/apps/.gone.{os.getpid()}.{time.monotonic_ns()}"
+            os.rename(folder, aside)
+    except FileNotFoundError:
+        return  # somebody else removed it at the same time
+    layout.remove_tree(aside)
+    for copy in record.get("workspaces") or ():
+        if str(copy).startswith(f"{local}/workspaces/"):
+            layout.remove_tree(str(copy))
+    layout.announce(local, app_id)
+    with _lock:
+        _records.pop(f"{folder}/record.json", None)
+
+
+def sweep(local: str, older_than: float) -> None:
+    """Remove what broken-off submits and removals left behind, if it is older than so many seconds.
+
+    A copy of a workspace that no app uses is left alone for a day.
+    """
+    for entry in _entries(f"{local}/apps"):
+        if entry.name.startswith(".") and _age(entry) > older_than and not layout.keeper_lives(entry.path):
+            layout.remove_tree(entry.path)
+    stale = max(older_than, _STALE_COPY_S)
+    copies = [entry for entry in _entries(f"{local}/workspaces") if _age(entry) > stale]
+    if not copies:
+        return
+    try:
+        records = [read_record(local, app_id) for app_id in app_ids(local)]
+    except SchedulerUnavailable:
+        return
+    if {} in records:
+        return  # what cannot be read may use any of them
+    used = {os.path.basename(str(copy)) for record in records for copy in (record or {}).get("workspaces") or ()}
+    for entry in copies:
+        if entry.name not in used:
+            layout.remove_tree(entry.path)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
