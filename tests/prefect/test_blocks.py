@@ -119,6 +119,43 @@ def test_a_time_limit_of_its_task(host: Any, gate: Path, submitted: bool, eventu
     eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_signal_while_it_starts(
+    host: Any, gate: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool, eventually: Any
+) -> None:
+    """What ends the flow's process when ``trigger`` has just submitted the app ends the app too."""
+    from prefect import flow
+
+    from transload.pipelines import host_runner
+    from transload_prefect import AppJob
+    from transload_prefect.notes import Notes
+
+    put = Notes.put
+
+    def interrupted(self: Notes, record: dict[str, Any]) -> None:
+        put(self, record)
+        if record.get("handle"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Notes, "put", interrupted)
+
+    def block() -> Any:
+        return AppJob(component="jobs:job", component_args={"gate": str(gate)}).trigger()
+
+    @flow
+    def work() -> None:
+        block()
+
+    @flow
+    async def work_async() -> None:
+        await block()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(work_async()) if asynchronous else work()
+    runner = host_runner("prefect")
+    eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)
+
+
 def test_failure_and_cancel(host: Any, gate: Path) -> None:
     """A failed run raises when it is awaited; a cancelled one too, after its end was asked for."""
     from transload_prefect import AppJob

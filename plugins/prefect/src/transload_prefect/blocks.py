@@ -67,12 +67,12 @@ class AppJobRun(JobRun[AppResults]):
         return asyncio.to_thread(self._cancel) if in_event_loop() else self._cancel()
 
     def _wait(self) -> None:
-        with watching(self._traces.context, self._execution), ended_with_host(self._execution):
+        with ended_with_host(self._execution), watching(self._traces.context, self._execution):
             self._execution.follow()
         self._collect()
 
     async def _wait_async(self) -> None:
-        with watching(self._traces.context, self._execution), ended_with_host(self._execution):
+        with ended_with_host(self._execution), watching(self._traces.context, self._execution):
             await self._execution.follow_async()
         await asyncio.to_thread(self._collect)
 
@@ -154,9 +154,11 @@ class AppJob(JobBlock[AppResults]):
         )
         if in_event_loop():
             return self._start_async(execution, traces)
-        execution.start()
+        with ended_with_host(execution):
+            execution.start()
         return AppJobRun(execution, traces)
 
     async def _start_async(self, execution: Execution, traces: Traces) -> AppJobRun:
-        await execution.start_async()
+        with ended_with_host(execution):
+            await execution.start_async()
         return AppJobRun(execution, traces)
