@@ -81,7 +81,7 @@ def side_by_side() -> str:
         parts.append("")
         if word in SHOWN:
             bodies = "\n\n\n".join(f"# {host}\n{_code(HOSTS[host], node)}" for host, node in there.items())
-            parts += ["<!-- not run: taken from the sources -->", "```python", bodies, "```", ""]
+            parts += ["<!-- run by: tests/docs/test_site.py::test_pages_written_from_the_code_are_fresh -->", "```python", bodies, "```", ""]
     tables = _endings()
     parts += ["### `ENDINGS`: what a host is told", "", f"| `Ending` | {' | '.join(tables)} |"]
     parts.append("|---" * (len(tables) + 1) + "|")

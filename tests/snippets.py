@@ -11,6 +11,7 @@ shell environment, in the order of the page:
 
 A comment just before a block changes that:
 
+- ``<!-- run by: tests/file.py::test -->`` leaves it out here, since that test runs it;
 - ``<!-- not run: reason -->`` leaves it out;
 - ``<!-- only in: suite -->`` names the one suite that runs it;
 - ``<!-- fails: 1 -->`` expects that exit code of the last command;
@@ -51,6 +52,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
         *BOTH,
     ),
     "kfp": ("docs/kfp.md", "plugins/kfp/README.md", "examples/kfp/README.md", "README.md"),
+    "ax": ("docs/ax.md", "plugins/ax/README.md", "examples/ax/README.md", "README.md"),
     "torch": ("examples/ddp/README.md",),
     "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", "README.md"),
     "template": ("docs/writing-an-adapter.md", "plugins/_template/README.md"),
@@ -59,7 +61,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
 
 LANGUAGES: Final = ("", "console", "json", "python", "sh", "toml", "yaml")
 _FENCE: Final = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-_COMMENT: Final = re.compile(r"<!-- (not run|only in|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL)
+_COMMENT: Final = re.compile(r"<!-- (not run|run by|only in|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL)
 _NAME: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
 
 
@@ -72,6 +74,7 @@ class Snippet:
     language: str
     text: str
     not_run: str = ""
+    run_by: str = ""
     only_in: str = ""
     fails: int = 0
 
@@ -132,6 +135,7 @@ def _block(page: str, text: str, fence: re.Match[str], comment: re.Match[str] | 
         language,
         body,
         not_run=value if kind == "not run" else "",
+        run_by=value if kind == "run by" else "",
         only_in=value if kind == "only in" else "",
         fails=int(value) if kind == "fails" else 0,
     )
@@ -162,7 +166,7 @@ class Reader:
         """
         for snippet in snippets(page):
             elsewhere = snippet.only_in not in ("", self._suite)
-            if snippet.not_run or elsewhere or not snippet.language:
+            if snippet.not_run or snippet.run_by or elsewhere or not snippet.language:
                 continue
             try:
                 getattr(self, f"_{snippet.language}")(snippet)

@@ -27,6 +27,9 @@ SNIPPETS = _load()
 PAGES = [page for page in SNIPPETS.pages() if SNIPPETS.snippets(page)]
 
 
+MOST_NOT_RUN = 22
+
+
 def _suites(page: str) -> set[str]:
     return {suite for suite in (*SNIPPETS.PAGES, "docs") if page in SNIPPETS.pages_of(suite)}
 
@@ -38,11 +41,26 @@ def test_every_block_is_run_or_says_why_not(page: str) -> None:
     assert suites, f"{page} belongs to no suite: see PAGES in tests/snippets.py"
     for snippet in SNIPPETS.snippets(page):
         assert snippet.language in SNIPPETS.LANGUAGES, f"{snippet.place}: nobody runs {snippet.language!r}"
-        if snippet.not_run or not snippet.language:
+        if snippet.not_run or snippet.run_by or not snippet.language:
             continue
         assert not snippet.only_in or snippet.only_in in suites, f"{snippet.place}: that suite does not run this page"
         for suite in {snippet.only_in} if snippet.only_in else suites:
             assert (TESTS / suite / "test_docs.py").exists(), f"{snippet.place}: tests/{suite}/test_docs.py is missing"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_who_runs_a_block_instead_is_there(page: str) -> None:
+    """``run by`` names a test that exists, and that its folder's suite does run."""
+    for snippet in SNIPPETS.snippets(page):
+        file, _, name = snippet.run_by.partition("::")
+        if file:
+            assert re.search(rf"^(?:async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), snippet.place
+
+
+def test_few_blocks_are_run_by_nobody() -> None:
+    """Each that is added wants a reason better than those that there are."""
+    marks = [snippet.place for page in PAGES for snippet in SNIPPETS.snippets(page) if snippet.not_run]
+    assert len(marks) <= MOST_NOT_RUN, marks
 
 
 @pytest.mark.parametrize("page", PAGES)

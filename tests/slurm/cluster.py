@@ -60,6 +60,7 @@ NodeName=node[1-2] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{first}-{seco
 NodeName=node3 NodeHostname=localhost NodeAddr=127.0.0.1 Port={last} Feature=new,fast
 PartitionName=main Nodes=node[1-3] Default=YES State=UP
 PartitionName=other Nodes=node3 State=UP
+PartitionName=gpu Nodes=node[1-3] State=UP
 """
 _DEFAULTS = {"KillWait": "2", "MinJobAge": "300", "SlurmdTimeout": "8", "JobCompType": "jobcomp/filetxt"}
 

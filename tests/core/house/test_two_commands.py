@@ -186,12 +186,42 @@ def test_each_plugin_installs_from_a_checkout(clone: Path, transload_home: Path,
 
 
 @pytest.mark.slow
+def test_plugins_install_by_plain_pip(clone: Path, transload_home: Path) -> None:
+    """The lines of the README, by pip in an environment of one's own, and by `--with` several at once."""
+    environment = _stranger(transload_home)
+    lines = [line[2:].partition("#")[0].split() for line in (clone / "README.md").read_text().splitlines()]
+    (named,) = [line for line in lines if line[1:3] == ["quickstart.py", "--with"]]
+    (by_pip,) = [line for line in lines if line[:2] == ["pip", "install"]]
+    own = clone / "own"
+    for command in (
+        [sys.executable, *named[1:]],
+        [sys.executable, "-m", "venv", str(own)],
+        [str(own / "bin" / "python"), "-m", *by_pip],
+    ):
+        made = subprocess.run(
+            command, cwd=clone, env=environment, capture_output=True, text=True, timeout=800, check=False
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+    for folder in (own, clone / ".venv"):
+        asking = [str(folder / "bin" / "transload"), "info"]
+        said = subprocess.run(
+            asking, cwd=clone, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert said.returncode == 0 and {"transload-airflow", "transload-report"} <= set(said.stdout.split()), said
+
+
+@pytest.mark.slow
 def test_second_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> None:
     """It makes its own tools and runs a session; engines that are not here are told at the end."""
-    command = [str(clone / ".ci" / "run"), "-s", "core", "--", "-q", "tests/core/house/test_imports.py"]
-    environment = _stranger(transload_home) | {"PYTHON": sys.executable}
+    command = [sys.executable, str(clone / "run_tests.py"), "-s", "core", "--", "-q", "tests/core/house/test_imports.py"]
     result = subprocess.run(
-        command, cwd=clone.parent, env=environment, capture_output=True, text=True, timeout=900, check=False
+        command,
+        cwd=clone.parent,
+        env=_stranger(transload_home),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
