@@ -32,6 +32,8 @@ WORDS = {
 SHOWN = ("identity_of", "run_app")
 """Those that are shown whole."""
 
+_RUN_BY = "<!-- run by: tests/docs/test_site.py::test_pages_written_from_the_code_are_fresh -->"
+
 
 def functions(folder: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     """Return the functions of an adapter's `run.py`, by name."""
@@ -81,7 +83,7 @@ def side_by_side() -> str:
         parts.append("")
         if word in SHOWN:
             bodies = "\n\n\n".join(f"# {host}\n{_code(HOSTS[host], node)}" for host, node in there.items())
-            parts += ["<!-- run by: tests/docs/test_site.py::test_pages_written_from_the_code_are_fresh -->", "```python", bodies, "```", ""]
+            parts += [_RUN_BY, "```python", bodies, "```", ""]
     tables = _endings()
     parts += ["### `ENDINGS`: what a host is told", "", f"| `Ending` | {' | '.join(tables)} |"]
     parts.append("|---" * (len(tables) + 1) + "|")

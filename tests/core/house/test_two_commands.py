@@ -213,7 +213,7 @@ def test_plugins_install_by_plain_pip(clone: Path, transload_home: Path) -> None
 @pytest.mark.slow
 def test_second_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> None:
     """It makes its own tools and runs a session; engines that are not here are told at the end."""
-    command = [sys.executable, str(clone / "run_tests.py"), "-s", "core", "--", "-q", "tests/core/house/test_imports.py"]
+    command = [sys.executable, f"{clone}/run_tests.py", "-s", "core", "--", "-q", "tests/core/house/test_imports.py"]
     result = subprocess.run(
         command,
         cwd=clone.parent,

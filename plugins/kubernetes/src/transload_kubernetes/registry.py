@@ -109,7 +109,7 @@ def told_as_submit_error(what: str) -> Iterator[None]:
         from dxf.exceptions import DXFError
         from requests import RequestException
     except ImportError as exc:
-        needed = "needs a client of registries (pip install 'transload-kubernetes[images]')"
+        needed = "needs a client of registries (pip install python-dxf)"
         raise SubmitError(f"run option image_repo: {needed}: {exc}") from exc
     try:
         yield

@@ -62,7 +62,7 @@ def plot_search(summary: Mapping[str, Any], file: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise ConfigError("a picture needs matplotlib: pip install 'transload-search[plot]'") from None
+        raise ConfigError("a picture needs matplotlib: pip install matplotlib") from None
     file.parent.mkdir(parents=True, exist_ok=True)
     _draw(picture, file)
 
