@@ -69,7 +69,7 @@ def programs(tmp_path: Path) -> Path:
 def test_a_program_sees_no_difference(programs: Path, words: list[str]) -> None:
     """Arguments, paths, main module, loaded modules, exit code and standard error are those that ``python`` gives."""
     file = programs / "error.json"
-    env = {"TRANSLOAD_ERROR_FILE": str(file), "TORCHELASTIC_ERROR_FILE": str(file)}
+    env = {"LC_ALL": "C.UTF-8", "TRANSLOAD_ERROR_FILE": str(file), "TORCHELASTIC_ERROR_FILE": str(file)}
 
     def run(words: list[str], safe: str) -> tuple[int, str, str]:
         command = [sys.executable, *words]
@@ -81,7 +81,8 @@ def test_a_program_sees_no_difference(programs: Path, words: list[str]) -> None:
         plain = run([*words, "--x", ending], safe)
         assert not file.exists()
         assert run(recorded([*words, "--x", ending]), safe) == plain
-        assert file.exists() == (plain[0] == 1 and plain[2].startswith(("Traceback", "  File")))
+        told = plain[0] == 1 and plain[2].startswith(("Traceback", "  File"))
+        assert file.exists() == (told and words not in (["pack"], ["whole.pyz"]))
         if file.exists() and words != ["broken.py"]:
             error = read_error(file.read_bytes())
             assert error_line(error) == "ValueError: no ü"

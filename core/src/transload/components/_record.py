@@ -26,38 +26,28 @@ def start():
     main = sys.modules["__main__"].__dict__
     del main["start"]
     kind, *rest = words = sys.argv[1:]
-    unsafe = sys.path[:1] == [""]
-    package = text = None
+    first = None if sys.path[:1] != [""] else "" if kind == "-c" else os.getcwd()
     if kind == "-m":
-        package, sys.argv = rest[0], ["-m", *rest[1:]]
-        sys.path[:unsafe] = [os.getcwd()] if unsafe else []
+        sys.argv = ["-m", *rest[1:]]
     elif kind == "-c":
         text, path, sys.argv = rest[0], "<string>", ["-c", *rest[1:]]
     else:
         sys.argv, path = words, os.path.join(os.getcwd(), kind)
         try:
-            import zipimport
-            zipimport.zipimporter(path)
-            package = "__main__"
-        except ImportError:
-            package = "__main__" if os.path.isdir(path) else None
-        if package:
-            sys.path[:unsafe] = [path]
-        else:
-            sys.path[:unsafe] = [os.path.dirname(os.path.realpath(path))] if unsafe else []
-            try:
-                with open(path, "rb") as file:
-                    text = file.read()
-            except OSError as error:
-                says = "{}: can't open file {!r}: [Errno {}] {}\\n"
-                sys.stderr.write(says.format(sys.executable, path, error.errno, error.strerror))
-                sys.exit(2)
-            from _frozen_importlib_external import SourceFileLoader
-            main.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+            with open(path, "rb") as file:
+                text = file.read()
+        except OSError:
+            text = b"\\0"
+        if b"\\0" in text:  # a folder, a zip, nothing
+            os.execv(sys.executable, [sys.executable, *words])
+        from _frozen_importlib_external import SourceFileLoader
+        main.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+        first = first and os.path.dirname(os.path.realpath(path))
+    sys.path[:1] = sys.path[:1] if first is None else [first]
     try:
-        if package:
+        if kind == "-m":
             import runpy
-            runpy._run_module_as_main(package, alter_argv=kind == "-m")
+            runpy._run_module_as_main(rest[0])
         else:
             exec(compile(text, path, "exec", dont_inherit=True), main)
     except Exception as error:
@@ -73,6 +63,7 @@ start()
 
 Standard library and Python 3.8 only, since it runs where transload may not be installed. It writes the form of
 torchelastic's ``@record``, short enough for a termination message, and nothing over what a program has said by itself.
+What is no file of source text (a folder, a zip) is left to ``python`` alone.
 """
 
 
