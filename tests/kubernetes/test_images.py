@@ -146,7 +146,7 @@ def test_what_goes_wrong_is_named(registry: Any, tmp_path: Path) -> None:
 def test_a_client_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a client of registries nothing can be pushed, and the line says what to install."""
     monkeypatch.setitem(sys.modules, "dxf.exceptions", None)
-    with pytest.raises(SubmitError, match=r"pip install 'transload-kubernetes\[images\]'"):
+    with pytest.raises(SubmitError, match="pip install python-dxf"):
         with_images(workspace_app(tmp_path / "code", "a:1"), "registry.example/code")
 
 
