@@ -7,6 +7,7 @@ with a dash, treats ``--`` differently from one Python to the next, and leaves t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +47,7 @@ def materialize_appdef(
         SpecError: if the component raised, or returned no AppDef.
     """
     component = as_component(cmpnt_fn)
-    with component.placed():
+    with component.place or nullcontext():
         return _call(component, _values(component, cmpnt_args, config or {}, cmpnt_defaults or {}))
 
 
@@ -72,7 +73,7 @@ def build(
         SpecError: if the component raised, or returned no AppDef.
     """
     component = as_component(component)
-    with component.placed():
+    with component.place or nullcontext():
         return _call(component, _values(component, None, values or {}, defaults or {}))
 
 
@@ -84,7 +85,7 @@ def arguments_of(component: Source, argv: Sequence[str], defaults: Mapping[str, 
         ComponentHelpRequested: if ``--help`` is among the arguments.
     """
     component = as_component(component)
-    with component.placed():
+    with component.place or nullcontext():
         return _values(component, argv, {}, defaults or {})
 
 

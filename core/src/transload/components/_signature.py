@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -60,38 +59,22 @@ class Component:
         fn: the function.
         description: its docstring without the sections about arguments and results.
         parameters: its parameters, in the order of the signature.
+        varargs: the one that is ``*args``, if there is one.
+        fn_name: the name of the function.
+        place: where its neighbours are found, if it was given by its file.
     """
 
     name: str
     fn: Callable[..., AppDef]
     description: str = ""
     parameters: tuple[Parameter, ...] = ()
-    _place: ImportFolder | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def fn_name(self) -> str:
-        """Return the name of the function."""
-        return str(getattr(self.fn, "__name__", self.name))
-
-    @property
-    def folder(self) -> str | None:
-        """Return the folder of the file that it was given by; None if it was given in another way."""
-        return None if self._place is None else self._place.own_folder
-
-    @property
-    def varargs(self) -> Parameter | None:
-        """Return the parameter ``*args``, or None if there is none."""
-        return next((item for item in self.parameters if item.kind == "varargs"), None)
+    varargs: Parameter | None = None
+    fn_name: str = ""
+    place: ImportFolder | None = field(default=None, repr=False, compare=False)
 
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of that name, or None."""
         return next((item for item in self.parameters if item.name == name), None)
-
-    @contextlib.contextmanager
-    def placed(self) -> Iterator[None]:
-        """Make the neighbours of the component's file importable for the length of a ``with`` block."""
-        with self._place or contextlib.nullcontext():
-            yield
 
 
 def read_component(fn: Callable[..., AppDef], name: str | None = None, place: ImportFolder | None = None) -> Component:
@@ -118,7 +101,9 @@ def read_component(fn: Callable[..., AppDef], name: str | None = None, place: Im
     hints = _hints(target)
     description, helps = parse_docstring(inspect.getdoc(target) or "")
     read = tuple(_read_parameter(fn, item, hints, helps.get(item.name, "")) for item in parameters.values())
-    return Component(name or str(getattr(target, "__name__", fn)), fn, description, read, place)
+    rest = next((item for item in read if item.kind == "varargs"), None)
+    name = name or str(getattr(target, "__name__", fn))
+    return Component(name, fn, description, read, rest, str(getattr(fn, "__name__", name)), place)
 
 
 def spelling(parameter: Parameter) -> str:

@@ -199,10 +199,11 @@ def fetch_outputs(backend: SchedulerBase, description: AppDescription, pattern: 
 
     from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
+    from transload.runtime.tracking._stores import files_below
 
     store, copied = own_store(backend, description), []
     with told_as_tracking_error("outputs"):
-        for path in [] if store is None else store.walk(OUTPUTS):
+        for path in [] if store is None else files_below(store, OUTPUTS):
             name = path.partition("/")[2]
             if fnmatchcase(name, pattern) and ".." not in name.split("/"):
                 target = os.path.join(folder, name)
@@ -227,11 +228,12 @@ def _outputs(backend: SchedulerBase, description: AppDescription) -> dict[str, d
     from transload.runtime.tracking import TrackingError
     from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
+    from transload.runtime.tracking._stores import files_below
 
     store = own_store(backend, description)
     try:
         with told_as_tracking_error("outputs"):
-            paths = [] if store is None else store.walk(OUTPUTS)
+            paths = [] if store is None else files_below(store, OUTPUTS)
     except TrackingError as exc:  # of results nothing is wrong
         return {f"({OUTPUTS})": {"path": "", "metadata": {"problem": str(exc)}}}
     else:

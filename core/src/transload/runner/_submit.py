@@ -72,7 +72,7 @@ def build(
     if launch.component is not None:
         component = launch.found()
         launch = replace(launch, component=component)
-        code, defaults = component.folder, _defaults_of(runner, component.name)
+        code, defaults = component.place.own_folder if component.place else None, _defaults_of(runner, component.name)
         if launch.declares("tracker_base"):
             # the component wants to know where it reports, which may depend on the id: make both first
             app_id = whole(app_id or unique_app_id(component.fn_name))

@@ -21,6 +21,7 @@ __all__ = [
     "OneFileStore",
     "Store",
     "aside_name",
+    "files_below",
     "local_path",
 ]
 
@@ -84,14 +85,6 @@ class Store:
         """
         with open(target, "wb") as file:
             file.write(self.read(path))
-
-    def walk(self, folder: str = "") -> list[str]:
-        """Return the paths of all files below a folder, sorted; those whose names begin with a dot are left out."""
-        found = []
-        for name, is_folder, _ in self.entries(folder):
-            path = f"{folder}/{name}" if folder else name
-            found += self.walk(path) if is_folder else [path]
-        return sorted(found)
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, atomically; missing folders are made."""
@@ -276,6 +269,15 @@ class OneFileStore(Store):
             except (ValueError, KeyError, TypeError):
                 key = None
             yield (encode_name(str(key), ".json") if key else ""), line
+
+
+def files_below(store: Store, folder: str) -> list[str]:
+    """Return the paths of all files below a folder, sorted; those whose names begin with a dot are left out."""
+    found = []
+    for name, is_folder, _ in store.entries(folder):
+        path = f"{folder}/{name}"
+        found += files_below(store, path) if is_folder else [path]
+    return sorted(found)
 
 
 def _remove(path: str) -> None:

@@ -249,7 +249,8 @@ def read_bodies(store: Store) -> dict[str, _format.Body]:
         TrackingError: a file is of a newer schema, or holds a value that is not allowed.
     """
     names = [name for name, is_dir, _ in store.entries() if not is_dir and name.endswith(_SUFFIX)]
-    loaded = (_of_file(store, name, data) for name, data in store.read_many(names).items())
+    # nothing is asked of a storage for nothing
+    loaded = (_of_file(store, name, data) for name, data in (store.read_many(names) if names else {}).items())
     return dict(sorted((item for item in loaded if item is not None), key=lambda item: natural(item[0])))
 
 
