@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef, CfgVal, Role, Workspace, macros, masked_url, nearest, resolve_secret
+from transload.specs._macros import replace_macros
 
 if TYPE_CHECKING:
     from transload.runner.config import Settings
@@ -68,19 +69,13 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
         SpecError: for ``${output_dir}`` where the app has no such folder.
     """
     outputs = environment.get(ENV_OUTPUT_DIR)
-    values = macros.Values(
-        img_root=macros.img_root,
-        app_id=app_id,
-        replica_id=macros.replica_id,
-        rank0_env=macros.rank0_env,
-        output_dir=outputs or macros.output_dir,
-    )
+    values = {"app_id": app_id} | ({} if outputs is None else {"output_dir": outputs})
     changed = copy.copy(app)
     changed.roles = []
     for role in app.roles:
         if outputs is None and any(macros.output_dir in text for text in (*role.args, *role.env.values())):
             raise SpecError(f"role {role.name!r}: {macros.output_dir}: there is no such folder here: give tracker_base")
-        role = values.apply(role)
+        role = replace_macros(role, values)
         # what the runner says of the run wins over what a role may have inherited from another run
         role.env.update(environment)
         changed.roles.append(role)

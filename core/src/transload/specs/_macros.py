@@ -8,9 +8,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from transload.specs._app import Role
 
 _MACRO = r"\$\{(img_root|app_id|replica_id|rank0_env|output_dir)\}"
+
+
+def substitute(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with the tokens of these names replaced, once, from left to right; others are left alone."""
+    if "${" not in text:
+        return text
+    return re.sub(_MACRO, lambda match: values.get(match[1], match[0]), text)
+
+
+def replace_macros(role: Role, values: Mapping[str, str]) -> Role:
+    """Return a deep copy of ``role`` with the tokens of these names replaced in args, env values and metadata."""
+    role = copy.deepcopy(role)
+    role.args = [substitute(arg, values) for arg in role.args]
+    role.env = {name: substitute(value, values) for name, value in role.env.items()}
+    role.metadata = _nested(role.metadata, values)
+    return role
+
+
+def _nested(value: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return substitute(value, values)
+    if isinstance(value, dict):
+        return {key: _nested(item, values) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_nested(item, values) for item in value]
+    return value
 
 
 class macros:  # noqa: N801 - the field's established name
@@ -43,23 +71,8 @@ class macros:  # noqa: N801 - the field's established name
 
         def apply(self, role: Role) -> Role:
             """Return a deep copy of ``role`` with the tokens in args, env values and metadata replaced."""
-            role = copy.deepcopy(role)
-            role.args = [self.substitute(arg) for arg in role.args]
-            role.env = {name: self.substitute(value) for name, value in role.env.items()}
-            role.metadata = self._nested(role.metadata)
-            return role
+            return replace_macros(role, vars(self))
 
         def substitute(self, arg: str) -> str:
             """Return ``arg`` with the tokens replaced, once, from left to right."""
-            if "${" not in arg:
-                return arg
-            return re.sub(_MACRO, lambda match: str(getattr(self, match.group(1))), arg)
-
-        def _nested(self, value: Any) -> Any:
-            if isinstance(value, str):
-                return self.substitute(value)
-            if isinstance(value, dict):
-                return {key: self._nested(item) for key, item in value.items()}
-            if isinstance(value, list):
-                return [self._nested(item) for item in value]
-            return value
+            return substitute(arg, vars(self))

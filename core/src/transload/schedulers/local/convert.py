@@ -10,7 +10,8 @@ from typing import Final
 
 from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
-from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, macros, masked_env
+from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_env
+from transload.specs._macros import substitute
 
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
@@ -110,9 +111,9 @@ def _not_negative(cfg: Mapping[str, CfgVal], name: str) -> float:
 def _role(role: Role, cwd: str) -> RoleRequest:
     replicas = []
     for k in range(role.num_replicas):
-        values = macros.Values(img_root=cwd, app_id=macros.app_id, replica_id=str(k), rank0_env=RANK0_ENV)
-        env = {name: values.substitute(value) for name, value in role.env.items()}
-        replicas.append(([values.substitute(arg) for arg in role.args], env))
+        values = {"img_root": cwd, "replica_id": str(k), "rank0_env": RANK0_ENV}
+        env = {name: substitute(value, values) for name, value in role.env.items()}
+        replicas.append(([substitute(arg, values) for arg in role.args], env))
     return RoleRequest(role, cwd, replicas)
 
 
