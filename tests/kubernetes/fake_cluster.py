@@ -275,7 +275,8 @@ class Cluster:
         command = [here(expanded(each, env)) for each in (*container["command"], *container.get("args", ()))]
         for each in pod["spec"].get("initContainers") or ():
             if each.get("restartPolicy") == "Always":
-                words = [here(expanded(word, {})) for word in each["command"]]
+                own_words = [expanded(word, {}).replace(MESSAGE, str(own / "helper")) for word in each["command"]]
+                words = [here(word) for word in own_words]
                 self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, {})
         started = now_text()
         pod["status"]["phase"] = "Running"
@@ -298,6 +299,10 @@ class Cluster:
         if (helper := self.helpers.pop(pod["metadata"]["uid"], None)) is not None:
             helper.signal(signal.SIGTERM)
             helper.join()
+            told = {"exitCode": 0, "reason": "Completed", "finishedAt": now_text()}
+            if (file := self.folder / pod["metadata"]["uid"] / "helper").exists():
+                told["message"] = file.read_bytes()[:4096].decode(errors="replace")
+            pod["status"]["initContainerStatuses"] = [{"name": "transload-results", "state": {"terminated": told}}]
         with self.lock:  # for a moment its phase is still Running
             self._tell(pod, {"terminated": end}, "PodCompleted" if code == 0 else "PodFailed")
         time.sleep(_MOMENT_S)

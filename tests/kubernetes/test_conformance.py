@@ -21,9 +21,6 @@ class TestKubernetes(SchedulerConformance):
     image: ClassVar[str] = "registry.example/shell:1"
     cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never"}
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
-    cannot: ClassVar[Mapping[str, str]] = {
-        "test_exception_of_a_program": "what a program says of its end is its error file"
-    }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the cluster that KUBECONFIG names."""

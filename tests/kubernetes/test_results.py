@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from transload.errors import SubmitError
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
-from transload.specs import NONE, AppDef, AppState, Role
+from transload.specs import NONE, AppDef, AppState, Role, Usage
 from transload_kubernetes import results
 
 HELPED = {"helper_image": "busybox"}
@@ -173,11 +174,44 @@ exit 3"""
 def test_whatever_is_in_the_file(message: str, error: str) -> None:
     """No text of a program that failed keeps its status or its results from being read."""
     end = {"exitCode": 1, "reason": "Error", "message": message}
-    said = results.error_of_end(end)
+    status = {"containerStatuses": [{"name": "main", "state": {"terminated": end}}]}
+    said, usage, more = results.said_of({"spec": {}, "status": status})
+    assert (usage, more) == (None, False)
     assert (json.loads(said)["message"].strip() if said else "") == error
     store = results.PodStore("here")
     store.take_end(end, "0", "main/0")
     assert all(name for name, _, _ in store.entries())
+
+
+def test_a_helper_hands_over_a_long_error(scheduler: Any, eventually: Any, shell: Any) -> None:
+    """What an error file holds comes whole, though a status takes but 4 KiB of it; it is no file of the results."""
+    write = 'printf \'{"message": "ValueError: no", "more": "%020000d"}\' 0 > $TRANSLOAD_ERROR_FILE; exit 3'
+    app_id = finished(scheduler, eventually, shell(write), **HELPED)
+    for _ in range(2):
+        status = scheduler.describe(app_id).status
+        assert status.state is AppState.FAILED and "main/0: ValueError: no" in status.msg
+        assert json.loads(status.structured_error_msg) == {"message": "ValueError: no", "more": "0" * 20_000}
+        scheduler.tend(app_id)
+    assert files(scheduler, app_id) == {}
+
+
+def test_usage_comes_with_a_helper() -> None:
+    """A helper's last word is what the program used; what it did not see is not known, and no nought."""
+    for word, usage in (("2048 150\nno", Usage(2 << 20, 1.5)), ("0 0\nno", None), ("", None)):
+        ended = {"name": "transload-results", "state": {"terminated": {"reason": "Completed", "message": word}}}
+        pod = {"spec": {"initContainers": [{"name": "transload-results"}]}, "status": {"initContainerStatuses": [ended]}}
+        error = json.dumps({"message": "no"}) if word else ""
+        assert results.said_of(pod) == (error, usage, False)
+
+
+def test_python_is_found_as_python3(scheduler: Any, eventually: Any, tmp_path: Path) -> None:
+    """A program `python` runs where there is but a python3, with its arguments as they are."""
+    (tmp_path / "python3").symlink_to(sys.executable)
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    program = "import sys; sys.exit(sys.argv[1:] != ['a b', '$c'])"
+    role = Role("main", "i", entrypoint="python", args=["-c", program, "a b", "$c"], env={"PATH": str(tmp_path)})
+    app_id = finished(scheduler, eventually, AppDef("a", [role]))
+    assert scheduler.describe(app_id).status.state is AppState.SUCCEEDED
 
 
 @pytest.mark.parametrize("cfg", [{}, HELPED], ids=("message", "helper"))

@@ -26,10 +26,9 @@ class TestJobs(SchedulerConformance):
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
     timeout: ClassVar[float] = 90.0
     longest_pause: ClassVar[float] = 0.5
-    cannot: ClassVar[Mapping[str, str]] = {
-        "test_exception_of_a_program": "what a program says of its end is its error file",
-        **({"test_each_apps_results_are_its_own": "pods see no folder of this machine"} if _APART else {}),
-    }
+    cannot: ClassVar[Mapping[str, str]] = (
+        {"test_each_apps_results_are_its_own": "pods see no folder of this machine"} if _APART else {}
+    )
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the cluster that KUBECONFIG names."""

@@ -7,15 +7,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from transload.attempts import read_error, traceback_error
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
+from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
-from transload.specs import AppState, AppStatus
+from transload.specs import AppState, AppStatus, ReplicaStatus
 from transload_kubernetes import convert, names, plan, results, states
-from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError
+from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut, lines
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.judge import Verdict, judge, replica_pods
 from transload_kubernetes.plan import Facts, Plan, Stop
@@ -25,7 +27,8 @@ _ROUNDS: Final = 4
 _FEW: Final = 40
 _TRIAL_S: Final = 120.0
 """Seconds for the trial of a helper's image, once for each namespace."""
-_END_S: Final = 5.0
+_END_S: Final = 20.0
+_TAIL: Final = 200
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
 
 
@@ -36,6 +39,7 @@ class Apps:
         self._cluster = cluster
         self._helped: set[tuple[str, str]] = set()  # namespaces and trials of helpers that went well
         self._taken: dict[str, threading.Thread] = {}  # pods whose helper is read while they end: uid → who does
+        self.tell: Callable[[str, str], object] = lambda namespace, base: None  # that the record of an app changed
 
     # -- looking
 
@@ -123,10 +127,29 @@ class Apps:
     def verdict(self, app_id: str, facts: Facts, *, explain: bool = False) -> Verdict:
         """Return the verdict on an app that has a record; ``explain``: ask for the events of what is stuck."""
         found = judge(facts, time.time())
-        if explain and not facts.notes and _unexplained(found.status):
-            facts.notes = self._events(names.parse_app_id(app_id)[0], facts)
-            found = judge(facts, time.time()) if facts.notes else found
+        if explain and not facts.notes and not facts.causes:
+            namespace, _ = names.parse_app_id(app_id)
+            if _unexplained(found.status):
+                facts.notes = self._events(namespace, facts)
+            elif found.note and (bad := found.status.first_failure()) is not None:
+                facts.causes = self._causes(namespace, facts, bad)
+            found = judge(facts, time.time()) if facts.notes or facts.causes else found
         return found
+
+    def _causes(self, namespace: str, facts: Facts, bad: ReplicaStatus) -> dict[str, str]:
+        """Return the error of the replica that failed first by its pod, where a log tells more than the pod."""
+        for pod in replica_pods(facts, bad.role, bad.id)[-1:]:
+            said, _, more = results.said_of(pod)
+            name, store = pod["metadata"]["name"], results.PodStore("")
+            with contextlib.suppress(ClusterError, SchedulerUnavailable, TrackingError):
+                if more and (answer := self._cluster.log(namespace, name, names.HELPER)):
+                    store.take_log(answer.data, name)
+                    return {name: read_error(store.error) or said}
+                if not said and bad.exit_code == 1 and (  # what an interpreter exits with
+                    answer := self._cluster.log(namespace, name, names.MAIN, tailLines=_TAIL)
+                ):
+                    return {name: traceback_error(answer.data)}
+        return {}
 
     def tend(self, app_id: str) -> None:
         """Do what is left to do for an app: called by who waits for it as its owner, or has just cancelled it."""
@@ -146,7 +169,7 @@ class Apps:
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
         """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads yet."""
-        helped = [pod for pod in facts.pods if states.is_active(pod) and results.helper_of(pod["spec"])]
+        helped = [pod for pod in facts.pods if facts.is_active(pod) and results.helper_of(pod["spec"])]
         left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
         return [pod for pod in left if pod["metadata"]["uid"] not in self._taken]
 
@@ -156,11 +179,16 @@ class Apps:
         limit = spec.get("terminationGracePeriodSeconds", 0) + _END_S
 
         def read() -> None:
+            said: list[bytes] = []
             try:
                 answer = self._cluster.log(namespace, name, names.HELPER, follow="true", seconds=limit)
-                if answer is not None and (said := answer.data):
-                    change = {"data": {plan.files_key(pod): said.decode()}}
-                    self._cluster.patch("ConfigMap", namespace, labels[names.LABEL_APP], change)
+                for line in lines(answer) if answer is not None else ():
+                    said.append(line)
+                    if results.is_end(line):
+                        change = {"data": {plan.files_key(pod): b"".join(said).decode()}}
+                        self._cluster.patch("ConfigMap", namespace, labels[names.LABEL_APP], change)
+                        self.tell(namespace, labels[names.LABEL_APP])
+                        return cut(answer)
             except Exception as exc:
                 _log.warning("what pod %s had as results is lost with it: %s", name, exc)
 

@@ -13,7 +13,7 @@ from transload.specs import NONE, AppState, AppStatus, ReplicaStatus, RoleStatus
 from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop
-from transload_kubernetes.results import error_of_end
+from transload_kubernetes.results import said_of
 
 HALF_SUBMITTED_S: Final = 120.0
 """Seconds after which an app whose submitter never finished counts as failed."""
@@ -76,7 +76,7 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
     done, failed = states.indexes(status.get("completedIndexes")), states.indexes(status.get("failedIndexes"))
     for k in range(role.replicas):
         pods = [pod for pod in replica_pods(facts, role.name, k) if names.attempt_of(pod) == view.attempt]
-        view.replicas.append(_replica(view, k, pods, k in done, k in failed, stopping))
+        view.replicas.append(_replica(view, facts, k, pods, k in done, k in failed, stopping))
         view.replicas[k].restarts += made_again
     view.good = view.finished and sum(r.state is AppState.SUCCEEDED for r in view.replicas) >= role.needed
     if states.condition(view.job, "Suspended") and not view.finished:
@@ -85,7 +85,7 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
 
 
 def _replica(
-    view: RoleView, k: int, pods: list[dict[str, Any]], done: bool, failed: bool, stopping: bool
+    view: RoleView, facts: Facts, k: int, pods: list[dict[str, Any]], done: bool, failed: bool, stopping: bool
 ) -> ReplicaStatus:
     pod = pods[-1] if pods else None
     state = states.pod_state(pod) if pod is not None else AppState.SUBMITTED
@@ -93,7 +93,7 @@ def _replica(
     if done:
         state = AppState.SUCCEEDED
     elif stopping and not _stays(pod) and (not view.job or view.job["spec"].get("suspend")):
-        state = AppState.CANCELLED if pod is None or not states.is_active(pod) else state
+        state = AppState.CANCELLED if pod is None or not facts.is_active(pod) else state
     elif failed or (state is AppState.FAILED and (view.finished or _is_final(view, pod))):
         state = AppState.FAILED
     elif view.finished:
@@ -103,7 +103,7 @@ def _replica(
     replica = ReplicaStatus(k, state, view.plan.name, "")
     replica.restarts = sum(view.attempt) + max(len(pods) - 1, sum(_counts(pod or {})), 0)
     if pod is not None:
-        _tell(replica, view, pod)
+        _tell(replica, view, facts, pod)
     elif done:
         replica.exit_code = 0  # what else counts as done; its pod has been removed
     return replica
@@ -127,7 +127,7 @@ def _counts(pod: dict[str, Any]) -> list[int]:
     return [int(annotations.get(key) or 0) for key in (names.INDEX_FAILURES, names.INDEX_IGNORED)]
 
 
-def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
+def _tell(replica: ReplicaStatus, view: RoleView, facts: Facts, pod: dict[str, Any]) -> None:
     """Fill in what a pod tells of a replica, and why it waits or has failed."""
     replica.hostname = (pod.get("spec") or {}).get("nodeName") or ""
     end = states.program(pod, "terminated")
@@ -135,10 +135,11 @@ def _tell(replica: ReplicaStatus, view: RoleView, pod: dict[str, Any]) -> None:
     if is_terminal(replica.state) and end:
         replica.exit_code = states.exit_code(end.get("exitCode"))
         replica.end_time = states.seconds(end.get("finishedAt"))
+    error, replica.usage, _ = said_of(pod)
     if replica.state is AppState.PENDING:
         why = states.stuck(pod)
     elif replica.state is AppState.FAILED:
-        error = error_of_end(end)
+        error = facts.causes.get(pod["metadata"]["name"]) or error
         replica.structured_error_msg = error or NONE
         why = "; ".join(filter(None, (error_line(error), states.why_failed(pod))))
     else:
@@ -331,7 +332,7 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
         return True
     name = thing["metadata"]["name"]
     mine = [pod for pod in facts.pods if thing is facts.jobset or pod["metadata"]["labels"].get(names.JOB) == name]
-    return states.is_held(thing) and not any(map(states.is_active, mine))
+    return states.is_held(thing) and not any(map(facts.is_active, mine))
 
 
 def _open(facts: Facts, jobs: list[dict[str, Any]] | None = None) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 from transload.specs import AppStatus, CfgVal
-from transload_kubernetes import names
+from transload_kubernetes import names, states
 
 SCHEMA: Final = 1
 APP: Final = "app"
@@ -73,6 +73,7 @@ class Facts:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     pods: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # why things are stuck, from events
+    causes: dict[str, str] = field(default_factory=dict)  # pod → its program's error, where its log tells more
     jobset: dict[str, Any] | None = None
     plan: Plan | None = field(init=False, default=None)  # None: there is no such app, or its record is not understood
     stop: Stop | None = field(init=False, default=None)  # why it is being ended
@@ -107,6 +108,10 @@ class Facts:
             return None
         kind: str = (self.record["metadata"].get("labels") or {}).get(names.LABEL_RECORD, APP)
         return kind
+
+    def is_active(self, pod: Mapping[str, Any]) -> bool:
+        """Tell whether the program of a pod may still run: it does not if its helper has handed over."""
+        return states.is_active(pod) and not (pod["metadata"].get("deletionTimestamp") and files_key(pod) in self.data)
 
     def made(self, role: str) -> set[names.Attempt]:
         """Return the later attempts of a role whose Job was made, as far as that was noted."""

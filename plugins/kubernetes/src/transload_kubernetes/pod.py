@@ -28,6 +28,7 @@ _SOURCES: Final = {
     "secret": ("secret", "secretName"),
     "configmap": ("configMap", "name"),
 }
+_PYTHON: Final = ["sh", "-c", 'command -v python >/dev/null && exec python "$@"; exec python3 "$@"', "python"]
 _FETCH: Final = """
 import io, sys, tarfile
 url, target = sys.argv[1:]
@@ -219,7 +220,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     container = {
         "name": names.MAIN,
         "image": role.image,
-        "command": [escaped(role.entrypoint, values)],
+        "command": _PYTHON if role.entrypoint == "python" else [escaped(role.entrypoint, values)],
         "args": [escaped(arg, values) for arg in role.args],
         "env": environment(role, path, context),
         "volumeMounts": used,

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from transload.attempts import read_error
 from transload.runtime.tracking import Store, TrackingError
+from transload.specs import Usage
 from transload_kubernetes import names, states
 
 MESSAGE_FILE: Final = "/dev/termination-log"
@@ -20,41 +21,68 @@ MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"
 """The folder for results of a pod with a helper."""
 FILES_LIMIT: Final = 1 << 18
-_LISTEN_S: Final = 2
+ERROR: Final = ".error"
+"""The file for errors in that folder."""
+_LOOK_S: Final = 2
+_STAY_S: Final = 15
+_SPARE_S: Final = 30
+_HEAD: Final = 3000
+_TICKS: Final = 100
 OUTPUTS: Final = "outputs"
 """The part of an app's folder that may be large."""
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 # Kubernetes ends a sidecar, with SIGTERM, when the program has ended, however that was. Needs a shell and coreutils,
 # or busybox. Names and contents are sent as base64. What is too much altogether is told by its size: the outputs, or
-# what is left without them; the "." tells that nothing is missing.
+# what is left without them; the "." tells that nothing is missing. The log of a pod that ended by itself stays. That of
+# one that is ended from outside goes with it, so that the helper stays for a while: its preStop hook, which a kubelet
+# runs when it begins to end a pod, finds the program still running. What was used is asked now and then.
 _SEND: Final = f"""
+cd {FOLDER} || exit
 size() {{ find . -type f "$@" -exec cat {{}} + | wc -c; }}
 send() {{
-  cd {FOLDER} || exit
+  {{ echo "$used"; head -c {_HEAD} {ERROR}; }} >/dev/termination-log 2>/dev/null
   set --
   if [ "$(size)" -gt {FILES_LIMIT} ]; then
     echo "! $(size -path './{OUTPUTS}/*') outputs"
     set -- ! -path './{OUTPUTS}/*'
     if [ "$(size "$@")" -gt {FILES_LIMIT} ]; then
       echo "! $(size "$@") results"
-      exit 0
+      return
     fi
   fi
   find . -type f "$@" | while read -r file; do
-    echo "$(printf %s "${{file#./}}" | base64 | tr -d '\\n') $(base64 <"$file" | tr -d '\\n')"
+    echo "$(printf %s "${{file#./}}" | base64 | tr -d '\n') $(base64 <"$file" | tr -d '\n')"
   done
   echo .
+}}
+end() {{
+  trap '' TERM
+  send
+  [ ! -e /dev/shm/{names.HELPER} ] || sleep {_STAY_S}
   exit 0
 }}
-trap send TERM
-while :; do sleep 3600 >/dev/null 2>&1 & wait $!; done
+trap end TERM
+used='0 0' pause=1
+while :; do
+  now=$(grep -ls ' {FOLDER}/{OUTPUTS} ' /proc/[0-9]*/mounts | while read -r each; do
+    cat "${{each%mounts}}stat" "${{each%mounts}}status"
+  done 2>/dev/null | awk -v used="$used" '
+    BEGIN {{split(used, most)}}
+    NF > 40 {{sub(/.*\\) /, ""); ticks += $12 + $13 + $14 + $15}}
+    /^VmHWM/ && $2 > most[1] {{most[1] = $2}}
+    END {{print most[1], (ticks > most[2] ? ticks : most[2])}}')
+  used=${{now:-$used}} pause=$((pause < 10 ? pause + 1 : 10))
+  sleep $pause >/dev/null 2>&1 & wait $!
+done
 """
+_MARK: Final = f"grep -qs ' {FOLDER}/{OUTPUTS} ' /proc/[0-9]*/mounts && : >/dev/shm/{names.HELPER}; exit 0"
 
 
 def variables(folder: bool) -> dict[str, str]:
     """Return the variables that tell a program where to report, unless it was told another place."""
-    found = dict.fromkeys(("TRANSLOAD_RESULT_FILE", "TRANSLOAD_ERROR_FILE", "TORCHELASTIC_ERROR_FILE"), MESSAGE_FILE)
+    error = f"{FOLDER}/{ERROR}" if folder else MESSAGE_FILE
+    found = {"TRANSLOAD_RESULT_FILE": MESSAGE_FILE, "TRANSLOAD_ERROR_FILE": error, "TORCHELASTIC_ERROR_FILE": error}
     return {**found, **({"TRANSLOAD_TRACKER_BASE": FOLDER} if folder else {})}
 
 
@@ -69,15 +97,16 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
         "restartPolicy": "Always",
         "command": ["sh", "-c", _SEND.replace("$", "$$")],
         "volumeMounts": [{**mount, "readOnly": True}],
+        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _MARK]}}},
         "resources": {"requests": limits, "limits": limits},
         **{name: main[name] for name in ("securityContext", "imagePullPolicy") if name in main},
     }
     # the kubelet makes the folder of a subPath, for any user
     outputs = {"name": names.HELPER, "mountPath": f"{FOLDER}/{OUTPUTS}", "subPath": OUTPUTS}
     main["volumeMounts"] = [*main["volumeMounts"], mount, outputs]
-    # who is ended from outside runs on for a moment, in which somebody who waits begins to listen
-    moment = min(_LISTEN_S, spec["terminationGracePeriodSeconds"] // 2)
-    main["lifecycle"] = {"preStop": {"sleep": {"seconds": moment}}} if moment else {}
+    # the helper's hook comes first, and what it writes takes its time on a busy node
+    main["lifecycle"] = {"preStop": {"sleep": {"seconds": _LOOK_S}}}
+    spec["terminationGracePeriodSeconds"] += _LOOK_S + _SPARE_S
     spec["volumes"] = [*spec["volumes"], {"name": names.HELPER, "emptyDir": {}}]
     spec["initContainers"] = [*spec.get("initContainers", ()), helper]
 
@@ -93,8 +122,8 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     if helper is None:
         return None
     alike = ("securityContext", "serviceAccountName", "priorityClassName", "tolerations", "imagePullSecrets")
-    container = {name: value for name, value in helper.items() if name not in ("restartPolicy", "volumeMounts")}
-    container["command"] = ["sh", "-c", "base64 </dev/null && find / -maxdepth 0 -exec true {} +"]
+    container = {name: value for name, value in helper.items() if name not in ("restartPolicy", "volumeMounts", "lifecycle")}
+    container["command"] = ["sh", "-c", "base64 </dev/null && grep -q . /proc/mounts && find / -maxdepth 0 -exec true {} +"]
     pod = {name: spec[name] for name in alike if name in spec} | {"restartPolicy": "Never", "containers": [container]}
     name = f"{names.HELPER}-{hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]}"
     job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "template": {"spec": pod}}
@@ -109,6 +138,7 @@ class PodStore(Store):
         self.base = base  # what messages call it
         self.files: dict[str, bytes] = {}  # path → content
         self.refused: TrackingError | None = None  # why there are no outputs
+        self.error = b""  # what was last taken in of a program's error
 
     def read(self, path: str) -> bytes:
         """Return a file's content."""
@@ -138,6 +168,7 @@ class PodStore(Store):
                     raise self.refused
             elif len(words) == 2 and b"." in log.splitlines():
                 self.files[base64.b64decode(words[0]).decode("utf-8", "replace")] = base64.b64decode(words[1])
+        self.error = self.files.pop(ERROR, b"")
 
     def take_end(self, end: dict[str, Any], key: str, who: str) -> None:
         """Take in what a program left in its message file: JSON lines, each a result file's body, or plain results.
@@ -159,9 +190,25 @@ class PodStore(Store):
                 self.files[name] = json.dumps(body).encode()
 
 
-def error_of_end(end: dict[str, Any]) -> str:
-    """Return what a program left as its error, any text, as JSON text; ``""`` for nothing."""
-    said = _read_lines(states.said(end))[1]
+def is_end(line: bytes) -> bool:
+    """Tell whether a line of a helper's log is its last."""
+    return line.startswith(b".") or (line.startswith(b"!") and line.rstrip().endswith(b"results"))
+
+
+def said_of(pod: Mapping[str, Any]) -> tuple[str, Usage | None, bool]:
+    """Return what a program that has ended left as its error, what it used, and whether only a helper's log has all.
+
+    The error is any text, as JSON text; ``""`` for nothing.
+    """
+    if not helper_of(pod["spec"]):
+        return _error(_read_lines(states.said(states.program(pod, "terminated")))[1]), None, False
+    used, _, text = states.said(states.program(pod, "terminated", names.HELPER)).partition("\n")
+    peak, ticks = [int(each) for each in used.split()] if used else (0, 0)
+    usage = Usage(peak << 10, ticks / _TICKS) if peak else None
+    return _error(text.strip()), usage, len(text.encode()) >= _HEAD
+
+
+def _error(said: str) -> str:
     cut = _CUT_MESSAGE.search(said)
     if cut and _read_object(said) is None and (whole := _read_object(f'{{"message": {cut[1]}"}}')):
         said = json.dumps(whole)  # the end was cut off: what it says is enough

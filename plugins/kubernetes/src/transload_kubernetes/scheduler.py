@@ -186,7 +186,11 @@ class KubernetesScheduler(SchedulerBase):
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch: one connection for each namespace, for any number of apps. None tells of logs."""
-        return None if logs else ClusterWatch(self._cluster)
+        if logs:
+            return None
+        made = ClusterWatch(self._cluster)
+        self._apps.tell = made.seen
+        return made
 
     def list(self) -> list[ListAppResponse]:
         """Return the apps of all namespaces, newest first; else of those that settings name, which may be listed."""

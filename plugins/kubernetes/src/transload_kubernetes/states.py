@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -69,10 +70,11 @@ def exit_code(code: int | None) -> int | None:
     return 128 - code if code is not None and 128 < code <= 128 + _MAX_SIGNAL else code
 
 
-def program(pod: dict[str, Any], state: str) -> dict[str, Any]:
-    """Return what a pod tells of its program in a state (``running``, ``terminated``); empty if it is in another."""
-    for each in (pod.get("status") or {}).get("containerStatuses") or ():
-        if each.get("name") == names.MAIN:
+def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[str, Any]:
+    """Return what a pod tells of a container in a state (``running``, ``terminated``); empty if it is in another."""
+    status = pod.get("status") or {}
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        if each.get("name") == name:
             return (each.get("state") or {}).get(state) or {}
     return {}
 

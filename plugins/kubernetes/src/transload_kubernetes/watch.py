@@ -58,7 +58,7 @@ class ClusterWatch(FedWatch):
                     if kind == "JobSet" and not self._cluster.has_jobsets(namespace):
                         return feeder.finish()
                     version = str(self._cluster.list(kind, namespace, MANAGED, limit=1)["metadata"]["resourceVersion"])
-                    self._seen(namespace, None)
+                    self.seen(namespace, None)
                 response = self._cluster.watch(kind, namespace, version, _SESSION_S)
                 for line in lines(response) if feeder.opened(lambda: cut(response)) else ():
                     event = json.loads(line)
@@ -68,14 +68,14 @@ class ClusterWatch(FedWatch):
                         raise ClusterError(code, item.get("reason") or "", item.get("message") or "")
                     version = item["metadata"].get("resourceVersion") or version
                     if event["type"] != "BOOKMARK":
-                        self._seen(namespace, (item["metadata"].get("labels") or {}).get(names.LABEL_APP))
+                        self.seen(namespace, (item["metadata"].get("labels") or {}).get(names.LABEL_APP))
             except ClusterError as exc:
                 version = "" if exc.status == 410 else version
                 raise
 
         return Feeder(f"transload-kubernetes-{kind.lower()}s", read, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
-    def _seen(self, namespace: str, base: str | None) -> None:
+    def seen(self, namespace: str, base: str | None) -> None:
         """Take note of a change of one app, or (None) of all of a namespace."""
         if base is None:
             self.feed_all(lambda key: isinstance(key, tuple) and key[0] == namespace)
