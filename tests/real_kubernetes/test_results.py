@@ -37,7 +37,6 @@ def test_results_come_with_the_status(namespace: str, scheduler: Any, eventually
     assert [json.loads(store.read(f"{k}.json"))["results"] for k in (0, 1)] == [{"loss": 0}, {"loss": 1}]
 
 
-@pytest.mark.slow  # one at a time: eight at once keep this side from listening in time
 @pytest.mark.parametrize("end", ["exit 0", "kill -9 $$"])
 def test_a_helper_hands_over_the_folder(namespace: str, scheduler: Any, eventually: Any, end: str) -> None:
     """The folder comes through a sidecar's log, however the program ended; its error comes with the status."""
@@ -54,6 +53,23 @@ def test_a_helper_hands_over_the_folder(namespace: str, scheduler: Any, eventual
         }
 
 
+def test_a_helper_tells_what_was_used_and_the_whole_error(namespace: str, scheduler: Any, eventually: Any) -> None:
+    """Memory and CPU of the program as the helper saw them, and an error file that no status could hold."""
+    program = """import json, os, time
+held = bytearray(150 << 20)
+end = time.process_time() + 1
+while time.process_time() < end: pass
+time.sleep(6)
+json.dump({"message": "ValueError: no", "more": "0" * 20_000}, open(os.environ["TRANSLOAD_ERROR_FILE"], "w"))
+raise SystemExit(3)"""
+    app_id = finished(scheduler, eventually, namespace, f"python3 -c '{program}'", helper_image=IMAGE)
+    status = scheduler.describe(app_id).status
+    assert json.loads(status.structured_error_msg) == {"message": "ValueError: no", "more": "0" * 20_000}
+    usage = status.usage()
+    assert usage.peak_memory is not None and 150 << 20 < usage.peak_memory < 400 << 20
+    assert usage.cpu_seconds is not None and 0.9 < usage.cpu_seconds < 5
+
+
 def test_a_helper_that_cannot_start_holds_nothing_up(
     namespace: str, scheduler: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,7 +81,6 @@ def test_a_helper_that_cannot_start_holds_nothing_up(
     assert "runs without its helper" in caplog.text and "helper_image: " in caplog.text
 
 
-@pytest.mark.slow  # likewise
 @pytest.mark.parametrize(
     ("how", "state"),
     [
