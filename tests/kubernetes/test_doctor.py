@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from transload.errors import ConfigError, SchedulerUnavailable
-from transload_kubernetes.diagnose import OBSERVE, SUBMIT, role
+from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 from transload_kubernetes.scheduler import create_scheduler
 
 PAGE = Path(__file__).parents[2] / "docs/kubernetes.md"
@@ -90,5 +90,16 @@ def test_nobody_listens(tmp_path: Path, free_port: int, monkeypatch: pytest.Monk
 def test_the_page_has_the_same_rights() -> None:
     """The Roles that the page tells to apply are those of the code."""
     text = PAGE.read_text(encoding="utf-8")
-    assert yaml.safe_dump(role("transload-observe", OBSERVE), sort_keys=False, default_flow_style=None) in text
-    assert yaml.safe_dump(role("transload-submit", OBSERVE, SUBMIT), sort_keys=False, default_flow_style=None) in text
+    assert yaml.safe_dump(_role("transload-observe", OBSERVE), sort_keys=False, default_flow_style=None) in text
+    assert yaml.safe_dump(_role("transload-submit", OBSERVE, SUBMIT), sort_keys=False, default_flow_style=None) in text
+
+
+def _role(name: str, *parts: Any) -> dict[str, Any]:
+    """Return a Role with these rights."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        for what, verbs in part.items():
+            found.setdefault(what, []).extend(verb for verb in verbs if verb not in found.get(what, ()))
+    rules = [{"apiGroups": [group], "resources": [kind], "verbs": verbs} for (group, kind), verbs in found.items()]
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
+    return {**head, "metadata": {"name": name}, "rules": rules}

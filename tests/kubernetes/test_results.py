@@ -199,7 +199,10 @@ def test_usage_comes_with_a_helper() -> None:
     """A helper's last word is what the program used; what it did not see is not known, and no nought."""
     for word, usage in (("2048 150\nno", Usage(2 << 20, 1.5)), ("0 0\nno", None), ("", None)):
         ended = {"name": "transload-results", "state": {"terminated": {"reason": "Completed", "message": word}}}
-        pod = {"spec": {"initContainers": [{"name": "transload-results"}]}, "status": {"initContainerStatuses": [ended]}}
+        pod = {
+            "spec": {"initContainers": [{"name": "transload-results"}]},
+            "status": {"initContainerStatuses": [ended]},
+        }
         error = json.dumps({"message": "no"}) if word else ""
         assert results.said_of(pod) == (error, usage, False)
 

@@ -16,6 +16,7 @@ import yaml
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 """An image with a shell and Python that the cluster has, or can pull."""
+PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 _GONE_S = 60.0
 _BEGAN = time.monotonic()
 _PREFIXES = {"": "/api/v1", "batch": "/apis/batch/v1", "jobset": "/apis/jobset.x-k8s.io/v1alpha2"}
@@ -72,20 +73,22 @@ class RealCluster:
             self.ask("DELETE", f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
             self.ask("DELETE", f"/api/v1/namespaces/{name}")
 
-    def user(self, namespace: str, folder: Path, *parts: Any) -> Path:
-        """Make a user with these rights in a namespace; return its kubeconfig.
+    def user(self, namespace: str, folder: Path, role: str, name: str = "") -> Path:
+        """Make a user with one of the documented Roles in a namespace; return its kubeconfig.
 
         Args:
             namespace: the namespace.
             folder: where the file is written.
-            parts: rights, as `transload_kubernetes.diagnose` has them.
+            role: name of the Role.
+            name: of the user; default: that of the Role.
         """
-        from transload_kubernetes.diagnose import role
-
-        name = f"user-{len(parts)}"
+        name = name or role
+        rights = PAGE.read_text().partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
+        documented = next(each for each in yaml.safe_load_all(rights) if each["metadata"]["name"] == role)
+        documented["metadata"]["name"] = name
         api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
         self.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
-        self.ask("POST", f"{api}/roles", role(name, *parts))
+        self.ask("POST", f"{api}/roles", documented)
         subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
         self.ask(
@@ -131,10 +134,9 @@ def cluster(_cluster: RealCluster) -> Iterator[RealCluster]:
 def namespace(cluster: RealCluster, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A namespace of the test's own, in which app ids without one are too, and a user with the documented rights."""
     from transload_kubernetes import names
-    from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 
     made = cluster.namespace()
-    user = cluster.user(made, tmp_path_factory.mktemp("user"), OBSERVE, SUBMIT)
+    user = cluster.user(made, tmp_path_factory.mktemp("user"), "transload-submit")
     monkeypatch.setenv("KUBECONFIG", str(user))
     monkeypatch.setattr(names, "DEFAULT_NAMESPACE", made)
     return made

@@ -14,7 +14,6 @@ from transload.errors import SchedulerUnavailable, SubmitError
 from transload.following import log_lines
 from transload.schedulers.api import Stream, Submission, tend
 from transload.specs import AppDef, AppState, AppStatus, Resource, Role
-from transload_kubernetes.diagnose import OBSERVE
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
@@ -138,7 +137,7 @@ def test_a_readers_rights(
 ) -> None:
     """Who has the first Role sees everything and can change nothing."""
     app_id = start(scheduler, namespace, shell({"bad": "exit 3", "good": "sleep 300"}), jobset="never")
-    monkeypatch.setenv("KUBECONFIG", str(cluster.user(namespace, tmp_path, OBSERVE)))
+    monkeypatch.setenv("KUBECONFIG", str(cluster.user(namespace, tmp_path, "transload-observe")))
     from transload_kubernetes.scheduler import create_scheduler
 
     reader = create_scheduler("reader")

@@ -16,7 +16,6 @@ from transload.following import log_lines
 from transload.runner import Runner, load_settings
 from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, BindMount, Role
-from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent", "grace_period": 2}
@@ -35,7 +34,7 @@ with get_runner() as runner:
 @pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="the cluster's node has not this machine's Python")
 def test_inside_of_a_pod(cluster: Any, namespace: str, scheduler: Any, eventually: Any, tmp_path: Path) -> None:
     """A pod's service account, bound to the documented Roles, is enough to run an app from within."""
-    cluster.user(namespace, tmp_path, OBSERVE, SUBMIT, {})
+    cluster.user(namespace, tmp_path, "transload-submit", "inside")
     folders = {sys.prefix, sys.base_prefix, *(path for path in sys.path if path.endswith("/src"))}
     role = Role("main", IMAGE, entrypoint=sys.executable, args=["-c", INSIDE, namespace, IMAGE])
     role.mounts = [BindMount(folder, folder, read_only=True) for folder in sorted(folders)]
@@ -47,7 +46,7 @@ def test_inside_of_a_pod(cluster: Any, namespace: str, scheduler: Any, eventuall
         "KUBERNETES_SERVICE_HOST": server["addresses"][0]["ip"],
         "KUBERNETES_SERVICE_PORT": str(server["ports"][0]["port"]),
     }
-    cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, "service_account": "user-3"})
+    cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, "service_account": "inside"})
     app = AppDef("outer", [role])
     app_id = f"{namespace}:outer"
     scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "tests", cfg, id_given=True))
@@ -60,15 +59,19 @@ def test_for_somebody_else(cluster: Any, namespace: str, tmp_path: Path, monkeyp
     """Who acts for a reader can do what that one can, though one could do everything oneself."""
     from transload_kubernetes.scheduler import create_scheduler
 
-    cluster.user(namespace, tmp_path, OBSERVE)
+    cluster.user(namespace, tmp_path, "transload-observe")
     configuration = yaml.safe_load(Path(cluster.kubeconfig).read_text())
-    configuration["users"][0]["user"]["as"] = f"system:serviceaccount:{namespace}:user-1"
+    configuration["users"][0]["user"]["as"] = f"system:serviceaccount:{namespace}:transload-observe"
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "as"))
     (tmp_path / "as").write_text(yaml.safe_dump(configuration))
     reader = create_scheduler("reader")
     assert reader.list() == []
     checks = {name: (ok, text) for name, ok, text in reader.diagnose()}
-    assert checks["user"][1].endswith(f"{namespace}:user-1") and checks["observe"][0] and not checks["submit"][0]
+    assert (
+        checks["user"][1].endswith(f"{namespace}:transload-observe")
+        and checks["observe"][0]
+        and not checks["submit"][0]
+    )
     cfg = reader.run_opts().resolve({**CFG, "namespace": namespace})
     app = AppDef("a", [Role("main", IMAGE, entrypoint="true")])
     with pytest.raises(Exception, match="cannot create") as caught:
@@ -81,7 +84,7 @@ def test_a_credential_plugin(cluster: Any, namespace: str, tmp_path: Path, monke
     """The token of a plugin (``exec``) is what the cluster takes, and it is asked again when the token is over."""
     from transload_kubernetes.scheduler import create_scheduler
 
-    configuration = yaml.safe_load(cluster.user(namespace, tmp_path, OBSERVE).read_text())
+    configuration = yaml.safe_load(cluster.user(namespace, tmp_path, "transload-observe").read_text())
     token = configuration["users"][0]["user"]["token"]
     (tmp_path / "plugin").write_text(f"""#!/bin/sh
 echo x >> {tmp_path}/asked
@@ -97,7 +100,7 @@ echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential
     reader = create_scheduler("reader")
     reader.connect({"kubeconfig": yaml.safe_dump(configuration)})
     checks = {name: (ok, text) for name, ok, text in reader.diagnose()}
-    assert checks["user"][1].endswith(f"{namespace}:user-1") and checks["observe"][0]
+    assert checks["user"][1].endswith(f"{namespace}:transload-observe") and checks["observe"][0]
     assert (tmp_path / "asked").read_text() == "x\nx\n"
     reader.close()
 
@@ -107,7 +110,7 @@ def test_several_users_at_once(
 ) -> None:
     """Two contexts of one file are two clusters by name: who submits, and who may only look, in one process."""
     owner, reader = (yaml.safe_load(Path(each).read_text()) for each in (
-        os.environ["KUBECONFIG"], cluster.user(namespace, tmp_path, OBSERVE)
+        os.environ["KUBECONFIG"], cluster.user(namespace, tmp_path, "transload-observe")
     ))  # fmt: skip
     both = {**owner, "users": [*owner["users"], *reader["users"]], "contexts": []}
     cluster_name = owner["clusters"][0]["name"]

@@ -17,7 +17,7 @@ from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
 from transload.specs import AppState, AppStatus, ReplicaStatus
 from transload_kubernetes import convert, names, plan, results, states
-from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut, lines
+from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.judge import Verdict, judge, replica_pods
 from transload_kubernetes.plan import Facts, Plan, Stop
@@ -145,8 +145,12 @@ class Apps:
                 if more and (answer := self._cluster.log(namespace, name, names.HELPER)):
                     store.take_log(answer.data, name)
                     return {name: read_error(store.error) or said}
-                if not said and bad.exit_code == 1 and (  # what an interpreter exits with
-                    answer := self._cluster.log(namespace, name, names.MAIN, tailLines=_TAIL)
+                if (
+                    not said
+                    and bad.exit_code == 1
+                    and (  # what an interpreter exits with
+                        answer := self._cluster.log(namespace, name, names.MAIN, tailLines=_TAIL)
+                    )
                 ):
                     return {name: traceback_error(answer.data)}
         return {}
@@ -182,7 +186,7 @@ class Apps:
             said: list[bytes] = []
             try:
                 answer = self._cluster.log(namespace, name, names.HELPER, follow="true", seconds=limit)
-                for line in lines(answer) if answer is not None else ():
+                for line in answer or ():
                     said.append(line)
                     if results.is_end(line):
                         change = {"data": {plan.files_key(pod): b"".join(said).decode()}}

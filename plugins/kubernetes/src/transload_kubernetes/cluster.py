@@ -6,7 +6,7 @@ import io
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -263,17 +263,6 @@ def _root(exc: BaseException) -> str:
         reason = getattr(seen, "reason", None)
         seen = reason if isinstance(reason, BaseException) else seen.__cause__ or seen.__context__
     return " ".join(str(exc).split())
-
-
-def lines(response: Any) -> Iterator[bytes]:
-    """Yield whole lines of a streamed response, newline included; the last may lack it."""
-    rest = b""
-    for block in response.stream(None, decode_content=False):
-        *whole, rest = (rest + block).split(b"\n")
-        for line in whole:
-            yield line + b"\n"
-    if rest:
-        yield rest
 
 
 def cut(response: Any) -> None:

@@ -56,17 +56,6 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
     return [*checks, ("jobset", True, "installed" if installed else "not installed, or not to be seen by this user")]
 
 
-def role(name: str, *parts: Rights) -> dict[str, Any]:
-    """Return a Role with these rights, ready to be applied."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for part in parts:
-        for what, verbs in part.items():
-            found.setdefault(what, []).extend(verb for verb in verbs if verb not in found.get(what, ()))
-    rules = [{"apiGroups": [group], "resources": [kind], "verbs": verbs} for (group, kind), verbs in found.items()]
-    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
-    return {**head, "metadata": {"name": name}, "rules": rules}
-
-
 def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:
     """Return what of these rights the user has not, as text; those on JobSets only count where there are some."""
     found: dict[str, list[str]] = {}

@@ -20,7 +20,7 @@ from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.schedulers.api import LogPage
 from transload.specs import is_terminal
 from transload_kubernetes import names, states
-from transload_kubernetes.cluster import Cluster, ClusterError, cut, lines
+from transload_kubernetes.cluster import Cluster, ClusterError, cut
 from transload_kubernetes.judge import judge, replica_pods
 from transload_kubernetes.plan import Facts
 
@@ -272,7 +272,7 @@ class Reading:
             return self.cut()
         place, skip = self._place, self._place.count
         try:
-            for raw in lines(self._response):
+            for raw in self._response:
                 stamp, _, text = raw.partition(b" ")
                 try:
                     moment = nanoseconds(stamp.decode("ascii"))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -32,51 +33,9 @@ OUTPUTS: Final = "outputs"
 """The part of an app's folder that may be large."""
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
-# Kubernetes ends a sidecar, with SIGTERM, when the program has ended, however that was. Needs a shell and coreutils,
-# or busybox. Names and contents are sent as base64. What is too much altogether is told by its size: the outputs, or
-# what is left without them; the "." tells that nothing is missing. The log of a pod that ended by itself stays. That of
-# one that is ended from outside goes with it, so that the helper stays for a while: its preStop hook, which a kubelet
-# runs when it begins to end a pod, finds the program still running. What was used is asked now and then.
-_SEND: Final = f"""
-cd {FOLDER} || exit
-size() {{ find . -type f "$@" -exec cat {{}} + | wc -c; }}
-send() {{
-  {{ echo "$used"; head -c {_HEAD} {ERROR}; }} >/dev/termination-log 2>/dev/null
-  set --
-  if [ "$(size)" -gt {FILES_LIMIT} ]; then
-    echo "! $(size -path './{OUTPUTS}/*') outputs"
-    set -- ! -path './{OUTPUTS}/*'
-    if [ "$(size "$@")" -gt {FILES_LIMIT} ]; then
-      echo "! $(size "$@") results"
-      return
-    fi
-  fi
-  find . -type f "$@" | while read -r file; do
-    echo "$(printf %s "${{file#./}}" | base64 | tr -d '\n') $(base64 <"$file" | tr -d '\n')"
-  done
-  echo .
-}}
-end() {{
-  trap '' TERM
-  send
-  [ ! -e /dev/shm/{names.HELPER} ] || sleep {_STAY_S}
-  exit 0
-}}
-trap end TERM
-used='0 0' pause=1
-while :; do
-  now=$(grep -ls ' {FOLDER}/{OUTPUTS} ' /proc/[0-9]*/mounts | while read -r each; do
-    cat "${{each%mounts}}stat" "${{each%mounts}}status"
-  done 2>/dev/null | awk -v used="$used" '
-    BEGIN {{split(used, most)}}
-    NF > 40 {{sub(/.*\\) /, ""); ticks += $12 + $13 + $14 + $15}}
-    /^VmHWM/ && $2 > most[1] {{most[1] = $2}}
-    END {{print most[1], (ticks > most[2] ? ticks : most[2])}}')
-  used=${{now:-$used}} pause=$((pause < 10 ? pause + 1 : 10))
-  sleep $pause >/dev/null 2>&1 & wait $!
-done
-"""
-_MARK: Final = f"grep -qs ' {FOLDER}/{OUTPUTS} ' /proc/[0-9]*/mounts && : >/dev/shm/{names.HELPER}; exit 0"
+_SET: Final = f"folder={FOLDER} outputs={OUTPUTS} limit={FILES_LIMIT} head={_HEAD} stay={_STAY_S}\n"
+_HELPER: Final = _SET + Path(__file__).with_name("helper.sh").read_text()
+_BEGIN: Final = _HELPER.partition("size()")[0]
 
 
 def variables(folder: bool) -> dict[str, str]:
@@ -95,9 +54,9 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
         "name": names.HELPER,
         "image": image,
         "restartPolicy": "Always",
-        "command": ["sh", "-c", _SEND.replace("$", "$$")],
+        "command": ["sh", "-c", f"{_HELPER}wait_for_end".replace("$", "$$")],
         "volumeMounts": [{**mount, "readOnly": True}],
-        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _MARK]}}},
+        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", f"{_BEGIN}begin"]}}},
         "resources": {"requests": limits, "limits": limits},
         **{name: main[name] for name in ("securityContext", "imagePullPolicy") if name in main},
     }
@@ -122,8 +81,14 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     if helper is None:
         return None
     alike = ("securityContext", "serviceAccountName", "priorityClassName", "tolerations", "imagePullSecrets")
-    container = {name: value for name, value in helper.items() if name not in ("restartPolicy", "volumeMounts", "lifecycle")}
-    container["command"] = ["sh", "-c", "base64 </dev/null && grep -q . /proc/mounts && find / -maxdepth 0 -exec true {} +"]
+    container = {
+        name: value for name, value in helper.items() if name not in ("restartPolicy", "volumeMounts", "lifecycle")
+    }
+    container["command"] = [
+        "sh",
+        "-c",
+        "base64 </dev/null && grep -q . /proc/mounts && find / -maxdepth 0 -exec true {} +",
+    ]
     pod = {name: spec[name] for name in alike if name in spec} | {"restartPolicy": "Never", "containers": [container]}
     name = f"{names.HELPER}-{hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]}"
     job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "template": {"spec": pod}}

@@ -131,10 +131,13 @@ def event_time(event: dict[str, Any]) -> float:
 
     Which fields it has depends on the API through which it was reported: a series of the newer one counts in its own.
     """
-    series, metadata = event.get("series") or {}, event.get("metadata") or {}
-    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    found = [moment for moment in map(seconds, times) if moment is not None]
-    return max(found, default=seconds(metadata.get("creationTimestamp")) or 0.0)
+    made, last = (
+        (event.get("metadata") or {}).get("creationTimestamp"),
+        (event.get("series") or {}).get("lastObservedTime"),
+    )
+    return max(
+        filter(None, map(seconds, (made, last, event.get("lastTimestamp"), event.get("eventTime")))), default=0.0
+    )
 
 
 def stuck(pod: dict[str, Any]) -> str:

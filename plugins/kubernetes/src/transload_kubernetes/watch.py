@@ -8,7 +8,7 @@ from typing import Final
 
 from transload.schedulers import FedWatch, Feeder
 from transload_kubernetes import names
-from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut, lines
+from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut
 
 _SESSION_S: Final = 300
 _FIRST_PAUSE_S: Final = 0.2
@@ -60,7 +60,7 @@ class ClusterWatch(FedWatch):
                     version = str(self._cluster.list(kind, namespace, MANAGED, limit=1)["metadata"]["resourceVersion"])
                     self.seen(namespace, None)
                 response = self._cluster.watch(kind, namespace, version, _SESSION_S)
-                for line in lines(response) if feeder.opened(lambda: cut(response)) else ():
+                for line in response if feeder.opened(lambda: cut(response)) else ():
                     event = json.loads(line)
                     item = event["object"]
                     if event["type"] == "ERROR":
