@@ -25,8 +25,7 @@ from transload_kubernetes.plan import Facts, Plan, Stop
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _FEW: Final = 40
-_TRIAL_S: Final = 120.0
-"""Seconds for the trial of a helper's image, once for each namespace."""
+_TRIAL_S: Final = 120.0  # for the trial of a helper's image, once for each namespace
 _END_S: Final = 20.0
 _TAIL: Final = 200
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
@@ -39,7 +38,7 @@ class Apps:
         self._cluster = cluster
         self._helped: set[tuple[str, str]] = set()  # namespaces and trials of helpers that went well
         self._taken: dict[str, threading.Thread] = {}  # pods whose helper is read while they end: uid → who does
-        self.tell: Callable[[str, str], object] = lambda namespace, base: None  # that the record of an app changed
+        self.tell: Callable[[str, str], None] = lambda namespace, base: None  # that the record of an app changed
 
     # -- looking
 
@@ -138,21 +137,15 @@ class Apps:
 
     def _causes(self, namespace: str, facts: Facts, bad: ReplicaStatus) -> dict[str, str]:
         """Return the error of the replica that failed first by its pod, where a log tells more than the pod."""
-        for pod in replica_pods(facts, bad.role, bad.id)[-1:]:
-            said, _, more = results.said_of(pod)
-            name, store = pod["metadata"]["name"], results.PodStore("")
-            with contextlib.suppress(ClusterError, SchedulerUnavailable, TrackingError):
-                if more and (answer := self._cluster.log(namespace, name, names.HELPER)):
-                    store.take_log(answer.data, name)
-                    return {name: read_error(store.error) or said}
-                if (
-                    not said
-                    and bad.exit_code == 1
-                    and (  # what an interpreter exits with
-                        answer := self._cluster.log(namespace, name, names.MAIN, tailLines=_TAIL)
-                    )
-                ):
-                    return {name: traceback_error(answer.data)}
+        with contextlib.suppress(SchedulerUnavailable, TrackingError, IndexError):
+            pod, store = replica_pods(facts, bad.role, bad.id)[-1], results.PodStore("")
+            (said, _, more), name = results.said_of(pod), pod["metadata"]["name"]
+            if more and (answer := self._cluster.log(namespace, name, names.HELPER)):
+                store.take_log(answer.data, name)
+                return {name: read_error(store.error)}
+            is_exit = not said and bad.exit_code == 1  # what an interpreter exits with
+            if is_exit and (answer := self._cluster.log(namespace, name, names.MAIN, tailLines=_TAIL)):
+                return {name: traceback_error(answer.data)}
         return {}
 
     def tend(self, app_id: str) -> None:
@@ -179,8 +172,8 @@ class Apps:
 
     def _take(self, namespace: str, pod: dict[str, Any]) -> None:
         """Begin to read what the helper of a pod hands over that is about to be gone; it is noted in the record."""
-        name, labels, spec = pod["metadata"]["name"], pod["metadata"]["labels"], pod["spec"]
-        limit = spec.get("terminationGracePeriodSeconds", 0) + _END_S
+        name, base = pod["metadata"]["name"], _label(pod)
+        limit = pod["spec"].get("terminationGracePeriodSeconds", 0) + _END_S
 
         def read() -> None:
             said: list[bytes] = []
@@ -188,11 +181,11 @@ class Apps:
                 answer = self._cluster.log(namespace, name, names.HELPER, follow="true", seconds=limit)
                 for line in answer or ():
                     said.append(line)
-                    if results.is_end(line):
+                    if results.IS_END.match(line):
+                        cut(answer)
                         change = {"data": {plan.files_key(pod): b"".join(said).decode()}}
-                        self._cluster.patch("ConfigMap", namespace, labels[names.LABEL_APP], change)
-                        self.tell(namespace, labels[names.LABEL_APP])
-                        return cut(answer)
+                        self._cluster.patch("ConfigMap", namespace, base, change)
+                        return self.tell(namespace, base)
             except Exception as exc:
                 _log.warning("what pod %s had as results is lost with it: %s", name, exc)
 
@@ -230,8 +223,7 @@ class Apps:
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
 
     def _note(self, namespace: str, facts: Facts, key: str, value: str) -> None:
-        record = facts.record
-        assert record is not None
+        record = facts.record or {}
         while not (record.get("data") or {}).get(key):
             version = record["metadata"]["resourceVersion"]
             change = {"metadata": {"resourceVersion": version}, "data": {key: value}}
@@ -253,8 +245,7 @@ class Apps:
         left = None
         if made.timeout is not None:
             starts = [states.seconds((job.get("status") or {}).get("startTime")) for job in facts.jobs]
-            began = min((start for start in starts if start is not None), default=time.time())
-            left = made.timeout - (time.time() - began)
+            left = made.timeout - (time.time() - min(filter(None, starts), default=time.time()))
         job = convert.later_attempt(first, base, role, attempt, left)
         self._create(owned(job, facts.record), namespace)
 
@@ -278,8 +269,7 @@ class Apps:
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
         things = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or facts.jobs
-        things = things or ([facts.jobset] if facts.jobset else [])
-        for item in things[:1]:
+        for item in filter(None, (things or [facts.jobset])[:1]):
             name = item["metadata"]["name"]
             field, about = f"involvedObject.name={name}", name
             if facts.plan and facts.plan.queued and states.condition(item, "Suspended"):
@@ -287,9 +277,9 @@ class Apps:
                 field, about = "involvedObject.kind=Workload", f"{'jobset' if item is facts.jobset else 'job'}-{name}-"
             with contextlib.suppress(ClusterError):
                 events = self._cluster.list("Event", namespace, fieldSelector=field).get("items") or ()
-                mine = [e for e in events if str((e.get("involvedObject") or {}).get("name")).startswith(about)]
-                warnings = [event for event in mine if event.get("type") == "Warning"]
-                for event in sorted(warnings, key=states.event_time)[-1:]:  # the cluster lists them by name
+                warnings = [event for event in events if event.get("type") == "Warning"]
+                mine = [e for e in warnings if str((e.get("involvedObject") or {}).get("name")).startswith(about)]
+                for event in sorted(mine, key=states.event_time)[-1:]:  # the cluster lists them by name
                     text = f"{event.get('reason', '')}: {event.get('message', '')}"
                     return [f"{text}{_STRICT}" if "PodSecurity" in text else text]
         return []
@@ -298,9 +288,7 @@ class Apps:
 
     def helper_fails(self, request: KubernetesRequest) -> str:
         """Return why the helper of an app cannot be started, `""` if it can: a Job of its own has tried the image."""
-        jobs = (
-            [each["template"] for each in request.jobset["spec"]["replicatedJobs"]] if request.jobset else request.jobs
-        )
+        jobs = request.jobs or [each["template"] for each in (request.jobset or {})["spec"]["replicatedJobs"]]
         job = next(filter(None, (results.trial(each["spec"]["template"]["spec"]) for each in jobs)), None)
         name, why, deadline = job["metadata"]["name"] if job else "", "", time.monotonic() + _TRIAL_S
         place = request.namespace, name

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import socket
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
@@ -267,9 +269,6 @@ def _root(exc: BaseException) -> str:
 
 def cut(response: Any) -> None:
     """Close a response that another thread may be reading: its read ends at once."""
-    import contextlib
-    import socket
-
     with contextlib.suppress(Exception):
         connection: Any = getattr(response, "connection", None) or getattr(response, "_connection", None)
         connection.sock.shutdown(socket.SHUT_RDWR)

@@ -205,8 +205,8 @@ def format_request(request: KubernetesRequest) -> str:
         source = sources.get(role, {}).get(variable)
         masked[key] = f"{MASK} from {source}" if source else MASK
     shown = [secret(request, dict(sorted(masked.items())))] if masked else []
-    for item in request.objects():
-        shown.append({**item, "metadata": {**item["metadata"], "namespace": request.namespace}})
+    space = {"namespace": request.namespace}
+    shown += [{**item, "metadata": {**item["metadata"], **space}} for item in request.objects()]
     return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes.cluster import Cluster, ClusterError

@@ -74,11 +74,8 @@ def _failure_policy(roles: list[Role]) -> dict[str, Any]:
     again = [role for role in roles if role.max_retries and role.retry_policy is RetryPolicy.APPLICATION]
     if not again:
         return {"maxRestarts": 0}
-    others = [names.role_label(role.name) for role in roles if role not in again]
-    rules: list[dict[str, Any]] = [
-        {"name": "tookTooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
-    ]
-    if others:
+    rules = [{"name": "tookTooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
+    if others := [names.role_label(role.name) for role in roles if role not in again]:
         rules.append({"name": "notRetried", "action": "FailJobSet", "targetReplicatedJobs": others})
     # nothing of an attempt begins before all of the one before is gone
     return {"maxRestarts": again[0].max_retries, "restartStrategy": "BlockingRecreate", "rules": rules}

@@ -17,8 +17,7 @@ from transload_kubernetes.results import said_of
 
 HALF_SUBMITTED_S: Final = 120.0
 """Seconds after which an app whose submitter never finished counts as failed."""
-_MADE_AGAIN_S: Final = 30.0
-"""Seconds after its JobSet within which a first Job is made by the controller; what is made later replaces one."""
+_MADE_AGAIN_S: Final = 30.0  # after its JobSet a first Job is made; what is made later replaces one
 
 
 @dataclass(slots=True)
@@ -163,9 +162,8 @@ def running_state(views: list[RoleView]) -> AppState:
     if seen == {AppState.UNKNOWN}:
         return AppState.UNKNOWN
     started = seen & {AppState.SUCCEEDED, AppState.FAILED}
-    jobs = [
-        (view.job.get("spec") or {}, view.plan.replicas) for view in views
-    ]  # admitted in part it runs them in turns
+    jobs = [(view.job.get("spec") or {}, view.plan.replicas) for view in views]
+    # one that was admitted in part runs them in turns
     in_turns = any(not job.get("suspend") and job.get("parallelism", count) < count for job, count in jobs)
     if started and (in_turns or not seen & {AppState.PENDING, AppState.SUBMITTED}):
         return AppState.RUNNING  # all have ended, and the Job has yet to say so, or to start the next ones
@@ -238,8 +236,7 @@ def _status_of(views: list[RoleView]) -> AppStatus:
     return AppStatus(running_state(views), roles=[RoleStatus(view.plan.name, view.replicas) for view in views])
 
 
-_Failure = tuple[str, bool]
-"""Why an app cannot go on as it is, and whether a retry may answer it."""
+_Failure = tuple[str, bool]  # why an app cannot go on as it is, and whether a retry may answer it
 
 
 def _failure(views: list[RoleView]) -> _Failure | None:

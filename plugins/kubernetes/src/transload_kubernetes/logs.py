@@ -28,8 +28,7 @@ _NS: Final = 1_000_000_000
 _SKEW_S: Final = 60
 MAX_STREAMS: Final = 64
 """How many pods' logs are followed at once."""
-_TURN_S: Final = 0.125
-"""Seconds between two requests for the logs of those that are not followed: beyond so many, the rest takes turns."""
+_TURN_S: Final = 0.125  # between two requests for the logs of those that are not followed: these take turns
 _BUFFER: Final = 1 << 20
 _IDLE_S: Final = 30.0
 _END_S: Final = 5.0
@@ -120,11 +119,8 @@ class Logs:
                     reading.cut()
                     return _page(taken, place, False)
             if not _over(pod) and not final:
-                if (
-                    cursor is not None
-                    and (not taken or len(self._tails) >= MAX_STREAMS)
-                    and states.program(pod, "running")
-                ):
+                waits = cursor is not None and (not taken or len(self._tails) >= MAX_STREAMS)
+                if waits and states.program(pod, "running"):
                     self._follow(namespace, place)  # somebody waits for more
                 return _page(taken, place, False)
         return _page(taken, place, final)

@@ -16,8 +16,8 @@ from typing import Any, Final
 from transload.errors import SubmitError
 from transload.progress import progress
 
+# the registry of names without one: as it is written, where it listens, and what it is called in Docker's settings
 _HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
-"""The registry of names without one: as it is written, where it listens, and what it is called in Docker's settings."""
 _TIMEOUT_S: Final = 600
 
 

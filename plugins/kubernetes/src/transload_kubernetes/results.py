@@ -22,15 +22,16 @@ MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"
 """The folder for results of a pod with a helper."""
 FILES_LIMIT: Final = 1 << 18
-ERROR: Final = ".error"
-"""The file for errors in that folder."""
+ERROR: Final = ".error"  # the file for errors in that folder
 _LOOK_S: Final = 2
 _STAY_S: Final = 15
 _SPARE_S: Final = 30
-_HEAD: Final = 3000
-_TICKS: Final = 100
 OUTPUTS: Final = "outputs"
 """The part of an app's folder that may be large."""
+_HEAD: Final = 3000
+_TICKS: Final = 100
+IS_END: Final = re.compile(rb"\.|! \d+ results")
+"""How the last line of a helper's log begins."""
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 _SET: Final = f"folder={FOLDER} outputs={OUTPUTS} limit={FILES_LIMIT} head={_HEAD} stay={_STAY_S}\n"
@@ -81,14 +82,8 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     if helper is None:
         return None
     alike = ("securityContext", "serviceAccountName", "priorityClassName", "tolerations", "imagePullSecrets")
-    container = {
-        name: value for name, value in helper.items() if name not in ("restartPolicy", "volumeMounts", "lifecycle")
-    }
-    container["command"] = [
-        "sh",
-        "-c",
-        "base64 </dev/null && grep -q . /proc/mounts && find / -maxdepth 0 -exec true {} +",
-    ]
+    container = {name: helper[name] for name in helper.keys() - {"restartPolicy", "volumeMounts", "lifecycle"}}
+    container["command"] = ["sh", "-c", "base64 </dev/null && grep -q . /proc/mounts && find / -maxdepth 0"]
     pod = {name: spec[name] for name in alike if name in spec} | {"restartPolicy": "Never", "containers": [container]}
     name = f"{names.HELPER}-{hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]}"
     job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "template": {"spec": pod}}
@@ -107,10 +102,9 @@ class PodStore(Store):
 
     def read(self, path: str) -> bytes:
         """Return a file's content."""
-        try:
-            return self.files[path]
-        except KeyError:
-            raise FileNotFoundError(self.where(path)) from None
+        if path not in self.files:
+            raise FileNotFoundError(self.where(path))
+        return self.files[path]
 
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[tuple[str, bool, object]]:
         """List a folder."""
@@ -153,11 +147,6 @@ class PodStore(Store):
                 name = quote(str(body.get("key", key)), safe="")
                 name = f"%2E{name[1:]}.json" if name.startswith(".") else f"{name}.json"
                 self.files[name] = json.dumps(body).encode()
-
-
-def is_end(line: bytes) -> bool:
-    """Tell whether a line of a helper's log is its last."""
-    return line.startswith(b".") or (line.startswith(b"!") and line.rstrip().endswith(b"results"))
 
 
 def said_of(pod: Mapping[str, Any]) -> tuple[str, Usage | None, bool]:

@@ -37,8 +37,7 @@ from transload_kubernetes.workspace import with_images, with_uploads
 
 _log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 30.0
-_LOOKED_S: Final = 1.0
-"""Seconds for which readers of logs share what is known of an app."""
+_LOOKED_S: Final = 1.0  # for which readers of logs share what is known of an app
 
 
 class KubernetesScheduler(SchedulerBase):
@@ -186,10 +185,8 @@ class KubernetesScheduler(SchedulerBase):
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch: one connection for each namespace, for any number of apps. None tells of logs."""
-        if logs:
-            return None
-        made = ClusterWatch(self._cluster)
-        self._apps.tell = made.seen
+        made = None if logs else ClusterWatch(self._cluster)
+        self._apps.tell = made.seen if made is not None else self._apps.tell
         return made
 
     def list(self) -> list[ListAppResponse]:

@@ -19,8 +19,7 @@ PHASES: Final = {
 """Phase of a pod → state of the replica. A Failed pod that its Job will replace is shown as PENDING."""
 
 _MAX_SIGNAL: Final = 64
-_ENDS: Final = ("Error", "Completed", "OOMKilled", "")
-"""Reasons of the end of a program that ran; for others, the message is the container runtime's."""
+_ENDS: Final = ("Error", "Completed", "OOMKilled", "")  # of a program that ran; else the message is the runtime's
 FROM_HELPER: Final = "the helper of run option helper_image: "
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
 
