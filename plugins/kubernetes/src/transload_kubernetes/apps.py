@@ -269,7 +269,7 @@ class Apps:
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
         things = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING] or facts.jobs
-        for item in filter(None, (things or [facts.jobset])[:1]):
+        for item in (things or list(filter(None, [facts.jobset])))[:1]:
             name = item["metadata"]["name"]
             field, about = f"involvedObject.name={name}", name
             if facts.plan and facts.plan.queued and states.condition(item, "Suspended"):

@@ -109,7 +109,7 @@ class Facts:
         kind: str = (self.record["metadata"].get("labels") or {}).get(names.LABEL_RECORD, APP)
         return kind
 
-    def is_active(self, pod: Mapping[str, Any]) -> bool:
+    def is_active(self, pod: dict[str, Any]) -> bool:
         """Tell whether the program of a pod may still run: it does not if its helper has handed over."""
         return states.is_active(pod) and not (pod["metadata"].get("deletionTimestamp") and files_key(pod) in self.data)
 
