@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FIELDS = {"figure": str, "unit": str, "transload": (int, float), "peer": (int, float), "ratio": (int, float)}
 FIELDS |= {"target": (int, float), "better": str, "met": bool}
-NO_SCRIPTS = {"measure", "run_all", "scale", "classes"}
+NO_SCRIPTS = {"measure", "run_all", "scale", "classes", "kubernetes_real"}
 """What all of them import, what runs them, a simulation with a page of its own, and a count that needs no clock."""
 
 

@@ -30,8 +30,7 @@ OUTPUTS: Final = "outputs"
 """The part of an app's folder that may be large."""
 _HEAD: Final = 3000
 _TICKS: Final = 100
-IS_END: Final = re.compile(rb"\.|! \d+ results")
-"""How the last line of a helper's log begins."""
+IS_END: Final = re.compile(rb"\.|! \d+ results")  # begins the last line of a helper's log
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 _SET: Final = f"folder={FOLDER} outputs={OUTPUTS} limit={FILES_LIMIT} head={_HEAD} stay={_STAY_S}\n"

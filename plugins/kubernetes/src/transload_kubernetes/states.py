@@ -130,13 +130,9 @@ def event_time(event: dict[str, Any]) -> float:
 
     Which fields it has depends on the API through which it was reported: a series of the newer one counts in its own.
     """
-    made, last = (
-        (event.get("metadata") or {}).get("creationTimestamp"),
-        (event.get("series") or {}).get("lastObservedTime"),
-    )
-    return max(
-        filter(None, map(seconds, (made, last, event.get("lastTimestamp"), event.get("eventTime")))), default=0.0
-    )
+    times = ((event.get("series") or {}).get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    made = (event.get("metadata") or {}).get("creationTimestamp")
+    return max(filter(None, map(seconds, times)), default=seconds(made) or 0.0)
 
 
 def stuck(pod: dict[str, Any]) -> str:
