@@ -159,3 +159,37 @@ def test_between_two_parts_an_app_goes_on() -> None:
         part = job("r", completedIndexes="0")
         part["spec"] = {"parallelism": parallelism, "completions": 2, "suspend": suspended}
         assert judge(facts_of([RolePlan("r", 2, 2)], [part]), NOW).status.state is state
+
+
+def test_a_replica_starts_when_its_program_does() -> None:
+    """Neither when its pod was scheduled, before the image was pulled, nor in 1970, if it could not start."""
+    labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0"}
+    metadata = {"name": "p", "labels": labels, "annotations": {names.INDEX: "0"}}
+    for state, phase, start in (
+        ({"running": {"startedAt": "2026-11-22T12:05:00Z"}}, "Running", 1795349100.0),
+        (
+            {"terminated": {"startedAt": "1970-01-01T00:00:00Z", "reason": "StartError", "exitCode": 128}},
+            "Failed",
+            None,
+        ),
+    ):
+        status = {"phase": phase, "startTime": "2026-11-22T12:00:00Z"}
+        status["containerStatuses"] = [{"name": names.MAIN, "state": state}]  # type: ignore[assignment]
+        facts = facts_of([RolePlan("main", 1, 1)], [job("main")])
+        facts.pods = [{"metadata": metadata, "spec": {}, "status": status}]
+        assert judge(facts, NOW).status.roles[0].replicas[0].start_time == start
+
+
+def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
+    """A helper stays a while after the program of a pod that is ended: what it said is noted, so the app has ended."""
+    labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0", names.INDEX: "0", names.JOB: "a-main"}
+    metadata = {"name": "p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
+    pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "status": {"phase": "Running"}}
+    pod["spec"] = {"initContainers": [{"name": names.HELPER}]}
+    held = job("main", condition="Suspended")
+    held["spec"]["suspend"] = True
+    stop = json.dumps({"kind": "cancel", "msg": "cancelled"})
+    for data, state in (({}, AppState.RUNNING), ({"files.main.0.20261122120000.p": "."}, AppState.CANCELLED)):
+        facts = facts_of([RolePlan("main", 1, 1)], [held], stop=stop, **data)
+        facts.pods = [pod]
+        assert judge(facts, NOW).status.state is state
