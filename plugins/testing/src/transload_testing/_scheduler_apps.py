@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 import uuid
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from transload.components import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
 from transload.specs import AppState, RetryPolicy, macros, parse_app_handle
 from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite, needs_programs
@@ -267,6 +269,20 @@ class AppTests(SchedulerSuite):
         found = json.loads(status.roles[0].replicas[0].structured_error_msg)["message"]
         assert found["message"] == "KeyError: 7"
         assert 'File "x.py", line 3' in found["extraInfo"]["py_callstack"]
+
+    @needs_programs
+    def test_a_python_program_tells_what_it_died_of(self, stage: SchedulerStage) -> None:
+        """What ``utils.python`` starts writes its exception itself, with nothing installed, and whatever it prints."""
+        (role,) = utils.python(c="raise ValueError('no such thing')").roles
+        python = "exec $(command -v python3 || echo true)"  # an image may have none
+        app_id = stage.submit(stage.app(Program(command=f"{python} {shlex.join(role.args)} 2>/dev/null")))
+        status = stage.ended(app_id)
+        if status.state is AppState.SUCCEEDED:
+            pytest.skip("there is no python3 where its programs run")
+        assert "ValueError: no such thing" in status.msg
+        found = json.loads(status.structured_error_msg)["message"]
+        assert found["message"] == "ValueError: no such thing"
+        assert 'File "<string>", line 1, in <module>' in found["extraInfo"]["py_callstack"]
 
     @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:
