@@ -202,7 +202,11 @@ def main(folder: Path, pythons: list[str]) -> None:
     with contextlib.ExitStack() as stack:
         started = Engines(stack, folder, pythons)
         tables = []
+        only = os.environ.get("EVERYWHERE_ONLY", "").split()
+        only += ["slurm"] if "hpc" in only else []
         for engine in ENGINES:
+            if only and engine not in only:
+                continue
             why = missing(engine)
             if why is not None and engine not in engines.required():
                 left_out[engine] = why

@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,13 @@ GRACE_S = 60
 
 
 @contextlib.contextmanager
-def started(python: str, pythons: list[str]) -> Iterator[dict[str, dict[str, Any]]]:
-    """Have the engines started; give what ``engines_up.py`` says of them."""
+def started(python: str, pythons: list[str], only: Iterable[str] = ()) -> Iterator[dict[str, dict[str, Any]]]:
+    """Have the engines started, all or only these; give what ``engines_up.py`` says of them."""
     folder = tempfile.mkdtemp(prefix="tl-", dir="/tmp")
     command = [python, str(HERE / "engines_up.py"), folder, *pythons]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
+    environment = os.environ | {"EVERYWHERE_ONLY": " ".join(only)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as starter:
         try:
             assert starter.stdout is not None
             said = starter.stdout.readline()

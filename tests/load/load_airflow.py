@@ -33,7 +33,7 @@ class Host:
         (dags / "load.py").write_text(DAG.format(units=Path(__file__).with_name("units.py"), engine=engine))
         more = {
             "AIRFLOW__CORE__MAX_MAP_LENGTH": "2000",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=120",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=15",
         }
         self._server = AirflowServer(folder / "airflow", dags, more)
         shutil.rmtree(dags)

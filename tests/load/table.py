@@ -51,7 +51,8 @@ def main(arguments: list[str]) -> int:
     units, minutes, names, starter, *hosts = arguments[keep:]
     pythons = dict(each.split("=", 1) for each in hosts)
     rows, code = [], 0
-    with started(starter, list(pythons.values())) as there:
+    only = ("local", "slurm") if names == "all" else {each.rpartition(":")[2] for each in names.split(",")}
+    with started(starter, list(pythons.values()), only) as there:
         cells = [f"{host}:{engine}" for engine in ("local", "slurm") if engine in there["engines"] for host in pythons]
         for cell in cells if names == "all" else names.split(","):
             host, _, engine = cell.partition(":")

@@ -160,7 +160,8 @@ def main(arguments: list[str]) -> int:
     kept = json.loads(FILE.read_text())
     rows, older = void(kept["rows"], kept["older"])
     code = 0
-    with started(starter, list(pythons.values())) as there:
+    only = () if names == "all" else {each.rpartition(":")[2] for each in names.split(",")}
+    with started(starter, list(pythons.values()), only) as there:
         cells = all_cells(list(pythons), list(there["engines"]))
         wanted = list(cells) if names == "all" else names.split(",")
         if unknown := [each for each in wanted if each not in cells]:

@@ -49,8 +49,8 @@ class Host(WholeHost):
             "ONCE_LEDGER": str(folder / "ledger"),
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
             "AIRFLOW__CORE__PARALLELISM": "16",
-            # SQLite gives up after five seconds, and a busy machine is slower
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=120",
+            # SQLite gives up after five seconds, and a busy machine is slower; longer waits only prolong deadlocks
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=15",
         }
         if engine == "kubernetes":
             table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"]["kubernetes"]
