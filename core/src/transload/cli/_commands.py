@@ -113,17 +113,19 @@ def _of_plugins() -> list[str]:
 
 def complete(instruction: str) -> int:
     """Answer a shell that completes a line, as the script of ``transload completion`` asks; return the exit code."""
+    import os
+    from contextlib import suppress
+
     import click
     from click.shell_completion import shell_complete
 
     from transload.errors import TransloadError
 
-    found = {}
-    for name in names():
-        try:
-            found[name] = load(name)
-        except TransloadError:
-            continue
+    words = os.environ.get("COMP_WORDS", "").split()
+    named = words[1] if len(words) > 1 else ""
+    # of all others the name is enough
+    found = {name: click.Command(name, short_help=_HELPS.get(name, "")) for name in names()}
+    with suppress(TransloadError):
+        found |= {named: command} if (command := load(named)) else {}
     options = [click.Option(["--version"], is_flag=True, help="Show the version.")]
-    group = click.Group("transload", {name: each for name, each in found.items() if each}, params=options)
-    return shell_complete(group, SETTINGS, "transload", COMPLETE, instruction)
+    return shell_complete(click.Group("transload", found, params=options), SETTINGS, "transload", COMPLETE, instruction)
