@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from transload.errors import SubmitError
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
 from transload.specs import NONE, AppDef, AppState, Role, Usage
-from transload_kubernetes import results
+from transload_kubernetes import names, results
+from transload_kubernetes.plan import Facts
 
 HELPED = {"helper_image": "busybox"}
 
@@ -229,3 +231,18 @@ def test_report_and_put_reach_the_reader(runner: Any, cfg: dict[str, Any]) -> No
     assert found.value("loss") == 0.5
     points = {1: 3, 2: 0.5}
     assert runner.steps(handle) == ({key: {"loss": points} for key in "01"} if cfg else {})
+
+
+def test_a_reading_that_broke_is_begun_again(scheduler: Any) -> None:
+    """As long as the helper stays there is another chance; while somebody here reads nobody else begins."""
+    pod = {"metadata": {"uid": "u", "deletionTimestamp": "t", "name": "p", "labels": {}, "creationTimestamp": "1"}}
+    pod["metadata"]["labels"] = {names.LABEL_ROLE: "main", names.INDEX: "0"}
+    pod |= {"spec": {"initContainers": [{"name": names.HELPER}]}, "status": {"phase": "Running"}}
+    facts, over = Facts(pods=[pod]), threading.Event()
+    for thread, left in ((threading.Thread(target=over.wait), []), (threading.Thread(target=str), [pod])):
+        scheduler._apps._taken["u"] = thread
+        thread.start()
+        if left:
+            thread.join()
+        assert scheduler._apps.leaving(facts) == left
+    over.set()

@@ -165,10 +165,11 @@ class Apps:
                 return
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
-        """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads yet."""
+        """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads now."""
         helped = [pod for pod in facts.pods if facts.is_active(pod) and results.helper_of(pod["spec"])]
         left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
-        return [pod for pod in left if pod["metadata"]["uid"] not in self._taken]
+        read = {uid for uid, thread in self._taken.items() if thread.is_alive()}
+        return [pod for pod in left if pod["metadata"]["uid"] not in read]
 
     def _take(self, namespace: str, pod: dict[str, Any]) -> None:
         """Begin to read what the helper of a pod hands over that is about to be gone; it is noted in the record."""

@@ -36,7 +36,7 @@ from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_images, with_uploads
 
 _log = logging.getLogger("transload.kubernetes")
-_DELETE_S: Final = 30.0
+_DELETE_S: Final = 70.0
 _LOOKED_S: Final = 1.0  # for which readers of logs share what is known of an app
 
 
