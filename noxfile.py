@@ -295,9 +295,7 @@ def real_kubernetes(session: nox.Session) -> None:
         given = session.posargs or ["-q", "-n", "8", *QUICK]
         limit = {} if session.posargs else {"REAL_SECONDS": "200"}
         outages = "tests/real_kubernetes/test_outages.py"
-        session.run(
-            "pytest", "tests/real_kubernetes", f"--ignore={outages}", "--timeout=200", "--reruns=1", *given, env=limit
-        )
+        session.run("pytest", "tests/real_kubernetes", f"--ignore={outages}", "--timeout=200", *given, env=limit)
         if "slow" in given:  # they concern everybody on the cluster
             session.run("pytest", outages, "--timeout=300", "-q")
 

@@ -141,8 +141,8 @@ def test_a_readers_rights(
     from transload_kubernetes.scheduler import create_scheduler
 
     reader = create_scheduler("reader")
-    found = eventually(lambda: (it := reader.describe(app_id)).due and it, 60)
-    assert found.status.state is AppState.RUNNING and "bad/0" in found.status.msg
+    found = eventually(lambda: (it := reader.describe(app_id)).due and it.status.state is AppState.RUNNING and it, 60)
+    assert "bad/0" in found.status.msg
     assert [row.app_id for row in reader.list()] == [app_id]
     checks = {name: ok for name, ok, _ in reader.diagnose()}
     assert checks["observe"] and not checks["submit"]
