@@ -154,7 +154,8 @@ def test_series_are_found() -> None:
         ("epoch-", "acc", [(2, 0.5), (10, 0.7)]),
     ]
     assert single_results(found, series) == [("9", "note", "x"), ("final", "acc", 0.9), ("best7", "acc", 1.0)]
-    assert last_values(found) == {"loss": 1.0, "acc": 1.0, "note": "x"}
+    assert [each.joined for each in series] == [False, True]  # replicas are no line
+    assert last_values(found) == {"loss": 3.0, "acc": 1.0, "note": "x"}
 
 
 def test_values_that_are_no_numbers_leave_gaps(parse: Parse) -> None:
@@ -175,19 +176,29 @@ def test_steps_are_drawn() -> None:
         ("loss", "step ", [(1.0, 3.0), (2.0, 1.0)]),
         ("loss", "", [(0, 1.0), (1, 2.0)]),
     ]
-    assert [each.name for each in series_of(results, {**steps, "b": steps["0"]})] == ["0: loss", "b: loss", "loss"]
+    assert [each.name for each in series_of(results, {**steps, "b": steps["0"]})] == [
+        "loss of replica 0",
+        "loss of b",
+        "loss",
+    ]
 
 
-def test_long_series_are_thinned(parse: Parse) -> None:
-    """A hundred thousand points are drawn in a few hundred, least and greatest among them."""
-    values: dict[str, dict[str, int | float | str]] = {str(k): {"loss": math.sin(k / 1000)} for k in range(100_000)}
-    values["54321"] = {"loss": 99.0}
+@pytest.mark.parametrize("group", ["epoch-", ""])
+def test_long_series_are_thinned(parse: Parse, group: str) -> None:
+    """A hundred thousand points are drawn in a few hundred, least and greatest too: a line, or replicas' dots."""
+    values: dict[str, dict[str, int | float | str]] = {
+        f"{group}{k}": {"loss": math.sin(k / 1000)} for k in range(100_000)
+    }
+    values[f"{group}54321"] = {"loss": 99.0}
     html = app_report(app_data(results=results(values)))
-    assert len(html) < 120_000
-    assert "greatest 99 at 54321" in parse(html).text(".//figcaption")
-    path = next(each.get("d") or "" for each in parse(html).all(f".//{SVG}path[@class='line']"))
-    tops = [float(pair.split()[1]) for pair in path.removeprefix("M").split("L")]
+    assert len(html) < 140_000
+    page = parse(html)
+    assert "greatest 99 at 54321" in page.text(".//figcaption")
+    path = "".join(each.get("d") or "" for each in page.all(f".//{SVG}path[@class='line']"))
+    tops = [float(pair.split()[1]) for pair in path.removeprefix("M").split("L") if pair]
+    tops += [float(each.get("cy") or 0) for each in page.all(f".//{SVG}circle[@class='dot']")]
     assert min(tops) < 40 and len(tops) <= 400
+    assert bool(path) == bool(group)
 
 
 def test_search_page(parse: Parse) -> None:
@@ -206,12 +217,13 @@ def test_search_page(parse: Parse) -> None:
 
 
 def test_runs_page_compares_results(parse: Parse) -> None:
-    """Each run is a row with its results: of a series the last value; numbers of two runs or more are drawn."""
-    first = app_data(results=results({"0": {"loss": 3}, "1": {"loss": 2}, "note": {"text": "x"}}))
+    """A row for each run: of a curve the last value, of replicas the first one's; numbers of two runs are drawn."""
+    curve = {"epoch-0": {"acc": 0.5}, "epoch-1": {"acc": 0.75}}
+    first = app_data(results=results({"0": {"loss": 3}, "1": {"loss": 2}, "note": {"text": "x"}, **curve}))
     runs = [first, replace(first, handle="slurm://s/other", results=results({"0": {"loss": 1}}))]
     page = parse(runs_report(RunsData("Two", runs, NOW)))
     rows = page.lines(".//section[@id='runs']//tbody/tr")
-    assert rows[0].endswith("2") and rows[1].endswith("1") and "slurm://s/other" in rows[1]
+    assert rows[0].endswith("3 0.75") and rows[1].endswith("1") and "slurm://s/other" in rows[1]
     assert "loss of each run" in page.lines(f".//{SVG}svg/{SVG}title")
 
 

@@ -19,7 +19,7 @@ __all__ = ["Frame", "parameter_plot", "search_plot", "series_plot"]
 MAX_POINTS: Final = 400
 """How many points a line has at most; of more, the least and the greatest of each stretch are drawn."""
 
-_TOP: Final = 12.0
+_TOP: Final = 26.0
 _BOTTOM: Final = 38.0
 _RIGHT: Final = 14.0
 _DOTTED: Final = 50  # up to so many points of a line are marked
@@ -34,6 +34,7 @@ class Frame:
         xs: the values across.
         ys: the values upwards; spread logarithmically where they are far apart.
         x_name: what is across.
+        y_name: what is upwards.
         whole: the values across are whole numbers.
         log_x: spread the values across logarithmically.
     """
@@ -45,10 +46,11 @@ class Frame:
         xs: Sequence[float],
         ys: Sequence[float],
         x_name: str,
+        y_name: str,
         whole: bool = True,
         log_x: bool = False,
     ) -> None:
-        self.width, self.height, self.x_name = width, height, x_name
+        self.width, self.height, self.x_name, self.y_name = width, height, x_name, y_name
         self.log_x, self.log_y = log_x, is_wide(ys)
         self.x_range = _widened(min(xs), max(xs), log_x, 0.03)
         self.y_range = _widened(min(ys), max(ys), self.log_y, 0.08)
@@ -96,6 +98,8 @@ class Frame:
         middle = (self.left + self.width - _RIGHT) / 2
         name = self.x_name + (", logarithmic" if self.log_x else "")
         drawn.append(element("text", name, x=middle, y=self.height - 5, text_anchor="middle", cls="axis name"))
+        upwards = self.y_name + (", logarithmic" if self.log_y else "")
+        drawn.append(element("text", upwards, x=4, y=12, cls="axis name"))
         return drawn
 
 
@@ -107,14 +111,14 @@ def series_plot(series: Series, key: str) -> Markup:
         key: tells this picture from the others of the page.
     """
     finite = [(float(x), y) for x, y in series.points if is_drawable(y)]
-    frame = Frame(460, 240, [x for x, _ in finite], [y for _, y in finite], series.group.rstrip("-_/.: ") or "key")
+    frame = Frame(460, 240, [x for x, _ in finite], [y for _, y in finite], series.across, series.name)
     parts = frame.parts()
-    for piece in _pieces(series.points):
+    for piece in _pieces(series.points) if series.joined else ():
         shown = _thinned(piece)
         path = "M" + "L".join(f"{number(frame.x(x))} {number(frame.y(y))}" for x, y in shown)
         parts.append(element("path", d=path, cls="line"))
-    if len(finite) <= _DOTTED:
-        parts += [_dot(frame, x, y, f"{series.group}{x:g}: {value_text(y)}") for x, y in finite]
+    if len(finite) <= _DOTTED or not series.joined:
+        parts += [_dot(frame, x, y, f"{series.group}{x:g}: {value_text(y)}") for x, y in _thinned(finite)]
     return picture(460, 240, f"{series.name} by {frame.x_name}", series_words(series), parts, key)
 
 
@@ -142,7 +146,9 @@ def search_plot(data: SearchData, key: str = "search") -> Markup | None:
         return None
     bad = [trial for trial in data.trials if trial.value is None and trial.app_state.name in ("FAILED", "CANCELLED")]
     indices = [float(trial.index) for trial in [*good, *bad]]
-    frame = Frame(1000, 300, indices, [trial.value for trial in good if trial.value is not None], "trial")
+    frame = Frame(
+        1000, 300, indices, [trial.value for trial in good if trial.value is not None], "trial", data.objective
+    )
     best = best_so_far(data)
     steps = "".join(f"H{number(frame.x(x))}V{number(frame.y(y))}" for x, y in best[1:])
     end = number(frame.x(max(indices)))
@@ -172,7 +178,7 @@ def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
     xs = [float(value) if numeric else names[str(value)] for value in values]
     whole = not numeric or all(isinstance(value, int) for value in values)
     ys = [trial.value for trial in good if trial.value is not None]
-    frame = Frame(330, 220, xs, ys, name, whole, numeric and is_wide(xs))
+    frame = Frame(330, 220, xs, ys, name, data.objective, whole, numeric and is_wide(xs))
     if not numeric:
         frame.x_range = (-0.5, len(names) - 0.5)
     parts = frame.parts({place: text[:14] for text, place in names.items()} or None)

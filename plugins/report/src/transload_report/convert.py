@@ -103,6 +103,16 @@ class Series:
     group: str
     points: Sequence[tuple[float, float]] = field(default_factory=list)
 
+    @property
+    def joined(self) -> bool:
+        """Whether one point leads to the next: steps and epochs do, replicas (``0``, ``1``, ``trainer/0``) do not."""
+        return bool(self.group) and not self.group.endswith("/")
+
+    @property
+    def across(self) -> str:
+        """What its numbers count: step, epoch, key."""
+        return self.group.rstrip("-_/.: ") or "key"
+
 
 def replica_rows(status: AppStatus, created: float | None, written: float) -> list[Row]:
     """Return a row for each replica, by role and number.
@@ -206,7 +216,7 @@ def series_of(
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 found.setdefault((place[0], name), {})[place[1]] = _as_float(value)
     by_step = {
-        name if steps and len(steps) == 1 else f"{key}: {name}": points
+        name if steps and len(steps) == 1 else f"{name} of {'replica ' if key.isdigit() else ''}{key}": points
         for key, curves in (steps or {}).items()
         for name, points in curves.items()
     }
@@ -246,9 +256,9 @@ def single_results(results: AppResults, series: Iterable[Series]) -> list[tuple[
 
 
 def last_values(results: AppResults) -> dict[str, int | float | str]:
-    """Return name → value: of a series its last value; a result under a key without a number goes before that."""
+    """Return name → value: of a curve its last one, of replicas the first one's; a key without a number goes before."""
     series = series_of(results)
-    found: dict[str, int | float | str] = {each.name: each.points[-1][1] for each in series}
+    found: dict[str, int | float | str] = {each.name: each.points[-1 if each.joined else 0][1] for each in series}
     found.update({name: value for _, name, value in single_results(results, series)})
     return found
 

@@ -111,6 +111,7 @@ def runs_report(data: RunsData) -> str:
         arguments=arguments,
         columns=columns,
         plots=plots,
+        restarted=any(run.status.num_restarts for run in runs),
         filtered=problems if len(data.runs) > 12 and 0 < problems < len(data.runs) else 0,
     )
 
@@ -140,7 +141,7 @@ def _run_plot(name: str, values: Mapping[int, Any], runs: Sequence[AppData], k: 
     }
     if len(points) < 2:
         return None
-    frame = Frame(460, 220, [float(place + 1) for place in points], list(points.values()), "run")
+    frame = Frame(460, 220, [float(place + 1) for place in points], list(points.values()), "run", name)
     parts = frame.parts()
     for place, value in points.items():
         title = element("title", f"{shown(runs[place].handle)}: {value_text(value)}")

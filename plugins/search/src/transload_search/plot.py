@@ -130,11 +130,13 @@ def _draw(picture: Picture, file: Path) -> None:
     from matplotlib.figure import Figure
 
     names = list(picture.importance)[:3]
-    figure = Figure(figsize=(11, 7), dpi=110, layout="constrained")
+    figure = Figure(figsize=(7, 6.5), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 6, height_ratios=[1.25, 1])
-    _draw_trials(figure.add_subplot(grid[0, :4]), picture)
-    _draw_importance(figure.add_subplot(grid[0, 4:]), picture)
+    alone = len(names) < 2  # one parameter explains what is explained
+    _draw_trials(figure.add_subplot(grid[0, : 6 if alone else 4]), picture)
+    if not alone:
+        _draw_importance(figure.add_subplot(grid[0, 4:]), picture)
     width = 6 // max(1, len(names))
     for place, name in enumerate(names):
         _draw_slice(figure.add_subplot(grid[1, place * width : (place + 1) * width]), picture, name, place == 0)
@@ -150,10 +152,10 @@ def _title(picture: Picture) -> str:
 
 
 def _plain(axes: Axes, title: str) -> None:
-    axes.set_title(title, loc="left", color=INK, fontsize=10)
+    axes.set_title(title, loc="left", color=INK, fontsize=11)
     axes.grid(True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, labelsize=8)
+    axes.tick_params(colors=INK, labelsize=9)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(GRID)
@@ -166,7 +168,8 @@ def _is_log(numbers: Sequence[float]) -> bool:
 def _draw_trials(axes: Axes, picture: Picture) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    _plain(axes, f"{picture.metric} of each trial, and the best so far")
+    _plain(axes, f"{picture.metric} of each trial")
+    axes.set_ylabel(picture.metric, color=INK, fontsize=10)
     axes.plot(list(picture.values), list(picture.values.values()), "o", color=BLUE, ms=5, label="trial")
     axes.step(list(picture.best), list(picture.best.values()), where="post", color=ORANGE, lw=2, label="best so far")
     if _is_log(list(picture.values.values())):
@@ -175,20 +178,21 @@ def _draw_trials(axes: Axes, picture: Picture) -> None:
         places = [index for index, each in picture.bad.items() if each == status]
         low = axes.get_ylim()[0]
         axes.plot(places, [low] * len(places), "x", color=COLORS[status], ms=7, mew=2, clip_on=False, label=status)
-    axes.set_xlabel("trial", color=INK, fontsize=9)
+    axes.set_xlabel("trial", color=INK, fontsize=10)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
 
 
 def _draw_importance(axes: Axes, picture: Picture) -> None:
-    _plain(axes, "share explained by each parameter")
+    _plain(axes, "share explained")
     names = list(picture.importance)[:8][::-1]
     axes.barh(names, [picture.importance[name] for name in names], color=BLUE, height=0.6)
     axes.set_xlim(0, 1)
 
 
 def _draw_slice(axes: Axes, picture: Picture, name: str, first: bool) -> None:
-    _plain(axes, f"{name} (lighter: later trial)")
+    _plain(axes, f"by {name}")
+    axes.set_xlabel(f"{name} (lighter: later)" if first else name, color=INK, fontsize=10)
     column = picture.parameters[name]
     places = [column[index] for index in picture.values]
     numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in places)
@@ -200,4 +204,4 @@ def _draw_slice(axes: Axes, picture: Picture, name: str, first: bool) -> None:
     if _is_log(list(picture.values.values())):
         axes.set_yscale("log")
     if first:
-        axes.set_ylabel(picture.metric, color=INK, fontsize=9)
+        axes.set_ylabel(picture.metric, color=INK, fontsize=10)
