@@ -13,28 +13,18 @@ DEFAULT_BASE = "/tmp/transload-util-booth"  # noqa: S108 - only where nobody nam
 """Default of ``utils.booth``; gives way to the place that the job was given."""
 
 
-def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments; leaves the process on a wrong one."""
+def main(argv: Sequence[str]) -> int:
+    """Evaluate the function, whose minimum is 0 at (1, 3), and report it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="booth_main", description="evaluates Booth's function at (x1, x2)")
-    parser.add_argument("--x1", type=float, required=True, help="first coordinate")
-    parser.add_argument("--x2", type=float, required=True, help="second coordinate")
+    parser.add_argument("--x1", type=float, required=True)
+    parser.add_argument("--x2", type=float, required=True)
     parser.add_argument("--tracker_base", default=DEFAULT_BASE, help="where to report the value, a path or a URL")
     parser.add_argument("--trial_idx", type=int, default=0, help="key of the result")
-    return parser.parse_args(argv)
-
-
-def booth(x1: float, x2: float) -> float:
-    """Return Booth's function, whose minimum is 0 at (1, 3)."""
-    return (x1 + 2 * x2 - 7) ** 2 + (2 * x1 + x2 - 5) ** 2
-
-
-def main(argv: Sequence[str]) -> int:
-    """Evaluate and report; returns the exit status."""
-    args = parse_args(argv)
+    args = parser.parse_args(argv)
     base = args.tracker_base
     if base == DEFAULT_BASE:
         base = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE) or DEFAULT_BASE
-    value = booth(args.x1, args.x2)
+    value = (args.x1 + 2 * args.x2 - 7) ** 2 + (2 * args.x1 + args.x2 - 5) ** 2
     try:
         FsspecResultTracker(base).put(args.trial_idx, booth_eval=value)
     except (TrackingError, OSError) as exc:

@@ -8,26 +8,8 @@ import sys
 from collections.abc import Sequence
 
 
-def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments; leaves the process on a wrong one."""
-    parser = argparse.ArgumentParser(prog="copy_main", description="copies one file")
-    parser.add_argument("--src", required=True, help="where to copy from, a path or a URL")
-    parser.add_argument("--dst", required=True, help="where to copy to, a path or a URL")
-    parser.add_argument("--bufsize", type=int, default=64 * 1024, help="bytes moved at a time")
-    return parser.parse_args(argv)
-
-
-def copy_file(src: str, dst: str, bufsize: int = 64 * 1024) -> None:
-    """Copy one file; folders that are missing at the destination are made.
-
-    Args:
-        src: where to copy from, a path or a URL.
-        dst: where to copy to.
-        bufsize: bytes moved at a time, between different storages.
-
-    Raises:
-        OSError: if the source cannot be read or the destination cannot be written.
-    """
+def copy_file(src: str, dst: str, bufsize: int) -> None:
+    """Copy one file; folders that are missing at the destination are made."""
     import shutil
 
     import fsspec
@@ -48,7 +30,11 @@ def copy_file(src: str, dst: str, bufsize: int = 64 * 1024) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Copy, and say so; returns the exit status."""
-    args = parse_args(argv)
+    parser = argparse.ArgumentParser(prog="copy_main", description="copies one file")
+    parser.add_argument("--src", required=True, help="where to copy from, a path or a URL")
+    parser.add_argument("--dst", required=True, help="where to copy to, a path or a URL")
+    parser.add_argument("--bufsize", type=int, default=64 * 1024, help="bytes moved at a time, between two storages")
+    args = parser.parse_args(argv)
     try:
         copy_file(args.src, args.dst, args.bufsize)
     except (OSError, ValueError, ImportError) as exc:

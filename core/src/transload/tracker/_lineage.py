@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
-
-from transload.runtime.tracking import TrackingError
 
 if TYPE_CHECKING:
     from transload.tracker.api import TrackerBase
@@ -81,32 +78,6 @@ class Lineage:
     def to_dict(self) -> dict[str, object]:
         """Return plain data, which JSON can hold, with a ``schema`` number."""
         return {"schema": _SCHEMA, **asdict(self)}
-
-    def to_json(self) -> str:
-        """Return the JSON text of ``to_dict``."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Lineage:
-        """Read what `to_json` made.
-
-        Raises:
-            TrackingError: it is of a newer schema, or not a lineage.
-        """
-        try:
-            data = json.loads(text)
-            if data["schema"] > _SCHEMA:
-                raise TrackingError(f"lineage: schema {data['schema']}; this version reads up to {_SCHEMA}")
-            edges = [LineageEdge(e["run_id"], e["source_run_id"], e["artifact_name"]) for e in data["edges"]]
-            artifacts = {
-                run_id: {name: TrackerArtifact(a["name"], a["path"], a["metadata"]) for name, a in items.items()}
-                for run_id, items in data["artifacts"].items()
-            }
-            return cls(data["run_id"], list(data["parents"]), list(data["descendants"]), edges, artifacts)
-        except TrackingError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise TrackingError(f"lineage: not the JSON form of one: {exc!r}") from exc
 
 
 def trace_lineage(tracker: TrackerBase, run_id: str) -> Lineage:

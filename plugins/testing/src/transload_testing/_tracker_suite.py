@@ -237,7 +237,6 @@ class TrackerConformance:
             "train": {"model": TrackerArtifact("model", "/m", {"step": 3})},
             "report": {"page": TrackerArtifact("page", "/page", None)},
         }
-        assert Lineage.from_json(lineage.to_json()) == lineage
 
     def test_lineage_with_a_cycle(self, tracker: TrackerBase) -> None:
         """Runs that came from each other, or from themselves, do not lead round in circles."""
