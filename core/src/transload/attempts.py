@@ -5,12 +5,10 @@ a Slurm job) tells an `App` what happens to its replicas, and does what it says:
 started again, `App.final` is the app's end. Nothing here makes a system call or looks at a clock.
 
 It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and it imports nothing
-but ``signal`` (and ``json``, once a replica has something to say of its failure).
+(``signal`` and ``json`` once a replica has failed).
 """
 
 from __future__ import annotations
-
-import signal
 
 TYPE_CHECKING = False  # importing typing would cost more than all of this file
 if TYPE_CHECKING:
@@ -41,6 +39,8 @@ def exit_text(code: int | None) -> str:
         return "failed"
     if code >= 0:
         return f"exit code {code}"
+    import signal
+
     try:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:
@@ -303,7 +303,7 @@ class App:
             replica.state = "SUCCEEDED"
         else:
             replica.state, replica.error = "FAILED", error
-            why = why or exit_text(code) + (_KILLED if code == -signal.SIGKILL else "")
+            why = why or exit_text(code) + (_KILLED if code == -9 else "")
             self._failures.append((replica, why, retry, at if now is None else now))
 
     def end(self, state: str, msg: str) -> bool:

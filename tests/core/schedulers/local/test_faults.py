@@ -497,9 +497,15 @@ def test_folder_removed_under_a_running_app(local, eventually) -> None:
     app_id = local.run(local.sh("echo $$; sleep 300"))
     pid = int(local.line(app_id, ""))
     keeper = local.keeper(app_id)
-    shutil.rmtree(local.folder(app_id))
+
+    def removed() -> bool:
+        """Remove it, again if the keeper has just written into it."""
+        shutil.rmtree(local.folder(app_id), ignore_errors=True)
+        return not local.folder(app_id).exists()
+
+    eventually(removed)
     os.kill(keeper, signal.SIGTERM)
-    eventually(lambda: not local.alive(pid) and not local.alive(keeper), timeout=5)
+    eventually(lambda: not local.alive(pid) and not local.alive(keeper))
     assert local.scheduler.describe(app_id) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -14,9 +15,12 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transload.schedulers.local import scope
-from transload.schedulers.local.supervisor import kernel, protocol
+from transload.schedulers.local.connection import import_spawner
+from transload.schedulers.local.supervisor import kernel, layout, protocol
 from transload.specs import AppState
 
 
@@ -101,6 +105,34 @@ def test_few_keepers_wait_for_an_app(local, eventually) -> None:
     eventually(lambda: len(local.keepers()) <= 2)
     local.scheduler.close()
     assert local.keepers() == local.spawners() == []
+
+
+def test_the_spawner_loads_little() -> None:
+    """It starts in milliseconds: nothing that it imports is one of the slow parts of the standard library."""
+    slow = ["collections", "contextlib", "dataclasses", "enum", "functools", "json", "re", "signal", "socket", "typing"]
+    code = f"{import_spawner()}; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON)
+def test_json_as_others_write_and_read_it(value: object) -> None:
+    """What the spawner and keepers write is what the library writes, and they read what it wrote."""
+    assert layout.dumps(value) == json.dumps(value).encode()
+    assert layout.loads(json.dumps(value, indent=1).encode()) == value
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1] 2", b"\xff", b"{'a': 1}"])
+def test_what_is_no_json(text: bytes) -> None:
+    """Damaged text is a ValueError, whatever is wrong with it."""
+    with pytest.raises(ValueError):
+        layout.loads(text)
 
 
 WITHOUT_CLOSE_RANGE = """

@@ -6,11 +6,10 @@ does what the spawner would have done.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 
 from . import gpus, kernel, layout, tree
+from .kernel import signal
 
 _PATIENCE_S = 10.0
 
@@ -65,7 +64,7 @@ def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:
         ended=ended,
         processes=[],
     )
-    layout.write_file(f"{folder}/state.json", json.dumps(state).encode())
+    layout.write_file(f"{folder}/state.json", layout.dumps(state))
 
 
 def start_watcher(home: str, app_id: str) -> tuple[int, int]:

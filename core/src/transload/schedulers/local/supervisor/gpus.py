@@ -5,15 +5,12 @@ Each app in the table is there only as long as its keeper lives, so that a kille
 
 from __future__ import annotations
 
-import json
 import os
-from contextlib import contextmanager, suppress
 
 from . import layout
 
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 
@@ -21,17 +18,17 @@ KFD = "/sys/class/kfd/kfd"
 """Where AMD's driver tells of its GPUs."""
 
 
-@contextmanager
-def _table(home: str, own: str) -> Iterator[tuple[dict[str, list[str]], list[str]]]:
-    """Give the table to be changed: app → its GPUs, and the apps that wait, in order; none whose keeper is gone."""
-    with layout.locked(f"{home}/gpus.lock"):
-        table: Any = layout.read_json(f"{home}/gpus.json") or {}
-        apps = {*(table.get("held") or ()), *(table.get("waiting") or ())}
-        there = {app for app in apps if app == own or layout.keeper_lives(layout.app_folder(home, app))}
-        held = {app: list(ids) for app, ids in (table.get("held") or {}).items() if app in there}
-        waiting = [app for app in table.get("waiting") or () if app in there]
-        yield held, waiting
-        layout.write_file(f"{home}/gpus.json", json.dumps({"schema": 1, "held": held, "waiting": waiting}).encode())
+def _read(home: str, own: str) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the table: app → its GPUs, and the apps that wait, in order; none whose keeper is gone."""
+    table: Any = layout.read_json(f"{home}/gpus.json") or {}
+    apps = {*(table.get("held") or ()), *(table.get("waiting") or ())}
+    there = {app for app in apps if app == own or layout.keeper_lives(layout.app_folder(home, app))}
+    held = {app: list(ids) for app, ids in (table.get("held") or {}).items() if app in there}
+    return held, [app for app in table.get("waiting") or () if app in there]
+
+
+def _write(home: str, held: dict[str, list[str]], waiting: list[str]) -> None:
+    layout.write_file(f"{home}/gpus.json", layout.dumps({"schema": 1, "held": held, "waiting": waiting}))
 
 
 def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) -> list[str] | None:
@@ -40,16 +37,17 @@ def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) 
     Those on which some other process computes are not free; ``path`` is the PATH on which the vendor's tool is.
     """
     used = in_use(path)
-    with _table(home, app_id) as (held, waiting):
+    with layout.locked(f"{home}/gpus.lock"):
+        held, waiting = _read(home, app_id)
         taken = {gpu for app, ids in held.items() if app != app_id for gpu in ids} | used
         free = [gpu for gpu in machine if gpu not in taken]
         if waiting[:1] not in ([], [app_id]) or len(free) < wanted:
-            if app_id not in waiting:
-                waiting.append(app_id)
+            _write(home, held, waiting if app_id in waiting else [*waiting, app_id])
             return None
         held[app_id] = free[:wanted]
         if app_id in waiting:
             waiting.remove(app_id)
+        _write(home, held, waiting)
     _wake(home, waiting)  # what is still free may be enough for the next one
     return held[app_id]
 
@@ -84,8 +82,7 @@ def _amd_in_use(kfd: str) -> set[str]:
     used = set()
     for number, gpu in enumerate(amd_gpus(kfd)):
         for pid in os.listdir(f"{kfd}/proc") if os.path.isdir(f"{kfd}/proc") else ():
-            with suppress(OSError, ValueError), open(f"{kfd}/proc/{pid}/vram_{gpu}") as file:
-                used |= {str(number)} if int(file.read()) else set()
+            used |= {str(number)} if _content(f"{kfd}/proc/{pid}/vram_{gpu}") not in ("", "0") else set()
     return used
 
 
@@ -94,19 +91,28 @@ def amd_gpus(kfd: str = KFD) -> list[str]:
     found = []
     nodes = f"{kfd}/topology/nodes"
     for node in sorted(os.listdir(nodes), key=int) if os.path.isdir(nodes) else ():
-        with suppress(OSError), open(f"{nodes}/{node}/gpu_id") as file:
-            found.append(file.read().strip())
+        found.append(_content(f"{nodes}/{node}/gpu_id"))
     return [each for each in found if each not in ("", "0")]
+
+
+def _content(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def release(home: str, app_id: str) -> None:
     """Take an app out of the table and the queue, and wake the one that waits first."""
     if not os.path.exists(f"{home}/gpus.json"):
         return
-    with _table(home, app_id) as (held, waiting):
+    with layout.locked(f"{home}/gpus.lock"):
+        held, waiting = _read(home, app_id)
         held.pop(app_id, None)
         if app_id in waiting:
             waiting.remove(app_id)
+        _write(home, held, waiting)
     _wake(home, waiting)
 
 

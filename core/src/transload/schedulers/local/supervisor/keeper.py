@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import errno
 import gc
-import json
 import os
 import select
-import signal
-import socket
 import time
-from contextlib import suppress
 
 from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error, traceback_error
 
 from . import finalise, gpus, kernel, launch, layout, logindex, protocol, tree
+from .kernel import signal
+from .protocol import socket
 from .termination import Termination
 
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
@@ -83,7 +81,7 @@ class Keeper:
 
     def _tell(self, kind: int, answer: dict[str, object] | None = None) -> None:
         try:
-            self.link.send(protocol.frame(kind, json.dumps(answer).encode() if answer is not None else b""))
+            self.link.send(protocol.frame(kind, layout.dumps(answer) if answer is not None else b""))
         except OSError:
             pass  # the spawner is gone; the client asks again
 
@@ -143,8 +141,7 @@ class Keeper:
         )
         outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
         if outputs.startswith("/"):  # it may be a URL
-            with suppress(OSError):
-                os.makedirs(outputs, exist_ok=True)
+            layout.make_folders(outputs)
         env[tree.COOKIE] = f"{self.cookie}:{replica.role}:{replica.k}"
         if self.request["gpus"] is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[replica])
@@ -369,7 +366,7 @@ class Keeper:
         """Write the state; False if that is not possible now."""
         self._written, self._shown = now, self.app.state
         try:
-            layout.write_file(f"{self.folder}/state.json", json.dumps(self._state()).encode())
+            layout.write_file(f"{self.folder}/state.json", layout.dumps(self._state()))
         except OSError as exc:
             self._written = now + _RETRY_WRITE_S
             if exc.errno == errno.ENOENT and not os.path.exists(f"{self.folder}/lock"):
@@ -384,7 +381,7 @@ class Keeper:
         """Nothing runs any more: write the end, once."""
         self.app.finish()
         self._tell(protocol.ENDING)
-        data = json.dumps(self._state()).encode()
+        data = layout.dumps(self._state())
         while not self.closed:
             try:
                 layout.write_file(f"{self.folder}/state.json", data)
@@ -463,7 +460,7 @@ def main(home: str, app_id: str, body: bytes, link: int) -> None:
     following: tuple[str, bytes] | None = (app_id, body)
     while following is not None:
         app_id, body = following
-        keeper = Keeper(home, app_id, json.loads(body), sock, wake)
+        keeper = Keeper(home, app_id, layout.loads(body), sock, wake)
         sound = False
         try:
             sound = keeper.begin() and keeper.run() and len(body) <= protocol.SMALL
@@ -485,11 +482,13 @@ def _next(sock: socket.socket, wake: int) -> tuple[str, bytes] | None:
         while True:
             if (wake, select.POLLIN) in poll.poll() and signal.SIGTERM in kernel.drain(wake):
                 return None
-            with suppress(BlockingIOError):
+            try:
                 data = sock.recv(protocol.SMALL)
-                if not data:
-                    return None
-                received += data
+            except BlockingIOError:
+                continue
+            if not data:
+                return None
+            received += data
             for _, payload in protocol.split(received):
                 name, _, body = payload.partition(b"\n")
                 return os.fsdecode(name), body

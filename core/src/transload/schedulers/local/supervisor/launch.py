@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import signal
 
-from . import kernel
+from . import kernel, layout
+from .kernel import signal
 
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ def start(plan: dict[str, Any], index: int, report: int) -> int:
             _become(plan, keeper)
         except BaseException as exc:  # a forked child must not return into the keeper's code
             reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
-            line = json.dumps([index, str(reason)[:400]]) + "\n"
-            os.write(report, line.encode())  # shorter than PIPE_BUF: lines do not mix
+            line = layout.dumps([index, str(reason)[:400]]) + b"\n"
+            os.write(report, line)  # shorter than PIPE_BUF: lines do not mix
         finally:
             os._exit(127)
     return pid
@@ -38,7 +37,7 @@ def reports(reader: int) -> dict[int, str]:
     data = b""
     while part := os.read(reader, 65536):
         data += part
-    return dict(map(json.loads, data.splitlines()))
+    return dict(map(layout.loads, data.splitlines()))
 
 
 def _become(plan: dict[str, Any], keeper: int) -> None:

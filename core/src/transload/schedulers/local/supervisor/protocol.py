@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import struct
 import sys
-from collections.abc import Callable
+
+TYPE_CHECKING = False  # typing itself would cost the spawner its speed
+if TYPE_CHECKING:
+    import socket as socket
+    from collections.abc import Callable
+else:
+    import _socket as socket  # what Python adds to it costs 5 ms
 
 # Part of the socket's name: a spawner of another version is left alone, with its apps.
 VERSION = 1

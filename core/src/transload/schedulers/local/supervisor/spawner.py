@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import errno
 import gc
-import json
 import os
 import resource
 import select
-import signal
-import socket
 import sys
 import time
 from types import SimpleNamespace
 
 from . import finalise, keeper, kernel, layout, protocol, tree
+from .kernel import signal
+from .protocol import socket
 
 _FIRST_CLIENT_S = 10.0
 _DEAF_S = 0.1  # out of descriptors: connections wait in the kernel so long
@@ -106,7 +105,7 @@ class Spawner:
         taken = False
         while True:
             try:
-                sock, _ = self.listener.accept()
+                fd, _ = self.listener._accept()  # type: ignore[attr-defined]
             except BlockingIOError:
                 return taken
             except OSError as exc:
@@ -115,6 +114,7 @@ class Spawner:
                 elif exc.errno != errno.ECONNABORTED:
                     raise
                 return taken
+            sock = socket.socket(fileno=fd)
             sock.setblocking(False)
             if protocol.peer_uid(sock) not in (os.getuid(), 0):
                 sock.close()
@@ -153,7 +153,7 @@ class Spawner:
 
     def _send(self, peer: Peer, data: bytes) -> bool:
         try:
-            return peer.sock.send(data) == len(data)
+            return bool(peer.sock.send(data) == len(data))
         except OSError:
             return False
 
@@ -199,7 +199,7 @@ class Spawner:
         self.poll.register(ours.fileno(), select.POLLIN)
 
     def _refuse(self, client: Peer | None, error: dict[str, object]) -> None:
-        self._reply(client, protocol.frame(protocol.REPLY, json.dumps(error).encode()))
+        self._reply(client, protocol.frame(protocol.REPLY, layout.dumps(error)))
 
     def _become_keeper(self, app_id: str, body: bytes, link: socket.socket) -> None:
         """Run a keeper in the forked child; never returns."""

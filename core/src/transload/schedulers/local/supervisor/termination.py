@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 
 from transload.attempts import Replica
 
 from . import tree
+from .kernel import signal
 
 _KILL_AGAIN_S = (0.02, 1.0)  # at first, and at last where nothing changes: what cannot be killed costs little
 _STUCK_S = 2.0

@@ -11,11 +11,10 @@ and stands in that folder: whoever ends an app looks there before taking a desce
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from . import kernel, layout
-from .kernel import LINUX
+from .kernel import LINUX, signal
 
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
