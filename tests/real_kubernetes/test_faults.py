@@ -77,16 +77,18 @@ def test_quota(cluster: Any, namespace: str, scheduler: Any, eventually: Any) ->
 
 
 def test_pod_security(cluster: Any, scheduler: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a namespace of level restricted refuses is told with the option; with it the app runs."""
+    """What a namespace of level restricted refuses is told with the option; with it the app runs, and its helper."""
     monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig)
     strict = cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     scheduler.close()
     bare = start(scheduler, strict, shell("true"))
     eventually(lambda: "PodSecurity" in (it := status(scheduler, bare)).msg and "pod_security=restricted" in it.msg, 60)
     user = json.dumps({"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000}}}}})
-    app_id = start(scheduler, strict, shell("id -u"), "with", pod_security="restricted", overlay=user)
+    app = shell("id -u; echo 1 > $TRANSLOAD_TRACKER_BASE/x")
+    app_id = start(scheduler, strict, app, "with", pod_security="restricted", overlay=user, helper_image=IMAGE)
     reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
     assert list(log_lines(scheduler, app_id, "main", 0)) == ["1000\n"]
+    assert scheduler.results_store(app_id).read("x") == b"1\n"
 
 
 def test_an_evicted_pod_is_started_again(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
