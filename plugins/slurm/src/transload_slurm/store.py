@@ -19,6 +19,7 @@
                     workspace/, results/
     <root>/.gone/<app_id>         kept by delete for ids that the caller chose
     <root>/.pruned                when ``keep_days`` was looked at last
+    <root>/.asked-<host>          what the helpers of a login node have heard from Slurm
 
 With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``, where a mark, the file
 ``.transload``, says whose folder that is: without it nothing there is removed.
