@@ -141,6 +141,21 @@ def test_one_query_serves_all_who_ask_meanwhile(play: Play, tmp_path: Path) -> N
     assert len((tmp_path / "calls").read_text().split()) <= 20
 
 
+def test_helpers_of_a_machine_ask_as_often_as_one(play: Play, clock: SimpleNamespace, tmp_path: Path) -> None:
+    """Ten that watch twenty jobs each, and look every ten seconds: at most twelve questions a minute, all together."""
+    play("squeue", out="\n".join(f"{number}|a|RUNNING|None|n1|N/A|(null)" for number in range(200)))
+    helpers = [Jobs(12, str(tmp_path / "shared")) for _ in range(10)]
+    for second in range(120):
+        clock.now += 1.0
+        if second == 60:
+            before = sum(helper.queries for helper in helpers)
+        for number, helper in enumerate(helpers):
+            if (second + number) % 10 == 0:
+                found = helper.ask([str(20 * number + each) for each in range(20)])
+                assert {job.state for job in found.values() if job} == {"RUNNING"}
+    assert 4 <= sum(helper.queries for helper in helpers) - before <= 12
+
+
 def test_what_was_done_to_a_job_makes_a_query_under_way_worthless(play: Play, tmp_path: Path) -> None:
     """Whoever asks after a ``scancel`` is not told what a query that was under way before has seen."""
     (tmp_path / "squeue").write_text(

@@ -284,7 +284,8 @@ class Jobs:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), self._lock:
             said = json.loads(os.pread(held, os.fstat(held).st_size, 0))
             if said["boot"] == boot_id():
-                self._asked = {**said["asked"], **self._asked}
+                for job_id, at in said["asked"].items():
+                    self._asked[job_id] = max(at, self._asked.get(job_id, 0.0))
                 self._note({each: (*at, job and Job(**job)) for each, (*at, job) in said["known"].items()})
                 self._times, self._good_for = said["times"], said["good_for"]
                 self._missed, self._without, self._problem = said["missed"], said["without"], tuple(said["problem"])
