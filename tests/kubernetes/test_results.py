@@ -98,6 +98,8 @@ def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
         pod = scheduler.convert(shell("true", env=given), options).jobs[0]["spec"]["template"]["spec"]
         environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
         assert (environment.get("TRANSLOAD_TRACKER_BASE"), "initContainers" in pod) == (base, there)
+        error = f"{results.FOLDER}/.error" if there else results.MESSAGE_FILE
+        assert environment["TRANSLOAD_ERROR_FILE"] == environment["TORCHELASTIC_ERROR_FILE"] == error
         assert scheduler.results_folder("a", options) == (results.FOLDER if cfg else None)
         if there:  # an app that asks for all cores of a node still fits on it
             assert pod["initContainers"][0]["resources"]["requests"]["cpu"] == "0"

@@ -17,7 +17,6 @@ GRAVESTONE: Final = {"metadata": {"labels": {names.LABEL_RECORD: DELETED}}, "dat
 """The change of a record after which it only says that its id was used, and for what."""
 MADE: Final = "made."
 """How keys of the record begin that tell of Jobs of later attempts."""
-
 FILES: Final = "files."
 """How keys of the record begin that hold what the helpers of pods handed over that were ended from outside."""
 

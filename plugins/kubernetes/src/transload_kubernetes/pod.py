@@ -106,6 +106,12 @@ def hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
     return found
 
 
+def _has_helper(role: Role, options: Options) -> bool:
+    """Tell whether a helper hands over a role's results: they go to no other place."""
+    elsewhere = role.env.get("TRANSLOAD_TRACKER_BASE", results.FOLDER) != results.FOLDER
+    return bool(options.text("helper_image")) and not elsewhere
+
+
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
     """Return the variables of a container; the replica's number first, since others may refer to it."""
     values = macro_values(role, context)
@@ -123,7 +129,7 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         {"name": "TRANSLOAD_RETRY", **retry},
     ]
     taken = {each["name"] for each in made}
-    helped = bool(context.options.text("helper_image"))
+    helped = _has_helper(role, context.options)
     reports = results.variables(helped)
     made += [{"name": name, "value": value} for name, value in reports.items() if name not in role.env]
     for name, value in role.env.items():
@@ -252,7 +258,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"  # a dry-run; a submit has built it by now
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
-    if options.text("helper_image") and role.env.get("TRANSLOAD_TRACKER_BASE", results.FOLDER) == results.FOLDER:
+    if _has_helper(role, options):
         results.add_helper(spec, options.text("helper_image"))
     return {"metadata": {"annotations": options.pod_annotations()}, "spec": spec}
 

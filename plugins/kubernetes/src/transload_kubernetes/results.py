@@ -19,8 +19,7 @@ from transload_kubernetes import names, states
 MESSAGE_FILE: Final = "/dev/termination-log"
 """The file of a container whose first 4,096 bytes come back with the status of its pod."""
 MESSAGE_LIMIT: Final = 4096
-FOLDER: Final = "/transload/results"
-"""The folder for results of a pod with a helper."""
+FOLDER: Final = "/transload/results"  # of a pod with a helper
 FILES_LIMIT: Final = 1 << 18
 ERROR: Final = ".error"  # the file for errors in that folder
 _LOOK_S: Final = 2
