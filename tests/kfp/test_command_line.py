@@ -212,8 +212,8 @@ def test_adapter(transload_home: Path) -> None:
     assert "hidden" not in shown and "info" in shown
     with pytest.raises(UnsupportedFeature, match=r"roles\[0\].num_replicas"):
         adapter.convert(apps.train, args={"replicas": 2})
-    (row,) = [each for each in describe_adapters() if each.name == "kfp"]
-    assert (row.status, row.states["CANCELLED"]) == ("ready", "CANCELED")
+    (row,) = [each for each in describe_adapters() if each["name"] == "kfp"]
+    assert (row["status"], row["states"]["CANCELLED"]) == ("ready", "CANCELED")
 
 
 # -- the lines around a program

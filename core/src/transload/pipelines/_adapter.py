@@ -68,27 +68,6 @@ class Adapter(Protocol):
         """Return what would be made and submitted, as text for a person. Arguments and errors as in `convert`."""
 
 
-@dataclass(slots=True)
-class AdapterInfo:
-    """An adapter as ``transload info`` shows it.
-
-    Args:
-        name: name of the adapter.
-        plugin: the plugin that brings it.
-        status: ``ready``, or why it cannot be used.
-        capabilities: capability → yes or no.
-        notes: capability → what to know about it.
-        states: AppState → the host's state.
-    """
-
-    name: str
-    plugin: str
-    status: str = "ready"
-    capabilities: dict[str, bool] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-    states: dict[str, str] = field(default_factory=dict)
-
-
 def adapters() -> list[str]:
     """Return the names of the adapters that are installed."""
     from transload.plugins import get_plugins
@@ -124,22 +103,23 @@ def get_adapter(name: str) -> Adapter:
     return adapter
 
 
-def describe_adapters() -> list[AdapterInfo]:
-    """Return what each installed adapter can express, broken ones included."""
+def describe_adapters() -> list[dict[str, Any]]:
+    """Return what each installed adapter can express, broken ones included.
+
+    Of each ``name``, ``plugin``, ``status`` (``ready``, or why it cannot be used), ``capabilities``, ``notes`` to them,
+    and ``states``: AppState → the host's state.
+    """
     from transload.plugins import get_plugins
 
-    plugins = get_plugins()
     rows = []
-    for name in adapters():
-        row = AdapterInfo(name, plugins.registry("adapters")[name].plugin)
+    for name, entry in sorted(get_plugins().registry("adapters").items()):
+        row = {"name": name, "plugin": entry.plugin, "status": "ready", "capabilities": {}, "notes": {}, "states": {}}
         try:
             adapter = get_adapter(name)
         except PluginError as exc:
-            row.status = str(exc)
+            row["status"] = str(exc)
         else:
-            values = asdict(adapter.capabilities)
-            row.notes = values.pop("notes")
-            row.capabilities = values
-            row.states = adapter.state_map.names()
+            able = asdict(adapter.capabilities)
+            row |= {"notes": able.pop("notes"), "capabilities": able, "states": adapter.state_map.names()}
         rows.append(row)
     return rows

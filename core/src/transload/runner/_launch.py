@@ -202,20 +202,8 @@ class Launch:
         workspace = self.workspace
         if isinstance(workspace, Workspace):
             workspace = ",".join(f"{path}={target}" for path, target in workspace.projects.items())
-        return {
-            "schema": SCHEMA,
-            "app": dict(app) if isinstance(app, Mapping) else app,
-            "component": component,
-            "command": None if self.command is None else list(self.command),
-            "args": dict(self.args) if isinstance(self.args, Mapping) else list(self.args),
-            "scheduler": self.scheduler,
-            "cfg": dict(self.cfg),
-            "workspace": workspace,
-            "parent_run_id": self.parent_run_id,
-            "tracker_base": self.tracker_base,
-            "folder": self.folder,
-            "pass_env": list(self.pass_env),
-        }
+        values = {**vars(self), "app": app, "component": component, "workspace": workspace}
+        return {"schema": SCHEMA, **{name: _plain(value) for name, value in values.items()}}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Launch:
@@ -235,6 +223,12 @@ def caller_folder(*ours: str) -> str | None:
         frame = frame.f_back
     file = None if frame is None else frame.f_globals.get("__file__")
     return None if file is None else os.path.dirname(os.path.abspath(file))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def _path(function: Callable[..., Any]) -> str:

@@ -15,10 +15,12 @@ from transload.cli._exit import ExitCode
 from transload.cli._options import json_option
 from transload.cli._output import emit, emit_json, emit_table, is_terminal, paint
 from transload.errors import ConfigError, TransloadError
-from transload.pipelines._adapter import AdapterInfo, describe_adapters
+from transload.pipelines._adapter import describe_adapters
 from transload.plugins import PluginInfo, get_plugins
 from transload.runner import Runner, load_settings
 from transload.specs import MASK, get_type_name, looks_secret, masked_url, nearest, runopts
+
+Rows = list[dict[str, Any]]
 
 _COLOURS = {"default": "bold", "ready": "green", "loaded": "green", "ok": "green", "disabled": "dim", "missing": "dim"}
 _MARKS = {"ok": "✓ ok", "missing": "– missing", "broken": "✗ broken"}
@@ -48,13 +50,13 @@ def info(name: str | None, as_json: bool) -> int:
     with open_runner() as runner:
         default = runner.settings.scheduler
         schedulers = [_look(runner, each) for each in runner.scheduler_backends() if name in (None, each)]
-    adapters = [each for each in describe_adapters() if name in (None, each.name)]
+    adapters = [each for each in describe_adapters() if name in (None, each["name"])]
     plugins = [each for each in get_plugins().infos() if name in (None, each.name)]
     if not (schedulers or adapters or plugins):
         hint = nearest(str(name), _names())
         raise ConfigError(f"{name!r}: no scheduler, adapter or plugin of that name is installed: {hint}")
     if as_json:
-        found = {"schedulers": [_scheduler_json(each) for each in schedulers], "adapters": list(map(asdict, adapters))}
+        found = {"schedulers": [_scheduler_json(each) for each in schedulers], "adapters": adapters}
         emit_json({"default": default, **found, "plugins": [_plugin_json(each) for each in plugins]})
     elif name is None:
         _list(default, schedulers, adapters, plugins)
@@ -84,9 +86,7 @@ def _plain(value: Any) -> Any:
     return sorted(item.value for item in value) if isinstance(value, (set, frozenset)) else value
 
 
-def _list(
-    default: str, schedulers: list[dict[str, Any]], adapters: list[AdapterInfo], plugins: list[PluginInfo]
-) -> None:
+def _list(default: str, schedulers: Rows, adapters: Rows, plugins: list[PluginInfo]) -> None:
     rows = []
     registry = get_plugins().registry("schedulers")
     for each in schedulers:
@@ -96,10 +96,8 @@ def _list(
         about = "; ".join(part for part in (_whereabouts(each), reach) if part)
         rows.append(("scheduler", each["name"], status, origin, each["error"] or about))
     for adapter in adapters:
-        ready = adapter.status == "ready"
-        rows.append(
-            ("adapter", adapter.name, "ready" if ready else "broken", adapter.plugin, "" if ready else adapter.status)
-        )
+        wrong = "" if adapter["status"] == "ready" else adapter["status"]
+        rows.append(("adapter", adapter["name"], "broken" if wrong else "ready", adapter["plugin"], wrong))
     for plugin in plugins:
         about = plugin.error.strip().rpartition("\n")[2] or _provides(plugin)
         rows.append(("plugin", plugin.name, plugin.status, _origin(plugin), about))
@@ -127,11 +125,12 @@ def _about_scheduler(item: dict[str, Any]) -> list[str]:
     return lines + [f"  {name}: {_words(value)}" for name, value in item["capabilities"].items()]
 
 
-def _about_adapter(row: AdapterInfo) -> list[str]:
-    lines = [paint(f"adapter {row.name}", "bold") + ("" if row.status == "ready" else f": {row.status}")]
-    for name, able in row.capabilities.items():
-        lines.append(f"  {name}: {_words(able)}{f' ({row.notes[name]})' if name in row.notes else ''}")
-    return lines + [f"  {state}: {theirs}" for state, theirs in row.states.items()]
+def _about_adapter(row: dict[str, Any]) -> list[str]:
+    lines = [paint(f"adapter {row['name']}", "bold") + ("" if row["status"] == "ready" else f": {row['status']}")]
+    notes = row["notes"]
+    for name, able in row["capabilities"].items():
+        lines.append(f"  {name}: {_words(able)}{f' ({notes[name]})' if name in notes else ''}")
+    return lines + [f"  {state}: {theirs}" for state, theirs in row["states"].items()]
 
 
 def _about_plugin(info: PluginInfo) -> list[str]:
@@ -164,16 +163,8 @@ def _scheduler_json(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options_json(opts: runopts) -> list[dict[str, object]]:
-    return [
-        {
-            "name": key,
-            "type": get_type_name(opt.opt_type),
-            "default": opt.default,
-            "required": opt.is_required,
-            "help": opt.help,
-        }
-        for key, opt in opts
-    ]
+    told = ("name", "type", "default", "required", "help")
+    return _records(told, [(key, get_type_name(o.opt_type), o.default, o.is_required, o.help) for key, o in opts])
 
 
 def _plugin_json(info: PluginInfo) -> dict[str, object]:

@@ -6,8 +6,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,16 +25,6 @@ if TYPE_CHECKING:
 
 Write = Callable[[str, int, list[str]], None]
 Replicas = list[tuple[str, int]]
-
-
-class _Filter(NamedTuple):
-    """Which lines are shown."""
-
-    regex: str | None
-    since: datetime | None
-    until: datetime | None
-    tail: int | None
-    stream: Stream
 
 
 @click.command()
@@ -59,11 +48,11 @@ def log(handle: str, **options: Any) -> None:
     with open_runner() as runner:
         handle, in_path = _split(handle)
         target = find_target(runner, handle)
-        shown = _filter(options, target)
+        span = _span(options, target)
         everything = replicas_of(description_of(runner, target.handle))
         replicas = _choose(everything, options["roles"], options["numbers"], in_path)
         write = _writer(replicas, options)
-        _show(target, replicas, shown, write, options["follow"])
+        _show(target, replicas, options, span, write)
 
 
 def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
@@ -80,7 +69,8 @@ def _split(text: str) -> tuple[str, tuple[str | None, str | None]]:
     return f"{scheme}{sep}{'/'.join(parts[:count])}" if sep else parts[0], (role, numbers)
 
 
-def _filter(options: dict[str, Any], target: Target) -> _Filter:
+def _span(options: dict[str, Any], target: Target) -> list[float | None]:
+    """Return the span of time that is asked for, in seconds since the epoch."""
     LineFilter(options["regex"])  # refuses what is none
     since = parse_when(options["since"], "--since") if options["since"] else None
     until = parse_when(options["until"], "--until") if options["until"] else None
@@ -88,7 +78,7 @@ def _filter(options: dict[str, Any], target: Target) -> _Filter:
         raise UnsupportedFeature(f"--since, --until: scheduler {target.scheduler.name!r} keeps no times of lines")
     if since and until and since >= until:
         raise SpecError(f"--until={options['until']!r}: must be after --since={options['since']!r}")
-    return _Filter(options["regex"], since, until, options["tail"], Stream(options["stream"]))
+    return [None if at is None else at.timestamp() for at in (since, until)]
 
 
 def _choose(
@@ -130,20 +120,26 @@ def _write_json(role: str, k: int, lines: list[str]) -> None:
     write(sys.stdout, text, flush=True)
 
 
-def _show(target: Target, replicas: Replicas, shown: _Filter, write: Write, follow: bool) -> None:
+def _show(
+    target: Target,
+    replicas: Replicas,
+    options: dict[str, Any],
+    span: list[float | None],
+    write: Write,
+) -> None:
     """Show what each replica has written so far, in constant memory; then, if asked, all of them until they end."""
-    since, until = (None if at is None else at.timestamp() for at in (shown.since, shown.until))
+    (since, until), tail, stream = span, options["tail"], Stream(options["stream"])
     chosen: dict[LogReader, LineFilter] = {}
     for role, k in replicas:
-        reader = LogReader(target.scheduler, target.app_id, role, k, shown.stream, since=since, until=until)
-        lines = chosen[reader] = LineFilter(shown.regex, since, until)
-        last: deque[str] = deque(maxlen=shown.tail)
+        reader = LogReader(target.scheduler, target.app_id, role, k, stream, since=since, until=until)
+        lines = chosen[reader] = LineFilter(options["regex"], since, until)
+        last: deque[str] = deque(maxlen=tail)
         for page in reader.pages():
-            if shown.tail is None:
+            if tail is None:
                 write(role, k, lines.take(page))
             else:
                 last.extend(lines.take(page))
         write(role, k, list(last))
-    if follow:
+    if options["follow"]:
         for reader, page in follow_logs(list(chosen), until=until, patience=float("inf")):
             write(reader.role, reader.replica, chosen[reader].take(page))
