@@ -1,10 +1,10 @@
-"""How the optimiser's models compute: with how many threads, and from which random numbers."""
+"""How the optimiser's models compute: with how many threads, without a compiler, and from which random numbers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -13,7 +13,14 @@ def one_thread() -> Iterator[None]:
 
     The models of a search are small, and its trials often want the same cores: threads that wait for one another made a
     proposal take seconds on two busy cores, where one thread took 0.2 s.
+
+    Nor does BoTorch (0.18) compile C++ for several objectives then: that takes the trials' cores for a minute, and a
+    kill meanwhile leaves a lock that every later search waits for without end.
     """
+    with suppress(ImportError):
+        from botorch.acquisition.multi_objective import logei
+
+        logei._load_attempted = True
     if os.environ.get("OMP_NUM_THREADS"):
         yield
         return
