@@ -62,7 +62,7 @@ class Keeper:
         self._shown = self.app.state
         self.base_env: dict[str, str] = request["env"]
         self.cookie: str = request["record"]["cookie"]
-        self.logs = logindex.LogIndex([self._log_folder(r) for r in self.app.replicas], request["max_log"])
+        self.logs = logindex.index_of([self._log_folder(r) for r in self.app.replicas], request["max_log"])
         self.poll = select.poll()
 
     # --------------------------------------------------------------------------------------------------- beginning
@@ -89,13 +89,13 @@ class Keeper:
         """Keep the app up to its end; True if this process may keep another one."""
         for fd in (self.wake, self.ctl, self.link.fileno()):
             self.poll.register(fd, select.POLLIN)
-        self.logs.start(time.monotonic())
+        logindex.start(self.logs, time.monotonic())
         self._start()
         while not self._settle():
             self._wait()
-        self.logs.look(time.monotonic(), time.time())
+        logindex.look(self.logs, time.monotonic(), time.time())
         self._finish()
-        for fd in (self.ctl, self.lock, *self.logs.descriptors()):
+        for fd in (self.ctl, self.lock, *(log.fd for log in self.logs.logs)):
             if fd >= 0:
                 os.close(fd)
         return self.sound
@@ -247,7 +247,7 @@ class Keeper:
         if self.dirty and (self.app.state != self._shown or now >= self._written + _STATE_TICK_S):
             self._write(now)
         due = self.logs.due
-        if due is not None and now >= due and self.logs.look(now, time.time()):
+        if due is not None and now >= due and logindex.look(self.logs, now, time.time()):
             layout.announce(self.home, self.app_id, grown=True)
         return False
 
@@ -322,7 +322,7 @@ class Keeper:
             self._look_around()  # whoever asks for the end of an app does not do it this way
             self._end("FAILED", "its keeper was told to end (SIGTERM): the machine or the service was stopped")
         if kernel.LINUX and signal.SIGIO in numbers:
-            self.logs.changed(time.monotonic())
+            logindex.changed(self.logs, time.monotonic())
 
     def _look_around(self, pokes: bytes = b"") -> None:
         if layout.CANCEL in pokes or os.path.exists(f"{self.folder}/cancel"):

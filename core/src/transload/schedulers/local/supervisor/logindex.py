@@ -24,78 +24,70 @@ _LOOK_S = (0.05, 0.5)  # between looks where the kernel does not tell: soon afte
 _BLOCK = 4096
 
 
-class LogIndex:
-    """Writes the indexes in an app's log folders, and keeps streams below ``max_bytes`` (0: no limit)."""
+Index = SimpleNamespace
+"""The indexes in the log folders of an app; `due`: when `look` wants to be called (monotonic seconds), None: on change.
 
-    def __init__(self, folders: list[str], max_bytes: int) -> None:
-        self._logs = [
-            SimpleNamespace(folder=folder, fd=-1, sizes=(0, 0), dropped=[0, 0], entries=0) for folder in folders
-        ]
-        self._max = max_bytes
-        self._tick = _TICK_S * max(1.0, len(folders) / 32)
-        self._notified = kernel.LINUX
-        self._pause = _LOOK_S[0]
-        self._due: float | None = None
-        self._last = 0.0
+Streams are kept below `most` bytes (0: no limit).
+"""
 
-    def start(self, now: float) -> None:
-        """Begin to listen; the folders must exist."""
-        for log in self._logs:
-            if not self._notified:
-                break
-            try:
-                log.fd = os.open(log.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                self._arm(log)
-            except OSError:
-                self._notified = False
-        if not self._notified:
-            self._due = now + self._pause
 
-    def descriptors(self) -> list[int]:
-        """Return what it holds open; -1 stands for nothing."""
-        return [log.fd for log in self._logs]
+def index_of(folders: list[str], most: int) -> Index:
+    """Return the indexes of these log folders, which need not exist yet."""
+    logs = [SimpleNamespace(folder=folder, fd=-1, sizes=(0, 0), dropped=[0, 0], entries=0) for folder in folders]
+    tick = _TICK_S * max(1.0, len(folders) / 32)
+    return Index(logs=logs, most=most, tick=tick, notified=kernel.LINUX, pause=_LOOK_S[0], due=None, last=0.0)
 
-    def _arm(self, log: SimpleNamespace) -> None:
-        # one shot, armed again at the next tick: a replica that writes without pause costs one signal per tick
-        fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY)
 
-    def changed(self, now: float) -> None:
-        """The kernel said that some log grew: look at the next tick."""
-        if self._notified and self._due is None:
-            entries = max((log.entries for log in self._logs), default=0)
-            self._due = max(now, self._last + self._tick * max(1.0, entries / _GROWN))
+def start(index: Index, now: float) -> None:
+    """Begin to listen; the folders must exist."""
+    for log in index.logs:
+        if not index.notified:
+            break
+        try:
+            log.fd = os.open(log.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            _arm(log)
+        except OSError:
+            index.notified = False
+    if not index.notified:
+        index.due = now + index.pause
 
-    @property
-    def due(self) -> float | None:
-        """When `look` wants to be called (monotonic seconds), None: when something changes."""
-        return self._due
 
-    def look(self, now: float, wall: float) -> bool:
-        """Note what has grown; tell whether anything has. ``now`` is monotonic, ``wall`` seconds since the epoch."""
-        self._last = now
-        self._due = None
-        grown = False
-        for log in self._logs:
-            if self._notified and log.fd >= 0:
-                self._arm(log)  # first arm, then look: what is written in between is seen twice, never not
-            grown = self._note(log, wall) or grown
-        if not self._notified:
-            self._pause = _LOOK_S[0] if grown else min(self._pause * 1.5, _LOOK_S[1])
-            self._due = now + self._pause
-        return grown
+def _arm(log: SimpleNamespace) -> None:
+    # one shot, armed again at the next tick: a replica that writes without pause costs one signal per tick
+    fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY)
 
-    def _note(self, log: SimpleNamespace, wall: float) -> bool:
-        sizes = tuple(_size(f"{log.folder}/{name}") for name in STREAMS)
-        if sizes == log.sizes:
-            return False
-        log.sizes = sizes
-        log.entries += 1
-        _append(f"{log.folder}/index", ENTRY.pack(wall, *sizes))
-        if self._max:
-            for number, size in enumerate(sizes):
-                if size - log.dropped[number] > self._max + self._max // 8:
-                    _drop(f"{log.folder}/{STREAMS[number]}", log, number, size - self._max)
-        return True
+
+def changed(index: Index, now: float) -> None:
+    """The kernel said that some log grew: look at the next tick."""
+    if index.notified and index.due is None:
+        entries = max((log.entries for log in index.logs), default=0)
+        index.due = max(now, index.last + index.tick * max(1.0, entries / _GROWN))
+
+
+def look(index: Index, now: float, wall: float) -> bool:
+    """Note what has grown; tell whether anything has. ``now`` is monotonic, ``wall`` seconds since the epoch."""
+    index.last, index.due, grown = now, None, False
+    for log in index.logs:
+        if index.notified and log.fd >= 0:
+            _arm(log)  # first arm, then look: what is written in between is seen twice, never not
+        grown = _note(log, wall, index.most) or grown
+    if not index.notified:
+        index.pause = _LOOK_S[0] if grown else min(index.pause * 1.5, _LOOK_S[1])
+        index.due = now + index.pause
+    return grown
+
+
+def _note(log: SimpleNamespace, wall: float, most: int) -> bool:
+    sizes = tuple(_size(f"{log.folder}/{name}") for name in STREAMS)
+    if sizes == log.sizes:
+        return False
+    log.sizes = sizes
+    log.entries += 1
+    _append(f"{log.folder}/index", ENTRY.pack(wall, *sizes))
+    for number, size in enumerate(sizes if most else ()):
+        if size - log.dropped[number] > most + most // 8:
+            _drop(f"{log.folder}/{STREAMS[number]}", log, number, size - most)
+    return True
 
 
 def end_lines(folder: str) -> None:
