@@ -67,15 +67,23 @@ def test_python_without_pip_says_what_to_install(
         quickstart.environment(tmp_path / "env", "nothing")
 
 
-def test_python_without_ensurepip_uses_its_own_pip(
-    quickstart: ModuleType, lacking: Callable[..., None], tmp_path: Path
-) -> None:
+def test_python_without_ensurepip_uses_its_own_pip(tmp_path: Path) -> None:
     """With a pip of the system's, the environment is filled from outside, which PEP 668 does not forbid."""
-    lacking("ensurepip")
-    made = quickstart._make(tmp_path / "env") if importlib.util.find_spec("pip") else None
-    if made is None:
-        pytest.skip("the Python that runs these tests has no pip")
-    assert made == [sys.executable, "-m", "pip", "--python", str(tmp_path / "env" / "bin" / "python")]
+    system = getattr(sys, "_base_executable", sys.executable)  # the one that this environment was made from
+    program = """
+import importlib.util, runpy, shutil, sys
+from pathlib import Path
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "ensurepip" else found(name)
+shutil.which = lambda name: None
+print(*runpy.run_path(sys.argv[1])["_make"](Path(sys.argv[2])), sep="\\n")
+"""
+    if subprocess.run([system, "-c", "import pip"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine's Python has no pip")
+    arguments = [str(ROOT / "quickstart.py"), str(tmp_path / "env")]
+    said = subprocess.run([system, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=True)
+    made = said.stdout.splitlines()
+    assert made[1:5] == ["-m", "pip", "--python", str(tmp_path / "env" / "bin" / "python")]
     listing = [*made[: made.index("install")], "list"]
     answer = subprocess.run(listing, capture_output=True, text=True, timeout=60, check=True)
     assert "transload" not in answer.stdout
