@@ -114,38 +114,26 @@ def retry_delay(failures: int, first: float = DELAY_S) -> float:
 class Replica:
     """One replica, and what its latest attempt is doing.
 
-    Attributes:
-        role: number of its role.
-        k: its number within the role.
-        state: name of an `AppState`.
-        alive: it was told to start and has not ended.
-        stopping: it was told to end: whatever comes of it is no failure.
-        waiting: it is to be started again.
-        attempt: how often it was started again.
-        spent: how many of these restarts its own failures took from its role's retries.
-        row: how many failures in a row came before this attempt.
-        host: where it runs.
-        code: exit code of the attempt; −N for a death by signal N.
-        start: when the attempt started, seconds since the epoch.
-        end: when it ended.
-        error: what it said of its failure, as `read_error` returns it.
-        usage: what the attempt used, in JSON form (`transload.specs.Usage`), to be set before it is told
-            to have ended; None: not known.
-        earlier: the attempts before, in JSON form.
+    ``usage``, in JSON form (`transload.specs.Usage`), is to be set before it is told to have ended.
     """
 
     def __init__(self, role: int, k: int) -> None:
-        self.role = role
-        self.k = k
-        self.state = "SUBMITTED"
-        self.alive = self.stopping = self.waiting = False
-        self.attempt = self.spent = self.row = 0
-        self.host = self.error = ""
-        self.code: int | None = None
-        self.start: float | None = None
+        self.role = role  # number of its role
+        self.k = k  # its number within the role
+        self.state = "SUBMITTED"  # name of an `AppState`
+        self.alive = False  # it was told to start and has not ended
+        self.stopping = False  # it was told to end: whatever comes of it is no failure
+        self.waiting = False  # it is to be started again
+        self.attempt = 0  # how often it was started again
+        self.spent = 0  # how many of these restarts its own failures took from its role's retries
+        self.row = 0  # how many failures in a row came before this attempt
+        self.host = ""
+        self.error = ""  # what it said of its failure, as `read_error` returns it
+        self.code: int | None = None  # exit code of the attempt; −N for a death by signal N
+        self.start: float | None = None  # of the attempt, seconds since the epoch
         self.end: float | None = None
         self.usage: dict[str, Any] | None = None
-        self.earlier: list[dict[str, Any]] = []
+        self.earlier: list[dict[str, Any]] = []  # the attempts before, in JSON form
 
     def begin_again(self) -> None:
         """Put the attempt that has ended to the earlier ones."""

@@ -29,44 +29,26 @@ RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """One role.
-
-    Args:
-        role: as in the app.
-        cwd: working directory of the replicas.
-        replicas: arguments and environment of each, macros replaced.
-    """
+    """One role."""
 
     role: Role
     cwd: str
-    replicas: list[tuple[list[str], dict[str, str]]]
+    replicas: list[tuple[list[str], dict[str, str]]]  # arguments and environment of each, macros replaced
 
 
 @dataclass(frozen=True)
 class LocalRequest:
-    """A request to the local scheduler.
-
-    Args:
-        name: name of the app.
-        roles: its roles.
-        timeout: seconds for the whole app; None: no limit.
-        grace_period: seconds between SIGTERM and SIGKILL.
-        max_log_bytes: of each stream of a replica; 0: no limit.
-        log_dir: folder for the logs; None: the app's own.
-        assign_gpus: GPUs are assigned to the replicas.
-        prepend_cwd: the working directory comes first on PATH.
-        workspaces: copies of workspaces that this app alone uses.
-    """
+    """A request to the local scheduler."""
 
     name: str
     roles: list[RoleRequest]
-    timeout: float | None
-    grace_period: float
-    max_log_bytes: int
-    log_dir: str | None
+    timeout: float | None  # seconds for the whole app
+    grace_period: float  # seconds between SIGTERM and SIGKILL
+    max_log_bytes: int  # of each stream of a replica; 0: no limit
+    log_dir: str | None  # None: the app's own folder
     assign_gpus: bool
-    prepend_cwd: bool
-    workspaces: list[str] = field(default_factory=list)
+    prepend_cwd: bool  # the working directory comes first on PATH
+    workspaces: list[str] = field(default_factory=list)  # copies that this app alone uses
 
     def __str__(self) -> str:
         return format_request(self)
