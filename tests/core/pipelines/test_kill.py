@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from transload.errors import SchedulerUnavailable
 from transload.pipelines import AppCancelled, Detached, Execution, ExecutionOptions, Identity, Launch
 from transload.runner import Runner
+from transload.specs import AppState
 from transload_testing.scripted import ScriptedControl, ScriptedScheduler, scripted_app
+from transload_testing.stores import MemoryStore
 
 HELD = {"steps": [{"state": "RUNNING", "until": "go", "lines": ["hello"]}, "SUCCEEDED"]}
 SOON = 20.0
@@ -93,6 +96,36 @@ def test_a_cancel_that_does_not_come_through_is_tried_again(control: ScriptedCon
     threading.Timer(1.5, control.outage, (False,)).start()
     with killed_after(one, 0.2), pytest.raises(AppCancelled):
         one.collect(one.follow())
+
+
+def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs again ends what the run before it has left, also where the scheduler did not hear it at first."""
+    store, cancel, deaf = MemoryStore(), ScriptedScheduler.cancel, [True]
+
+    def once_deaf(self: ScriptedScheduler, app_id: str) -> bool:
+        if deaf and deaf.pop():
+            raise SchedulerUnavailable("scripted")
+        return cancel(self, app_id)
+
+    def of(generation: str) -> Execution:
+        launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
+        return Execution(runner, launch, Identity("t", "n", ("again",), generation), store=store)
+
+    handle = of("0").start().handle
+    monkeypatch.setattr(ScriptedScheduler, "cancel", once_deaf)
+    timer = threading.Timer(5, control.open, ("go",))
+    timer.start()
+    try:
+        assert of("1").start().handle != handle
+    finally:
+        timer.cancel()
+        timer.join()
+    status = runner.status(handle)
+    assert status is not None
+    assert status.state is AppState.CANCELLED
+    control.open("go")
 
 
 def test_poll_looks_at_the_limits(control: ScriptedControl, runner: Runner) -> None:

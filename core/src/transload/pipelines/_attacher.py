@@ -6,7 +6,7 @@ import copy
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -197,8 +197,13 @@ class Attacher:
                 why = "of an earlier run" if judge is decide_earlier else "which is being cancelled"
                 self.log(f"{handle}, {why}: waiting for its end")
                 if judge is decide_earlier and self.options.on_kill == "cancel":  # whoever asks again meant it to end
-                    with suppress(AppNotFound, SchedulerUnavailable):  # if it is not there, that is seen next
+                    try:
                         self.runner.cancel(handle)
+                    except AppNotFound:
+                        pass  # that is seen next
+                    except SchedulerUnavailable:
+                        yield LONGEST_PAUSE
+                        continue
                 yield handle
             elif action is Action.WAIT_KNOWN:
                 yield min(pause, left)
