@@ -23,25 +23,20 @@ def diagnose(engine: Engine, home: Home) -> list[Check]:
     except (SchedulerUnavailable, EngineError) as exc:
         return [*checks, ("engine", False, f"{exc}; {_advice(engine)}")]
     system = f"{info.get('OperatingSystem', '?')}, {info.get('NCPU', '?')} CPUs, {info.get('Architecture', '?')}"
-    checks.append(
-        ("engine", True, f"{engine.url}: {version.get('Version', '?')} on {info.get('Name', '?')} ({system})")
-    )
-    checks.append(("user", True, f"{_user()}; whoever reaches this engine is as good as root on its machine"))
     limits = [name for key, name in (("MemoryLimit", "memory"), ("CpuCfsQuota", "cpu")) if not info.get(key)]
-    checks.append(("limits", not limits, f"the kernel cannot limit: {', '.join(limits)}" if limits else "memory, cpu"))
     driver = str(info.get("LoggingDriver", "?"))
     readable = driver in ("json-file", "local", "journald")
-    checks.append(
-        ("logs", readable, f"logging driver {driver}" + ("" if readable else ": its logs cannot be read back"))
-    )
     init = str(info.get("InitBinary") or "")
-    checks.append(("init", bool(init), init or "no docker-init: containers cannot be started with an init process"))
-    runtimes = info.get("Runtimes") or {}
-    gpus = "nvidia" in runtimes or bool(info.get("CDISpecDirs"))
-    checks.append(
-        ("gpus", True, "NVIDIA runtime" if gpus else "none configured; roles that ask for a GPU will not start")
-    )
-    return checks
+    gpus = "nvidia" in (info.get("Runtimes") or {}) or bool(info.get("CDISpecDirs"))
+    return [
+        *checks,
+        ("engine", True, f"{engine.url}: {version.get('Version', '?')} on {info.get('Name', '?')} ({system})"),
+        ("user", True, f"{_user()}; whoever reaches this engine is as good as root on its machine"),
+        ("limits", not limits, f"the kernel cannot limit: {', '.join(limits)}" if limits else "memory, cpu"),
+        ("logs", readable, f"logging driver {driver}" + ("" if readable else ": its logs cannot be read back")),
+        ("init", bool(init), init or "no docker-init: containers cannot be started with an init process"),
+        ("gpus", True, "NVIDIA runtime" if gpus else "none configured; roles that ask for a GPU will not start"),
+    ]
 
 
 def _client() -> Check:
