@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import AppExists, AppFailed, ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
-from transload.following import check_patience, patience_left, unknown_for, unknown_since
+from transload.following import check_seconds, patience_left, unknown_for, unknown_since
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.pipelines._attach import Action, AttachRecord, decide
 from transload.pipelines._attacher import retries_note, without_retries
@@ -52,7 +52,7 @@ def test_patience_counts_unbroken_unknown(monkeypatch: pytest.MonkeyPatch) -> No
 def test_patience_must_be_seconds(seconds: object) -> None:
     """Anything but a number of 0 or more is refused."""
     with pytest.raises(ConfigError, match="patience"):
-        check_patience(seconds)  # type: ignore[arg-type]
+        check_seconds("patience", seconds, zero=True)
 
 
 def test_deadlines() -> None:

@@ -18,7 +18,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "follower": "read_logs wait wait_async watch watched",
         "lines": "LineFilter LogReader drain follow_logs last_lines last_words log_lines read_now times",
-        "patience": "check_patience longer patience_left unknown_for unknown_since",
+        "patience": "check_seconds longer patience_left unknown_for unknown_since",
         "subscription": "Observation Subscription ended",
     },
 )

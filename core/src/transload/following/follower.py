@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable, TransloadTimeout
-from transload.following.patience import DEFAULT_PATIENCE, check_patience, longer, patience_left
+from transload.following.patience import DEFAULT_PATIENCE, check_seconds, longer, patience_left
 from transload.following.subscription import Observation, Subscription, ended
 from transload.schedulers.api import tend
 from transload.specs import AppState, AppStatus, parse_app_handle
@@ -68,8 +68,9 @@ def watch(
         MalformedAppHandleException: if it is not a handle.
         ConfigError: for another patience than a number of 0 or more.
     """
-    app_id, counts = parse_app_handle(handle).app_id, (check_patience(patience), unknown_for)
-    return _subscribe(scheduler, False, app_id, handle, callback, poll_interval, *counts)
+    check_seconds("patience", patience, zero=True)
+    app_id = parse_app_handle(handle).app_id
+    return _subscribe(scheduler, False, app_id, handle, callback, poll_interval, patience, unknown_for)
 
 
 def read_logs(scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5) -> Subscription:

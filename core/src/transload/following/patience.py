@@ -14,15 +14,15 @@ DEFAULT_PATIENCE: Final = 300.0
 GROWTH: Final = 1.5
 
 
-def check_patience(seconds: float) -> float:
-    """Return seconds of patience; ``float("inf")`` is for ever.
+def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
+    """Refuse what is no number of seconds above 0 (``zero``: or 0); ``float("inf")`` is for ever.
 
     Raises:
-        ConfigError: if it is not a number of 0 or more.
+        ConfigError: naming the setting, and its value.
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise ConfigError(f"patience={seconds!r}: must be a number of seconds, 0 or more")
-    return seconds
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
+        raise ConfigError(f"{name}={value!r}: must be a number of seconds{', 0 or more' if zero else ' above 0'}")
 
 
 def unknown_since(state: AppState, since: float | None) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from transload.errors import AppExists, AppFailed, ConfigError, PluginError, SpecError, SubmitError, TransloadTimeout
-from transload.following.patience import DEFAULT_PATIENCE
+from transload.following.patience import DEFAULT_PATIENCE, check_seconds
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.specs import AppState, is_started
 
@@ -63,12 +63,12 @@ class ExecutionOptions:
         for name, allowed in (("on_kill", get_args(OnKill)), ("retries_by", get_args(RetriesBy))):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: must be {' or '.join(map(repr, allowed))}")
-        _check_seconds("patience", self.patience, zero=True)
+        check_seconds("patience", self.patience, zero=True)
         for name in ("poll_interval", "logging_interval"):
-            _check_seconds(name, getattr(self, name))
+            check_seconds(name, getattr(self, name))
         for name in ("schedule_timeout", "startup_timeout", "deadline"):
             if getattr(self, name) is not None:
-                _check_seconds(name, getattr(self, name))
+                check_seconds(name, getattr(self, name))
         for name in ("durable", "answer_lost"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: must be True or False")
@@ -143,9 +143,3 @@ def next_limit(options: ExecutionOptions, counts: Mapping[str, float]) -> tuple[
         text = f"it did not leave SUBMITTED within schedule_timeout={schedule} s"
         ends.append((counts["submitted"] + schedule, text))
     return min(ends)
-
-
-def _check_seconds(name: str, value: object, *, zero: bool = False) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not (value > 0 or (zero and value == 0)):  # type: ignore[operator]
-        raise ConfigError(f"{name}={value!r}: must be a number of seconds{', 0 or more' if zero else ' above 0'}")

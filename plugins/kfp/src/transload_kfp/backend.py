@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, StateUnknown, TransloadTimeout
-from transload.following import check_patience, patience_left, unknown_for, unknown_since
+from transload.following import check_seconds, patience_left, unknown_for, unknown_since
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_kfp.states import STATES
 
@@ -100,10 +100,9 @@ def wait_for_run(
         StateUnknown: if patience is exhausted.
         ConfigError: for a wrong pause, or if the backend refuses the question, at once.
     """
-    if not poll_interval > 0:
-        raise ConfigError(f"poll_interval={poll_interval!r}: must be a number of seconds above 0")
+    check_seconds("poll_interval", poll_interval)
     end = None if timeout is None else time.monotonic() + timeout
-    check_patience(patience)
+    check_seconds("patience", patience, zero=True)
     since, pause = None, min(FIRST_PAUSE, poll_interval)
     last: RunDescription | None = None
     while True:
