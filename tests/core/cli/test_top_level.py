@@ -267,9 +267,9 @@ def test_doctor_sees_what_is_broken(invoke: Any, plugin: None) -> None:
 def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a plugin's distribution requires is named with its version, and what is missing makes the plugin broken."""
 
-    def row() -> dict[str, str]:
+    def row(name: str = "testing") -> dict[str, str]:
         rows = invoke("doctor", "--no-run", "--json").json["checks"]
-        return next(each for each in rows if (each["area"], each["name"]) == ("plugin", "testing"))
+        return next(each for each in rows if (each["area"], each["name"]) == ("plugin", name))
 
     found = row()
     assert (found["status"], f"pytest {pytest.__version__}" in found["detail"]) == ("ok", True)
@@ -278,6 +278,7 @@ def test_doctor_says_what_a_plugin_needs(invoke: Any, monkeypatch: pytest.Monkey
     )
     found = row()
     assert found["status"] == "broken" and found["detail"].endswith("not installed: no-host")
+    assert "`python3 quickstart.py --with NAME`" in row("others")["detail"]
 
 
 def test_doctor_fails_where_nothing_can_run(invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

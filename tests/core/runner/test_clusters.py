@@ -36,7 +36,8 @@ def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
             assert str(runner.scheduler(name).folder.root) == folder  # type: ignore[attr-defined]
         assert [row.app_handle for row in runner.list("second")] == ["second://test/same"]
         with pytest.raises(
-            UnknownSchedulerException, match=r"'third' is not installed or configured.*\[schedulers\.NAME\]"
+            UnknownSchedulerException,
+            match=r"'third' is not installed.*--with NAME.*\[schedulers\.NAME\]",
         ):
             runner.status("third://test/same")
 

@@ -21,6 +21,7 @@ from transload.plugins import get_plugins
 from transload.runner import Runner, load_settings
 from transload.schedulers.local.home import state_home
 from transload.specs import AppDef, AppState, Role, masked_url
+from transload.specs._runopts import INSTALLING
 from transload.tracker import build_trackers
 
 OK: Final = "ok"
@@ -159,6 +160,7 @@ def _check_plugins() -> Rows:
             needs = [f"with {', '.join(there)}"] if there else []
             needs += [f"not installed: {', '.join(lacking)}"] if lacking else []
             yield info.name, status, ", ".join([f"{info.dist} {info.version}", info.status, *needs])
+    yield "others", OK, INSTALLING
 
 
 def _requirements(dist: str) -> tuple[list[str], list[str]]:

@@ -164,11 +164,6 @@ async def wait_async(
             _check_time(handle, end)
 
 
-def _key(status: AppStatus) -> tuple[object, ...]:
-    """Return what makes a status news: in a queue, also another reason to wait."""
-    return status.state, status.num_restarts, status.cancel_requested, status.why_waiting()
-
-
 def _left(end: float | None) -> float | None:
     """Return the seconds until a point in time, 0 or more; None if there is none."""
     return None if end is None else max(0.0, end - time.monotonic())
@@ -262,7 +257,9 @@ class Follower:
         for each in mine:
             if each.app_id in found:
                 status = found[each.app_id]
-                key = ("gone",) if status is None else _key(status)
+                key: tuple[object, ...] = ("gone",)  # what makes it news: in a queue, also another reason to wait
+                if status is not None:
+                    key = (status.state, status.num_restarts, status.cancel_requested, status.why_waiting())
                 before = self._seen.get(each.app_id)
                 if key != before:
                     news, self._seen[each.app_id] = True, key

@@ -13,6 +13,9 @@ from transload.specs._text import parse_bool, split_list, split_pairs
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """What a run option may hold."""
 
+INSTALLING = "in a checkout, `python3 quickstart.py --with NAME` installs the plugin of an engine or host"
+"""What doctor and errors say to whom a plugin is missing."""
+
 
 class InvalidRunConfigException(ConfigError):
     """A run option is unknown, missing or of the wrong type.
@@ -31,7 +34,7 @@ class UnknownSchedulerException(ConfigError):
     """No scheduler of that name is installed."""
 
     def __init__(self, scheduler_backend: str, known: list[str] | None = None) -> None:
-        advice = "a cluster has its name by a table [schedulers.NAME] in transload.toml"
+        advice = f"{INSTALLING}; a cluster has its name by a table [schedulers.NAME] in transload.toml"
         hint = nearest(scheduler_backend, known or [])
         super().__init__(f"scheduler {scheduler_backend!r} is not installed or configured here: {hint} ({advice})")
         self.scheduler_backend = scheduler_backend
