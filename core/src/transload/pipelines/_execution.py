@@ -172,11 +172,9 @@ class Execution:
         self.handle, self._cursor, self._forwarder = handle, None, None
 
     def dry_run(self) -> str:
-        """Return what would be submitted, as text for a person; nothing outside of this process is touched.
+        """Return what would be submitted, as text for a person; it touches nothing outside of this process.
 
-        Raises:
-            SpecError: if the app is wrong, or the scheduler cannot express it.
-            ConfigError: for an unknown scheduler or option.
+        Raises SpecError and ConfigError, as `run` does.
         """
         return repr(self._need_attacher().dry_run())
 
