@@ -15,7 +15,7 @@ from transload.errors import SubmitError
 from transload.runtime.tracking import TrackingError
 from transload.schedulers.api import Submission
 from transload.specs import NONE, AppDef, AppState, Role, Usage
-from transload_kubernetes import names, results
+from transload_kubernetes import apps, names, results
 from transload_kubernetes.plan import Facts
 
 HELPED = {"helper_image": "busybox"}
@@ -124,6 +124,22 @@ def test_a_helper_that_cannot_start_holds_nothing_up(runner: Any, fake: Any, cap
         runner.wait(runner.run(app, "kubernetes", HELPED), timeout=30)
     tried = [each for each in fake.cluster.requests if "transload-results-" in each]
     assert sum(each.startswith("POST") for each in tried) <= 1, "one trial is enough for an image"
+
+
+def test_a_full_cluster_says_nothing_of_a_helper(runner: Any, fake: Any, monkeypatch: Any, caplog: Any) -> None:
+    """A trial that has no place yet waits for one: only what is wrong with the image itself is its failure."""
+    trial = results.trial
+
+    def nowhere(spec: Any) -> Any:
+        job = trial(spec)
+        job["spec"]["template"]["spec"]["nodeSelector"] = {"unschedulable": "x"}
+        return job
+
+    monkeypatch.setattr(results, "trial", nowhere)
+    monkeypatch.setattr(apps, "_TRIAL_S", 1.0)
+    role = Role("main", "i", entrypoint="true")
+    assert runner.wait(runner.run(AppDef("a", [role]), "kubernetes", HELPED), timeout=30).state is AppState.SUCCEEDED
+    assert "was not tried within 1 s" in caplog.text and "Unschedulable" not in caplog.text
 
 
 @pytest.mark.parametrize("jobset", ["never", "always"])

@@ -305,7 +305,7 @@ class Apps:
                     why = f"{states.FROM_HELPER}it ended with an error"
                 else:
                     pods = self._items("Pod", request.namespace, f"{names.JOB}={name}")
-                    why = next(filter(None, map(states.stuck, pods)), "")
+                    why = next((text for text in map(states.stuck, pods) if states.FROM_HELPER in text), "")
             except ClusterError as exc:
                 why = f"{states.FROM_HELPER}{exc}" if exc.status != 409 else ""  # then another submit makes it
             if not why and time.monotonic() > deadline:
