@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transload import attempts
@@ -227,6 +227,7 @@ def test_error_files(written: bytes, line: str) -> None:
     assert not error or isinstance(json.loads(error), dict)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_error_file_is_read(written: bytes) -> None:
     """No content of an error file makes trouble, nor does any output."""
@@ -245,7 +246,8 @@ def test_the_exception_of_a_program() -> None:
     error = traceback_error(b"noise\n" + done.stderr + b"goodbye\n")
     assert error_line(error) == "ValueError: no"
     frames = error_frames(error)
-    assert sum("File" in frame for frame in frames) == 3 and ", in f" in frames[-1]
+    places = [frame for frame in frames if "File" in frame]  # 3.13 shows the lines of -c, too
+    assert len(places) == 3 and ", in f" in places[-1]
     ranks = "\n".join(f"[{k}]:[rank{k}]: {line}" for line in done.stderr.decode().splitlines() for k in (1, 0))
     torchrun = (
         "\nTraceback (most recent call last):\n  File t\ntorch.errors.ChildFailedError: \n=====\ntrain.py FAILED\n"

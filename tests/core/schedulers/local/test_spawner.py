@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transload.schedulers.local import scope
@@ -121,6 +121,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON)
 def test_json_as_others_write_and_read_it(value: object) -> None:
     """What the spawner and keepers write is what the library writes, and they read what it wrote."""
