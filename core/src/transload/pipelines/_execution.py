@@ -84,8 +84,7 @@ class Execution:
         self.attempt: int | None = None
         self.status: AppStatus | None = None
         self._store, self._log_store, self._sink = store, log_store, sink
-        self.log = log or _log
-        self._on_change = on_change
+        self.log, self._on_change = log or _log, on_change
         self._killed = self._cancelled = False
         self._passed: str | None = None
         self._cancel_due, self._cancel_pause = 0.0, _AGAIN_S[0]
