@@ -28,7 +28,7 @@ ROOT = HERE.parents[1]
 
 FILE, PAGE = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md"
 END = "<!-- end of the table -->"
-DECIDES = ("core/src/transload/pipelines", "core/src/transload/runner")
+DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "following", "attempts.py"))
 """A change in these, in the host's plugin or in the engine's, voids what was counted before it."""
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many kills are counted."""
