@@ -74,13 +74,13 @@ def state_of(row: Row) -> str:
         return ""
     kind = {"local": "core/src/transload/schedulers/local", "hpc": "plugins/slurm/src"}
     engine = kind.get(row["engine"], f"plugins/{row['engine']}/src")
-    asked = [f"HEAD:{path}" for path in (*DECIDES, engine, f"plugins/{row['host']}/src")]
+    asked = [f"{HEAD}:{path}" for path in (*DECIDES, engine, f"plugins/{row['host']}/src")]
     return "-".join(line[:8] for line in _git("rev-parse", *asked).split())
 
 
 def add(kept: list[Row], row: Row) -> list[Row]:
     """Return the rows with another one added to the sum of its cell."""
-    stamp = {"commit": _git("rev-parse", "--short", "HEAD").strip(), "date": f"{dt.datetime.now(dt.UTC).date()}"}
+    stamp = {"commit": HEAD, "date": f"{dt.datetime.now(dt.UTC).date()}"}
     now = {**row, "code": state_of(row), **stamp, "load": round(os.getloadavg()[1])}
     same = [each for each in kept if all(each[name] == row[name] for name in (*CELL,)) and each["code"] == now["code"]]
     for each in same:
@@ -140,6 +140,10 @@ def _of_older(older: list[Row]) -> str:
 
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+HEAD = _git("rev-parse", "--short", "HEAD").strip()
+"""What was installed when this began; commits that come while it counts are not what was counted."""
 
 
 def play(command: list[str], environment: dict[str, str]) -> tuple[list[Row], int]:
