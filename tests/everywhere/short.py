@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from transload.specs import AppDef, Role
+
+SLEEP = "import time; time.sleep(600)"
+"""An image of the tests need not have a program `sleep`."""
 
 
 def endless(lr: float = 0.0) -> AppDef:
@@ -11,7 +16,7 @@ def endless(lr: float = 0.0) -> AppDef:
     Args:
         lr: not used
     """
-    return AppDef("endless", [Role("main", image="", entrypoint="sh", args=["-c", f"exec sleep 600 # {lr}"])])
+    return AppDef("endless", [Role("main", image="", entrypoint=sys.executable, args=["-c", SLEEP, str(lr)])])
 
 
 def failing() -> AppDef:
