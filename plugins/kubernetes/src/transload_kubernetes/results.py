@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 from transload.attempts import read_error
 from transload.runtime.tracking import Store, TrackingError
+from transload.runtime.tracking._names import OUTPUTS, encode_name
 from transload.specs import Usage
 from transload_kubernetes import names, states
 
@@ -25,8 +25,6 @@ ERROR: Final = ".error"  # the file for errors in that folder
 _LOOK_S: Final = 2
 _STAY_S: Final = 15
 _SPARE_S: Final = 30
-OUTPUTS: Final = "outputs"
-"""The part of an app's folder that may be large."""
 _HEAD: Final = 3000
 _TICKS: Final = 100
 IS_END: Final = re.compile(rb"\.|! \d+ results")  # begins the last line of a helper's log
@@ -142,9 +140,7 @@ class PodStore(Store):
                 self.files[str(found.get("file"))] = base64.b64decode(str(found["base64"]) + "==")
             else:
                 body = found if isinstance(found.get("results"), dict) else {"schema": 1, "key": key, "results": found}
-                name = quote(str(body.get("key", key)), safe="")
-                name = f"%2E{name[1:]}.json" if name.startswith(".") else f"{name}.json"
-                self.files[name] = json.dumps(body).encode()
+                self.files[encode_name(str(body.get("key", key)), ".json")] = json.dumps(body).encode()
 
 
 def said_of(pod: Mapping[str, Any]) -> tuple[str, Usage | None, bool]:
