@@ -230,13 +230,12 @@ class Apps:
             change = {"metadata": {"resourceVersion": version}, "data": {key: value}}
             try:
                 self._cluster.patch("ConfigMap", namespace, record["metadata"]["name"], change)
+                return
             except ClusterError as exc:
                 own = exc.status == 409 and self._cluster.get("ConfigMap", namespace, record["metadata"]["name"])
                 if not own:
                     raise
                 record = own
-            else:
-                return
 
     def _make_job(self, namespace: str, facts: Facts, role: str, attempt: names.Attempt) -> None:
         made = facts.plan

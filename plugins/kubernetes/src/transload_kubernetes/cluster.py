@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -144,10 +144,18 @@ class Cluster:
             raise SchedulerUnavailable(f"kubernetes at {self.url} cannot be reached: {_root(exc)}") from exc
         raise error
 
-    def _json(self, verb: str, path: str, body: Any = None, **options: Any) -> dict[str, Any]:
+    def _json(
+        self, verb: str, path: str, body: Any = None, *, without: Collection[int] = (), **options: Any
+    ) -> dict[str, Any]:
+        """Return the answer to a request, empty where that is an error of one of the statuses ``without`` any."""
         from urllib3.exceptions import HTTPError
 
-        response = self._call(verb, path, body, **options)
+        try:
+            response = self._call(verb, path, body, **options)
+        except ClusterError as exc:
+            if exc.status in without:
+                return {}
+            raise
         try:
             found: dict[str, Any] = json.loads(response.data)
         except (HTTPError, OSError, ValueError) as exc:
@@ -158,14 +166,9 @@ class Cluster:
 
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Return an object, or None if there is none of that name."""
-        try:
-            return self._json("GET", _path(kind, namespace, name))
-        except ClusterError as exc:
-            if exc.status == 404:
-                return None
-            raise
+        return self._json("GET", _path(kind, namespace, name), without={404}) or None
 
-    def list(self, kind: str, namespace: str | None, labels: str | None = None, **more: str | int) -> dict[str, Any]:
+    def list(self, kind: str, namespace: str | None, labels: str | None = None, **more: Any) -> dict[str, Any]:
         """Return the list of a kind as the API gives it; of all namespaces if that is None."""
         return self._json("GET", _path(kind, namespace), labelSelector=labels, **more)
 
@@ -179,22 +182,12 @@ class Cluster:
 
     def delete(self, kind: str, namespace: str, name: str, policy: str = "Background") -> None:
         """Delete an object and what it owns, if it is there; ``Foreground``: it stays until all that is gone."""
-        try:
-            self._json("DELETE", _path(kind, namespace, name), propagationPolicy=policy)
-        except ClusterError as exc:
-            if exc.status != 404:
-                raise
+        self._json("DELETE", _path(kind, namespace, name), without={404}, propagationPolicy=policy)
 
     def has_jobsets(self, namespace: str) -> bool:
         """Tell whether JobSets are installed and this user may see those of a namespace; asked once."""
         if namespace not in self._jobsets:
-            try:
-                self.list("JobSet", namespace, limit=1)
-                self._jobsets[namespace] = True
-            except ClusterError as exc:
-                if exc.status not in (403, 404):
-                    raise
-                self._jobsets[namespace] = False
+            self._jobsets[namespace] = bool(self._json("GET", _path("JobSet", namespace), without={403, 404}, limit=1))
         return self._jobsets[namespace]
 
     def watch(self, kind: str, namespace: str, version: str, seconds: int) -> Any:

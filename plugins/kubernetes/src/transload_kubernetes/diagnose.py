@@ -43,7 +43,9 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
         return [*checks, ("cluster", False, f"{exc}; set KUBECONFIG, or run inside of a cluster")]
     except (SchedulerUnavailable, ClusterError) as exc:
         return [*checks, ("cluster", False, f"{exc}; check KUBECONFIG and the current context")]
-    checks.append(_version(cluster, version))
+    digits = [int("".join(filter(str.isdigit, version.get(key, ""))) or 0) for key in ("major", "minor")]
+    old = ": Jobs with a limit of failures for each index need 1.29 or newer" if tuple(digits) < (1, 29) else ""
+    checks.append(("cluster", not old, f"{cluster.url}: {version.get('gitVersion', '?')}{old}"))
     try:
         checks.append(("user", True, f"as {cluster.user() or 'nobody in particular'}"))
         installed = cluster.has_jobsets(namespace)
@@ -63,10 +65,3 @@ def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) ->
         if jobsets or group != JOBSET_API[0]:
             found[resource] = [verb for verb in verbs if not cluster.may(namespace, verb, group, resource)]
     return "; ".join(f"{', '.join(verbs)} {resource}" for resource, verbs in found.items() if verbs)
-
-
-def _version(cluster: Cluster, version: dict[str, str]) -> Check:
-    text = f"{cluster.url}: {version.get('gitVersion', '?')}"
-    digits = [int("".join(filter(str.isdigit, version.get(key, ""))) or 0) for key in ("major", "minor")]
-    old = tuple(digits) < (1, 29)
-    return "cluster", not old, f"{text}{': Jobs with a limit of failures for each index need 1.29 or newer' * old}"

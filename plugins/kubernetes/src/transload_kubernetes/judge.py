@@ -32,12 +32,8 @@ class RoleView:
     earlier: int = 0  # how often it was started again by itself
     finished: bool = False  # its Job has ended
     good: bool = False  # and enough of its replicas ended well
+    failed: bool = False  # and not enough of them did
     late: bool = False  # and that since it took too long
-
-    @property
-    def failed(self) -> bool:
-        """Whether its Job has ended, and not enough replicas did well."""
-        return self.finished and not self.good
 
 
 def _of_role(things: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
@@ -50,9 +46,8 @@ def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
 
     def age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
         metadata = pod["metadata"]
-        failures = str((metadata.get("annotations") or {}).get(names.INDEX_FAILURES, "0"))
         # times are whole seconds: of two pods made within one, the count of failures tells
-        return names.attempt_of(pod), metadata.get("creationTimestamp") or "", int(failures or 0), metadata["name"]
+        return names.attempt_of(pod), metadata.get("creationTimestamp") or "", _counts(pod)[0], metadata["name"]
 
     return sorted((pod for pod in _of_role(facts.pods, role) if states.index_of(pod) == k), key=age)
 
@@ -77,7 +72,8 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
         pods = [pod for pod in replica_pods(facts, role.name, k) if names.attempt_of(pod) == view.attempt]
         view.replicas.append(_replica(view, facts, k, pods, k in done, k in failed, stopping))
         view.replicas[k].restarts += made_again
-    view.good = view.finished and sum(r.state is AppState.SUCCEEDED for r in view.replicas) >= role.needed
+    enough = sum(replica.state is AppState.SUCCEEDED for replica in view.replicas) >= role.needed
+    view.good, view.failed = view.finished and enough, view.finished and not enough
     if states.condition(view.job, "Suspended") and not view.finished:
         view.reasons.append(f"the Job of role {role.name} is suspended")
     return view
@@ -147,13 +143,6 @@ def _tell(replica: ReplicaStatus, view: RoleView, facts: Facts, pod: dict[str, A
         view.reasons.append(f"{view.plan.name}/{replica.id}: {why}")
 
 
-def count_restarts(views: list[RoleView]) -> int:
-    """Return how often anything of an app was started again."""
-    whole = max(view.attempt[0] for view in views)
-    own = sum(replica.restarts - sum(view.attempt) for view in views for replica in view.replicas)
-    return whole + sum(view.attempt[1] for view in views) + own
-
-
 def running_state(views: list[RoleView]) -> AppState:
     """Return the state of an app that has not ended."""
     seen = {replica.state for view in views for replica in view.replicas}
@@ -195,12 +184,13 @@ def judge(facts: Facts, now: float) -> Verdict:
         return Verdict(facts.ended, end=[] if plan.jobset else _open(facts))
     views = [view_role(role, facts, bool(stop)) for role in plan.roles]
     status = _status_of(views)
-    status.num_restarts = count_restarts(views)
+    whole = max(view.attempt[0] for view in views)
+    own = sum(replica.restarts - sum(view.attempt) for view in views for replica in view.replicas)
+    status.num_restarts = whole + sum(view.attempt[1] for view in views) + own
     if (bad := status.first_failure()) is not None:
         status.structured_error_msg = bad.structured_error_msg
     if stop is not None:
         return _stopped(status, stop, facts)
-    whole = max(view.attempt[0] for view in views)
     # somebody began to start the app again, and made some of the Jobs
     missing = [(v.plan.name, (whole, 0)) for v in views if not plan.jobset and v.attempt[0] < whole]
     if not missing and all(view.good for view in views):
@@ -224,7 +214,10 @@ def judge(facts: Facts, now: float) -> Verdict:
         return Verdict(status)
     why, again = failure
     if restart := _restart(plan, views) if again else []:
-        return _restarted(status, restart, views, facts)
+        status.state = AppState.PENDING
+        wanted = dict(restart)  # of these nothing may run any more
+        left = [view.job for view in views if view.plan.name in wanted and view.job and not _is_over(view.job, facts)]
+        return Verdict(status, end=_open(facts, left)) if left else Verdict(status, restart=restart)
     if facts.notes and not any(replica.start_time for role in status.roles for replica in role.replicas):
         why = "; ".join([why, *facts.notes])  # why it never ran
     verdict = _stopped(status, Stop("failed", why), facts)
@@ -290,14 +283,6 @@ def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
     return list(wanted.items())
 
 
-def _restarted(status: AppStatus, restart: list[tuple[str, Attempt]], views: list[RoleView], facts: Facts) -> Verdict:
-    """Return the verdict on an app that is to start again: first nothing of it may run any more."""
-    status.state = AppState.PENDING
-    wanted = {name for name, _ in restart}
-    left = [view.job for view in views if view.plan.name in wanted and view.job and not _is_over(view.job, facts)]
-    return Verdict(status, end=_open(facts, left)) if left else Verdict(status, restart=restart)
-
-
 def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
     """Return the verdict on an app that is being ended: final once nothing is left that may run something."""
     status.msg, status.cancel_requested = stop.msg, stop.kind == "cancel"
@@ -307,20 +292,14 @@ def _stopped(status: AppStatus, stop: Stop, facts: Facts) -> Verdict:
             status.state = AppState.PENDING
         return Verdict(status, end=_open(facts))
     status.state = AppState.CANCELLED if stop.kind == "cancel" else AppState.FAILED
-    if stop.seen:
-        _remember(status, AppStatus.from_json(stop.seen))
-    for role in status.roles:
+    before = AppStatus.from_json(stop.seen).roles if stop.seen else status.roles  # all that told of it may be gone
+    for role, seen in zip(status.roles, before, strict=True):
+        pairs = zip(role.replicas, seen.replicas, strict=True)
+        role.replicas = [old if is_terminal(old.state) and new.exit_code is None else new for new, old in pairs]
         for replica in role.replicas:
             if not is_terminal(replica.state):
                 replica.state = AppState.CANCELLED
     return Verdict(status, note=True)
-
-
-def _remember(status: AppStatus, seen: AppStatus) -> None:
-    """Take over what replicas had come to before all that tells of them was deleted."""
-    for role, before in zip(status.roles, seen.roles, strict=True):
-        pairs = zip(role.replicas, before.replicas, strict=True)
-        role.replicas = [old if is_terminal(old.state) and new.exit_code is None else new for new, old in pairs]
 
 
 def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
@@ -329,7 +308,9 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
         return True
     name = thing["metadata"]["name"]
     mine = [pod for pod in facts.pods if thing is facts.jobset or pod["metadata"]["labels"].get(names.JOB) == name]
-    return states.is_held(thing) and not any(map(facts.is_active, mine))
+    # suspended, and its controller has seen that: it starts no pod any more
+    held = thing["spec"].get("suspend") and states.condition(thing, "Suspended")
+    return bool(held) and not any(map(facts.is_active, mine))
 
 
 def _open(facts: Facts, jobs: list[dict[str, Any]] | None = None) -> list[tuple[str, str]]:

@@ -36,9 +36,6 @@ _END_S: Final = 5.0
 Line = tuple[str, int]
 """A line, and when it was written: nanoseconds since the epoch."""
 
-Look = Callable[[], Facts]
-"""Asks the cluster for an app."""
-
 
 @dataclass(slots=True)
 class Cursor:
@@ -94,10 +91,10 @@ class Logs:
         self._lock = threading.Lock()
 
     def page(
-        self, look: Look, app_id: str, role: str, k: int, cursor: str | None, max_bytes: int, since: float | None,
-        last: int | None,
+        self, look: Callable[[], Facts], app_id: str, role: str, k: int, cursor: str | None, max_bytes: int,
+        since: float | None, last: int | None,
     ) -> LogPage:  # fmt: skip
-        """Return the next page of a replica's log, through all its pods; never blocks.
+        """Return the next page of a replica's log, through all its pods; never blocks. ``look`` asks for the app.
 
         The cluster passes over what lies before ``since`` or the last lines.
         """

@@ -16,7 +16,6 @@ CHOICES: Final = {
     "jobset": ("auto", "always", "never"),
     "pod_security": ("restricted",),
 }
-"""Options with a set of values."""
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 QUEUED: Final = ("queue_priority", "queue_topology", "queue_min_parallelism")
 """Options that only a queue reads."""
@@ -26,7 +25,6 @@ FORMS: Final = {
     "queue_topology": (_TOPOLOGY, "required|preferred:LABEL"),
     "image_repo": (re.compile(r"([^@/][^@]*/)?[^@:/]+\Z"), "REGISTRY/NAME, without a tag"),
 }
-"""Options with a form."""
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effect>\w+))?\Z")
 
 

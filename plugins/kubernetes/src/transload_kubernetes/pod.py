@@ -141,13 +141,11 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         if name not in parts:
             made.append({"name": name, "value": "$(TRANSLOAD_REPLICA_ID)".join(f"$({part})" for part in parts)})
     for name, source in role.secrets.items():
-        if source.startswith("k8s:"):
-            match = _SECRET_SOURCE.match(source)
-            if match is None:
-                raise SpecError(f"{path}.secrets[{name!r}]={source!r}: must be k8s:SECRET/KEY")
-            made.append(_reference(name, match[1], match[2]))
-        else:
-            made.append(_reference(name, own, names.secret_key(role.name, name)))
+        match = _SECRET_SOURCE.match(source)
+        if source.startswith("k8s:") and match is None:
+            raise SpecError(f"{path}.secrets[{name!r}]={source!r}: must be k8s:SECRET/KEY")
+        secret, key = (match[1], match[2]) if match else (own, names.secret_key(role.name, name))
+        made.append(_reference(name, secret, key))
     return made
 
 

@@ -162,10 +162,13 @@ class KubernetesScheduler(SchedulerBase):
         verdict, made = self._apps.verdict(app_id, facts, explain=explain), facts.plan
         if made is None:
             return AppDescription(app_id, verdict.status)
+        app = None
+        with contextlib.suppress(SpecError):  # of a newer schema
+            app = AppDef.from_json(facts.data.get("app", ""))
         return AppDescription(
             app_id,
             verdict.status,
-            app=_read_app(facts.data.get("app", "")),
+            app=app,
             session=made.session,
             cfg=dict(made.cfg),
             digest=made.digest,
@@ -311,13 +314,6 @@ class KubernetesScheduler(SchedulerBase):
         self._apps.settle()
         self._logs.close()
         self._cluster.close()
-
-
-def _read_app(text: str) -> AppDef | None:
-    try:
-        return AppDef.from_json(text)
-    except SpecError:
-        return None  # of a newer schema
 
 
 create_scheduler: Final = KubernetesScheduler

@@ -29,10 +29,10 @@ def pod_state(pod: dict[str, Any]) -> AppState:
     return PHASES.get((pod.get("status") or {}).get("phase", "Pending"), AppState.UNKNOWN)
 
 
-def condition(thing: dict[str, Any], *kinds: str) -> dict[str, Any] | None:
-    """Return the first condition of these types that is True."""
+def condition(thing: dict[str, Any], *kinds: str, status: str = "True") -> dict[str, Any] | None:
+    """Return the first condition of these types that is True, or has another status."""
     for each in (thing.get("status") or {}).get("conditions") or ():
-        if each.get("type") in kinds and each.get("status") == "True":
+        if each.get("type") in kinds and each.get("status") == status:
             found: dict[str, Any] = each
             return found
     return None
@@ -48,17 +48,10 @@ def is_active(pod: dict[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase", "Pending") not in ("Succeeded", "Failed")
 
 
-def is_held(thing: dict[str, Any]) -> bool:
-    """Tell whether a Job or JobSet was suspended, and its controller has seen it: it starts no pod any more."""
-    return bool(thing["spec"].get("suspend")) and condition(thing, "Suspended") is not None
-
-
 def resumed(jobset: dict[str, Any]) -> float | None:
     """Return since when a JobSet may run: since it was let out of its queue, else since it was made."""
-    for each in (jobset.get("status") or {}).get("conditions") or ():
-        if each.get("type") == "Suspended" and each.get("status") == "False":
-            return seconds(each.get("lastTransitionTime"))
-    return seconds(jobset["metadata"].get("creationTimestamp"))
+    let_out = condition(jobset, "Suspended", status="False")
+    return seconds(let_out.get("lastTransitionTime") if let_out else jobset["metadata"].get("creationTimestamp"))
 
 
 def exit_code(code: int | None) -> int | None:
@@ -142,10 +135,7 @@ def stuck(pod: dict[str, Any]) -> str:
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in _USUAL:
             return f"{FROM_HELPER if each['name'] == names.HELPER else ''}{_text(waiting)}"
-    for each in status.get("conditions") or ():
-        if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return _text(each)
-    return ""
+    return _text(condition(pod, "PodScheduled", status="False") or {})
 
 
 def _text(thing: dict[str, Any]) -> str:

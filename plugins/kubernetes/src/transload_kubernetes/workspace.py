@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from transload.errors import SpecError, SubmitError
 from transload.progress import pieces
@@ -18,18 +18,14 @@ from transload_kubernetes.pod import ROOT_KEY, WORKSPACE, WORKSPACE_KEY, named_i
 from transload_kubernetes.registry import Image, told_as_submit_error
 
 
-def _each(app: AppDef, bring: Callable[[Role, Workspace, str], None]) -> AppDef:
-    """Return a copy of an app, each of whose roles with a workspace was changed: told are role, workspace, digest."""
-    app = copy.copy(app)
-    app.roles = [copy.copy(role) for role in app.roles]
+def _workspaces(app: AppDef) -> Iterator[tuple[Role, Workspace, str]]:
+    """Yield each role that has a workspace, the workspace and its digest."""
     for index, role in enumerate(app.roles):
         if role.workspace:
             try:
-                digest = workspace_digest(role.workspace)
+                yield role, role.workspace, workspace_digest(role.workspace)
             except OSError as exc:
                 raise SpecError(f"roles[{index}].workspace: cannot be read: {exc}") from exc
-            bring(role, role.workspace, digest)
-    return app
 
 
 @contextlib.contextmanager
@@ -50,11 +46,10 @@ def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
 
 def with_uploads(app: AppDef, folder: str) -> AppDef:
     """Return an app whose roles say where their workspaces were uploaded; what is there already is not sent again."""
-
-    def bring(role: Role, workspace: Workspace, digest: str) -> None:
-        role.metadata = {**role.metadata, WORKSPACE_KEY: _upload(workspace, digest, folder)}
-
-    return _each(app, bring) if folder else app
+    app = copy.deepcopy(app)
+    for role, workspace, digest in _workspaces(app) if folder else ():
+        role.metadata[WORKSPACE_KEY] = _upload(workspace, digest, folder)
+    return app
 
 
 def _upload(workspace: Workspace, digest: str, folder: str) -> str:
@@ -81,14 +76,13 @@ def with_images(app: AppDef, repository: str, default: str = "", architecture: s
 
     ``default`` is the image of roles that name none, ``architecture`` that of the nodes, for images of several.
     """
-
-    def bring(role: Role, workspace: Workspace, digest: str) -> None:
+    app = copy.deepcopy(app)
+    for role, workspace, digest in _workspaces(app):
         image = named_image(role, default)
         with told_as_submit_error(f"image {image!r} with a workspace, to {repository}"):
-            role.image, folder = _pushed(Image(image), repository, workspace, digest, architecture)
-        role.workspace, role.metadata = None, {**role.metadata, ROOT_KEY: folder}
-
-    return _each(app, bring)
+            role.image, role.metadata[ROOT_KEY] = _pushed(Image(image), repository, workspace, digest, architecture)
+        role.workspace = None
+    return app
 
 
 def _pushed(base: Image, repository: str, workspace: Workspace, digest: str, architecture: str) -> tuple[str, str]:
