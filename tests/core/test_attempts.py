@@ -217,6 +217,7 @@ def test_reason_in_the_place_of_a_code() -> None:
         (b"\xff\xfe", "\ufffd\ufffd"),
         (b" \n", ""),
         (b"null", ""),
+        (b'{"message": "no caf\\udce9.csv, \\ud83d\\ude00"}', "no caf?.csv, \U0001f600"),
         (b"x" * 1000, "x" * 300),
     ],
 )

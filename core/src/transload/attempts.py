@@ -61,7 +61,9 @@ def read_error(data: bytes) -> str:
         found = text
     if found is None:
         return ""
-    return json.dumps(found if isinstance(found, dict) else {"message": str(found)})
+    found = found if isinstance(found, dict) else {"message": str(found)}
+    # bytes of a file name that are not UTF-8 are lone surrogates, which no host can be told
+    return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def error_line(error: str) -> str:

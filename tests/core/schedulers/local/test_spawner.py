@@ -18,10 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from transload.schedulers import Submission
 from transload.schedulers.local import scope
 from transload.schedulers.local.connection import import_spawner
+from transload.schedulers.local.submission import submission_body
 from transload.schedulers.local.supervisor import kernel, layout, protocol
-from transload.specs import AppState
+from transload.specs import AppState, Role
 
 
 def cpu_seconds(pid: int) -> float:
@@ -105,6 +107,24 @@ def test_few_keepers_wait_for_an_app(local, eventually) -> None:
     eventually(lambda: len(local.keepers()) <= 2)
     local.scheduler.close()
     assert local.keepers() == local.spawners() == []
+
+
+def test_a_client_that_was_refused_leaves_no_process(local) -> None:
+    """The keeper that refused its app is waited for, too, by a client that leaves at once."""
+    local.wait(local.run(local.sh("exit 0"), "taken"))
+    body = submission_body_of(local, local.sh("exit 1"), "taken")
+    for _ in range(20):
+        assert local.scheduler._connection.submit("taken", body) == {"error": "exists"}
+        local.scheduler.close()
+        assert local.keepers() == local.spawners() == []
+
+
+def submission_body_of(local, role: Role, app_id: str) -> bytes:
+    """Return what is sent for an app of this role, whatever is known of its id."""
+    app, options = local.app(role), local.scheduler.run_opts().resolve({})
+    submission = Submission(app, app.digest(), "tests", options, secrets={role.name: {}})
+    request = local.scheduler.convert(local.scheduler.prepare(app, options), options)
+    return json.dumps(submission_body(request, app_id, submission, str(local.folder(app_id)))).encode()
 
 
 def test_the_spawner_loads_little() -> None:

@@ -73,6 +73,7 @@ class Keeper:
             self.lock = layout.create_app(self.home, self.app_id, self.request, self._state())
             self.ctl = os.open(f"{self.folder}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except layout.Refused as refused:
+            self._tell(protocol.ENDING)  # first: a client that leaves at once waits for the end of this process, too
             self._tell(protocol.REPLY, refused.answer)
             return False
         layout.announce(self.home, self.app_id)
