@@ -24,7 +24,8 @@ main = sys.modules["__main__"]
 shown = [repr(each).split(" at 0x")[0] for each in (main.__spec__, main.__loader__, sys.excepthook, __builtins__)]
 names = {name: value for name, value in globals().items() if isinstance(value, (str, dict))}
 seen = [sys.argv, sys.path, shown, sorted(globals()), names["__name__"], __doc__, __package__, names.get("__file__")]
-print(json.dumps([*seen, sorted(sys.modules), str(sys.flags), dict(os.environ)]))
+modules = sorted({*sys.modules, "linecache"})  # 3.13 loads it for each -c
+print(json.dumps([*seen, modules, str(sys.flags), dict(os.environ)]))
 def fail():
     try:
         {}["k"]
@@ -103,6 +104,47 @@ def test_what_a_program_says_by_itself_stays(tmp_path: Path, before: str) -> Non
         assert text == before
     else:
         assert json.loads(text.splitlines()[-1])["message"]["message"].startswith("KeyError: 'éé")
+
+
+SHADOWS = "open = type = str = int = Exception = OSError = set = 3\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        (SHADOWS + "raise KeyError(1)", "KeyError: 1"),
+        ("from os import *\nraise KeyError(1)", "KeyError: 1"),
+        ("class Panic(BaseException): pass\nraise Panic(1)", "Panic: 1"),
+        ("import asyncio\nraise asyncio.CancelledError", "CancelledError:"),
+        ("import dataclasses as d\n@d.dataclass(frozen=True)\nclass E(Exception):\n  x: int\nraise E(1)", "E: 1"),
+        ("class E(Exception):\n  def __str__(self): return 1 / 0\nraise E", ""),
+        ("import atexit, sys\natexit.register(lambda: print(sys.last_type))\nraise KeyError(1)", "KeyError: 1"),
+        ("import sys\nsys.exit = print\nraise KeyError(1)", "KeyError: 1"),
+        ("raise KeyError('\\udcff')", r"KeyError: '\udcff'"),
+        ("import inspect\ndef f(): pass\ntry: print(inspect.getsource(f))\nexcept OSError: pass", ""),
+        ("def start():\n  [][1]\nstart()", "IndexError: list index out of range"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["-c", "file"])
+def test_what_programs_do_to_their_names_and_errors(tmp_path: Path, kind: str, program: str, line: str) -> None:
+    """A program may name things as Python does, die of anything, with any text, and change `sys`; nothing is added."""
+    file, words = tmp_path / "error.json", ["-c", program]
+    if kind == "file":
+        words = [str(tmp_path / "program.py")]
+        Path(words[0]).write_text(program, encoding="utf-8")
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TRANSLOAD_ERROR_FILE": str(file)}
+    env.update(PYTHONWARNDEFAULTENCODING="1", PYTHONWARNINGS="error")
+
+    def run(words: list[str]) -> tuple[int, bytes, bytes]:
+        done = subprocess.run([sys.executable, *words], env=env, capture_output=True, check=False, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    plain = run(words)
+    assert not file.exists()
+    file.write_text("ü\n", encoding="utf-8")  # what it has said before
+    assert run(recorded(words)) == plain
+    told = file.read_text(encoding="utf-8").splitlines()[1:]
+    assert [error_line(each) for each in told] == [line] * bool(line)
 
 
 def test_an_exception_whose_traceback_nobody_could_read(transload_home: Path, tmp_path: Path) -> None:

@@ -9,19 +9,15 @@ START: Final = """\
 def start():
     import os, sys
 
-    def tell(error):
+    def tell(error, path):
         import json, time, traceback
         stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-2000:]
         more = {"py_callstack": stack, "timestamp": str(int(time.time()))}
         said = {"message": "{}: {}".format(type(error).__name__, error)[:1000], "extraInfo": more}
-        for path in {os.environ.get(name) for name in ("TORCHELASTIC_ERROR_FILE", "TRANSLOAD_ERROR_FILE")} - {None, ""}:
-            try:
-                with open(path, "a+") as file:
-                    file.seek(0)
-                    if '"message"' not in file.read():
-                        file.write(json.dumps({"message": said}) + "\\n")
-            except (OSError, ValueError):
-                pass
+        with open(path, "ab+") as file:
+            file.seek(0)
+            if b'"message"' not in file.read():
+                file.write(json.dumps({"message": said}).encode() + b"\\n")
 
     main = sys.modules["__main__"].__dict__
     del main["start"]
@@ -49,15 +45,26 @@ def start():
             import runpy
             runpy._run_module_as_main(rest[0])
         else:
-            exec(compile(text, path, "exec", dont_inherit=True), main)
-    except Exception as error:
-        error.__traceback__ = error.__traceback__.tb_next
-        tell(error)
-        sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(1)
+            code = compile(text, path, "exec", dont_inherit=True)
+            lines = kind == "-c" and sys.modules.get("linecache")
+            if hasattr(lines, "_register_code"):  # 3.13 keeps the source of -c there, by name; 3.13.1 by code
+                lines._register_code(code if hasattr(lines, "_code_key") else path, text, path)
+            exec(code, main)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a panic of Rust, a cancelled task
+        error.with_traceback(error.__traceback__.tb_next)
+        for path in {os.environ.get(name) for name in ("TORCHELASTIC_ERROR_FILE", "TRANSLOAD_ERROR_FILE")} - {None, ""}:
+            try:
+                tell(error, path)
+            except Exception:
+                pass
+        sys.last_type, sys.last_value, sys.last_traceback = what = type(error), error, error.__traceback__
+        sys.excepthook(*what)
+        raise SystemExit(1)
 
 
-start()
+type(start)(start.__code__, {"__builtins__": __builtins__})()  # no name that the program gives something else is ours
 """
 """What ``python -c`` is given: the program runs as `__main__`, with its own ``sys.argv`` and ``sys.path``.
 
