@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from transload.errors import SubmitError
-from transload.runtime.tracking import TrackingError
+from transload.runtime.tracking import TrackingError, read_bodies
 from transload.schedulers.api import Submission
 from transload.specs import NONE, AppDef, AppState, Role, Usage
 from transload_kubernetes import apps, names, results
@@ -48,6 +48,14 @@ def test_results_come_with_the_status(scheduler: Any, eventually: Any, shell: An
         "1.json": {"schema": 1, "key": "1", "results": {"loss": 1}},
         "a%2Fb.json": {"schema": 1, "key": "a/b", "results": {"x": 1}},
     }
+
+
+def test_long_keys_come_back() -> None:
+    """A key that is too long for a file's name is found again, as anywhere else."""
+    store = results.PodStore("here")
+    body = json.dumps({"schema": 1, "key": "é" * 100, "results": {"x": 1}})
+    store.take_end({"exitCode": 0, "reason": "Completed", "message": body}, "0", "main/0")
+    assert {key: body.results for key, body in read_bodies(store).items()} == {"é" * 100: {"x": 1}}
 
 
 def test_too_much_for_the_status_is_refused(scheduler: Any, eventually: Any, shell: Any) -> None:
