@@ -18,7 +18,7 @@ def _execution(child: ChildJob) -> Execution:
     job = child.job
     execution = Execution(
         host_runner("form"),
-        Launch(app=child.app, scheduler=job.scheduler, cfg=job.cfg),
+        Launch(**child.launch),
         Identity("form", job.namespace, (job.name,), job.generation),
         ExecutionOptions(**job.options),
         store=JsonFileStore(child.store),
