@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from transload.errors import SchedulerUnavailable, UnsupportedFeature
+from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, UnsupportedFeature
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, masked_env, runopts
 from transload.specs._app import RETRY_DELAY
 
@@ -451,6 +451,27 @@ def replicas_of(description: AppDescription) -> list[tuple[str, int]]:
     if description.app is not None:
         return [(role.name, k) for role in description.app.roles for k in range(role.num_replicas)]
     return [(role.role, replica.id) for role in description.status.roles for replica in role.replicas]
+
+
+def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k: int) -> None:
+    """Refuse a replica that an app does not have, as `SchedulerBase.log_read` does.
+
+    Args:
+        app_id: the app.
+        replicas: role → how many replicas it has; None: there is no such app.
+        role: the role that is asked for.
+        k: number of the replica within it.
+
+    Raises:
+        AppNotFound: if there is no such app.
+        SpecError: for an unknown role or replica.
+    """
+    if replicas is None:
+        raise AppNotFound(app_id)
+    if role not in replicas:
+        raise SpecError(f"role {role!r}: app {app_id} has no such role; it has: {', '.join(sorted(replicas))}")
+    if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < replicas[role]:
+        raise SpecError(f"replica {k!r}: role {role!r} has the replicas 0 to {replicas[role] - 1}")
 
 
 def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:

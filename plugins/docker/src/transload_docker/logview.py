@@ -7,8 +7,8 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from heapq import merge
 
-from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
-from transload.schedulers.api import LogPage, Stream
+from transload.errors import SchedulerUnavailable
+from transload.schedulers.api import LogPage, Stream, check_replica
 from transload_docker.engine import Engine
 from transload_docker.judge import is_alive, may_run_again
 from transload_docker.logs import NS, NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
@@ -16,20 +16,7 @@ from transload_docker.plan import Container, Facts
 
 
 class LogView:
-    """The log of one replica.
-
-    Args:
-        engine: the engine.
-        app_id: the app.
-        role: name of the role.
-        k: number of the replica.
-        stream: which output.
-        facts: returns what is known of the app.
-
-    Raises:
-        AppNotFound: if there is no such app.
-        SpecError: for an unknown role or replica.
-    """
+    """The log of one replica; ``facts`` returns what is known of its app. Errors as in `check_replica`."""
 
     def __init__(
         self, engine: Engine, app_id: str, role: str, k: int, stream: Stream, facts: Callable[[], Facts]
@@ -39,18 +26,16 @@ class LogView:
         self._role = role
         self._k = k
         self._streams = NUMBERS[Stream(stream)]
-        self._facts = facts
-        self._check(facts())
+        self._look = facts
+        self._facts()
 
-    def _check(self, facts: Facts) -> None:
-        if facts.plan is None:
-            raise AppNotFound(self._app_id)
-        roles = {role.name: role.num_replicas for role in facts.plan.roles}
-        if self._role not in roles:
-            known = ", ".join(sorted(roles))
-            raise SpecError(f"role {self._role!r}: app {self._app_id} has no such role; it has: {known}")
-        if isinstance(self._k, bool) or not isinstance(self._k, int) or not 0 <= self._k < roles[self._role]:
-            raise SpecError(f"replica {self._k!r}: role {self._role!r} has the replicas 0 to {roles[self._role] - 1}")
+    def _facts(self) -> Facts:
+        """Return what is known of the app, which has that replica."""
+        facts = self._look()
+        plan = facts.plan
+        replicas = None if plan is None else {role.name: role.num_replicas for role in plan.roles}
+        check_replica(self._app_id, replicas, self._role, self._k)
+        return facts
 
     def _attempts(self, facts: Facts) -> list[Container]:
         mine = [c for c in facts.containers if (c.role, c.replica) == (self._role, self._k)]
@@ -69,7 +54,6 @@ class LogView:
             SchedulerUnavailable: if the engine cannot be reached.
         """
         facts = self._facts()
-        self._check(facts)
         assert facts.plan is not None
         lines: list[Line] = []
         attempts = [c for c in self._attempts(facts) if c.attempt >= cursor.attempt]
@@ -126,10 +110,8 @@ class LogView:
 
     def _last(self, place: Cursor, count: int) -> list[Line]:
         """Return at least the last whole lines; the cursor is moved behind them."""
-        facts = self._facts()
-        self._check(facts)
         lines: list[Line] = []
-        attempts = self._attempts(facts)
+        attempts = self._attempts(self._facts())
         for container in reversed(attempts):
             newest = container is attempts[-1]
             lines[:0] = self._tail(container, count - len(lines), place if newest else Cursor(), ended=not newest)

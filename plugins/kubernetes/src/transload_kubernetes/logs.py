@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
-from transload.schedulers.api import LogPage
+from transload.schedulers.api import LogPage, check_replica
 from transload.specs import is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.cluster import Cluster, ClusterError, cut
@@ -299,12 +299,8 @@ def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, 
         raise SchedulerUnavailable(f"app {app_id}: {facts.unreadable}")
     if facts.plan is None:
         raise AppNotFound(app_id)
-    role = next((each for each in facts.plan.roles if each.name == name), None)
-    if role is None:
-        known = ", ".join(each.name for each in facts.plan.roles)
-        raise SpecError(f"role {name!r}: app {app_id} has no such role (it has: {known})")
-    if not 0 <= k < role.replicas:
-        raise SpecError(f"replica {k} of role {name!r}: must be 0 to {role.replicas - 1}")
+    check_replica(app_id, {each.name: each.replicas for each in facts.plan.roles}, name, k)
+    role = next(each for each in facts.plan.roles if each.name == name)
     status = judge(facts, time.time()).status
     own = [each.replicas[k].state for each in status.roles if each.role == name and role.policy == "REPLICA"]
     return replica_pods(facts, name, k), status.is_terminal() or any(map(is_terminal, own))

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
-from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission
+from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.schedulers.api import AppDescription, ListAppResponse, LogPage, Stream, Submission, check_replica
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor.logindex import STREAMS
 from transload.specs import AppDef, AppState, AppStatus
@@ -429,11 +429,7 @@ class Apps:
         record = self.store.record(app_id)
         if record is None:
             raise AppNotFound(app_id)
-        roles = {each["name"]: each["num_replicas"] for each in record["roles"]}
-        if role_name not in roles:
-            raise SpecError(f"role {role_name!r}: app {app_id} has no such role; it has: {', '.join(sorted(roles))}")
-        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < roles[role_name]:
-            raise SpecError(f"replica {k!r}: role {role_name!r} has the replicas 0 to {roles[role_name] - 1}")
+        check_replica(app_id, {each["name"]: each["num_replicas"] for each in record["roles"]}, role_name, k)
         over = self._over(app_id)  # asked before the log is read: nothing is written after an end
         folder = f"{self.store.folder(app_id)}/logs/{role_name}/{k}"
         return read_log(folder, Stream(stream), cursor, max_bytes, over, since=since, until=until, last=last)

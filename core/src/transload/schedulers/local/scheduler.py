@@ -19,6 +19,7 @@ from transload.schedulers.api import (
     Stream,
     Submission,
     Watch,
+    check_replica,
 )
 from transload.schedulers.local import convert as _convert
 from transload.schedulers.local import home, scope, store
@@ -314,11 +315,8 @@ class LocalScheduler(SchedulerBase):
         record = store.read_record(self._local, app_id)
         if record is None:
             raise AppNotFound(app_id)
-        roles = {role["name"]: role.get("num_replicas", 1) for role in (record.get("app") or {}).get("roles", ())}
-        if role_name not in roles:
-            raise SpecError(f"role {role_name!r}: app {app_id} has no such role; it has: {', '.join(sorted(roles))}")
-        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < roles[role_name]:
-            raise SpecError(f"replica {k!r}: role {role_name!r} has the replicas 0 to {roles[role_name] - 1}")
+        roles = (record.get("app") or {}).get("roles", ())
+        check_replica(app_id, {role["name"]: role.get("num_replicas", 1) for role in roles}, role_name, k)
         return f"{record['logs']}/{role_name}/{k}", bool((record.get("cfg") or {}).get("max_log_size"))
 
     def log_read(
