@@ -250,13 +250,7 @@ class App:
             replica.alive, replica.state = True, "PENDING"
 
     def started(self, replica: Replica, at: float, host: str = "") -> None:
-        """Note that an attempt of a replica runs.
-
-        Args:
-            replica: which.
-            at: since when, seconds since the epoch.
-            host: where.
-        """
+        """Note that an attempt of a replica runs, since when (seconds since the epoch) and where."""
         if self.state not in TERMINAL:
             replica.alive, replica.state = True, "RUNNING"
             replica.start, replica.host = at, host

@@ -63,7 +63,7 @@ def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple
     Raises:
         SpecError: if a project is not a folder or file.
     """
-    stay = _identities(_state_folders(), leave_out)
+    stay = _staying(leave_out)
     for source, target in workspace.projects.items():
         root = os.path.abspath(os.path.expanduser(source))
         if os.path.isfile(root):
@@ -74,16 +74,12 @@ def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple
             raise SpecError(f"workspace {source!r}: no such folder (looked for {root})")
 
 
-def _state_folders() -> tuple[str, ...]:
+def _staying(leave_out: str) -> set[tuple[int, int]]:
+    """Return (device, inode) of the folders that do not travel, if they exist: a path may be spelled in many ways."""
     from transload.schedulers.local.home import local_home, state_home
 
-    return state_home(), local_home()
-
-
-def _identities(folders: tuple[str, ...], *more: str) -> set[tuple[int, int]]:
-    """Return (device, inode) of the folders that exist: a path may be spelled in many ways."""
     found = set()
-    for folder in (*folders, *more):
+    for folder in (state_home(), local_home(), leave_out):
         with contextlib.suppress(OSError):
             stat = os.stat(folder)
             found.add((stat.st_dev, stat.st_ino))
@@ -170,11 +166,6 @@ def workspace_digest(workspace: Workspace) -> str:
 
 def write_workspace_archive(archive: IO[bytes], workspace: Workspace, folder: str) -> None:
     """Write a workspace as a tar archive: the files below ``folder``, root's, readable for any user of the image.
-
-    Args:
-        archive: where to.
-        workspace: the workspace.
-        folder: absolute path within the image.
 
     Raises:
         SpecError: if two files would have the same path.

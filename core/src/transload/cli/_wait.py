@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.cli._exit import ExitCode, exit_code_of
-from transload.cli._output import emit_json, paint, state_text, value_text, visible
+from transload.cli._output import emit_json, note, paint, state_text, value_text, visible
 from transload.cli._quantities import clock_text, duration_text, usage_texts
 from transload.cli._session import app_json
 from transload.errors import AppNotFound, TransloadError
@@ -294,9 +294,9 @@ def report_end(runner: Runner, target: Target, outcome: Outcome, as_json: bool =
     """Write to stderr how waiting for an app ended, and, if asked for, all of it as JSON to stdout."""
     status = outcome.status
     if status is None or not status.is_terminal():
-        _say(_unended_text(outcome, target.handle))
+        note(_unended_text(outcome, target.handle))
         if status is not None:
-            _say(f"`transload log -f {target.handle}` follows it, `transload cancel {target.handle}` ends it")
+            note(f"`transload log -f {target.handle}` follows it, `transload cancel {target.handle}` ends it")
         results = None
     else:
         results = _report(runner, target, outcome, status)
@@ -326,18 +326,18 @@ def _report(runner: Runner, target: Target, outcome: Outcome, status: AppStatus)
     because = f": {status.msg}" if status.msg else ""
     peak, seconds = usage_texts(status.usage())
     used = f" ({seconds} of CPU, {peak})" if peak and seconds else ""
-    _say(f"{state_text(status.state, sys.stderr)} after {after}{used}  {target.handle}{because}")
+    note(f"{state_text(status.state, sys.stderr)} after {after}{used}  {target.handle}{because}")
     for line in status.short_of_memory(runner.describe(target.handle)) if peak else ():
-        _say(f"warning: {line}")
+        note(f"warning: {line}")
     if status.state is AppState.FAILED:
         _report_failures(target, status, outcome.tails)
     try:
         results = runner.results(target.handle)
     except (TransloadError, OSError, ImportError) as exc:
-        _say(f"the results cannot be read: {exc}")
+        note(f"the results cannot be read: {exc}")
         return None
     for line in _result_lines(results):
-        _say(line)
+        note(line)
     return results
 
 
@@ -357,12 +357,12 @@ def _report_failures(target: Target, status: AppStatus, tails: Tails) -> None:
     """Write which replicas failed, how, and their last log lines."""
     failed = _failed_replicas(status)
     for replica in failed[:_SHOWN_REPLICAS]:
-        _say(paint(f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}", "red", stream=sys.stderr))
+        note(paint(f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}", "red", stream=sys.stderr))
         known = tails.get((replica.role, replica.id))
         for line in known or last_words(target.scheduler, target.app_id, replica.role, replica.id, KEPT_LINES):
             sys.stderr.write(f"    {line.rstrip()}\n")
     if len(failed) > _SHOWN_REPLICAS:
-        _say(f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status {target.handle}`")
+        note(f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status {target.handle}`")
 
 
 def _failed_replicas(status: AppStatus) -> list[ReplicaStatus]:
@@ -380,8 +380,3 @@ def _result_lines(results: AppResults) -> list[str]:
     if len(results.results) > _SHOWN_RESULTS:
         lines.append(f"and {len(results.results) - _SHOWN_RESULTS} more: `transload results {results.handle}`")
     return lines
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"transload: {text}\n")
-    sys.stderr.flush()

@@ -25,12 +25,7 @@ class ComponentTestCase(unittest.TestCase):
         self.test_dir = folder.name
 
     def validate(self, module: ModuleType, function_name: str) -> None:
-        """Fail unless a function is a component that the command line can run.
-
-        Args:
-            module: where it is.
-            function_name: its name.
-        """
+        """Fail unless a function of a module is a component that the command line can run."""
         name = f"{os.path.abspath(str(module.__file__))}:{function_name}"
         get_component(name)
         found = [str(finding) for finding in check(name) if finding.level == "error"]
@@ -46,18 +41,10 @@ class ComponentTestCase(unittest.TestCase):
         interval: float = 0.1,
         timeout: float = 60,
     ) -> AppStatus | None:
-        """Run a component and wait for its end.
+        """Run a component with ``args`` and wait for its end; return the final status, None if the app is gone.
 
-        Args:
-            component: the function.
-            args: its arguments.
-            scheduler_params: for the schedulers' factories, see `transload.runner.get_runner`.
-            scheduler: where to run it.
-            interval: ignored: waiting is driven by changes.
-            timeout: seconds to wait at most.
-
-        Returns:
-            The final status; None if the app is gone.
+        ``scheduler_params`` are for the schedulers' factories (see `transload.runner.get_runner`), ``timeout`` is in
+        seconds, and ``interval`` is ignored: waiting is driven by changes.
 
         Raises:
             TransloadTimeout: when the time ran out.

@@ -124,7 +124,6 @@ def ddp(
     program = _program(script, m, script_args)
     min_hosts, hosts, processes, nnodes = parse_nnodes(j)
     structured = StructuredNameArgument.parse_from(name=name, m=m, script=script)
-    command = _torchrun(_endpoint(hosts, rdzv_port), rdzv_backend, nnodes, processes, tee) + program
     role = specs.Role(
         name=get_role_name(script, m),
         image=image,
@@ -132,7 +131,7 @@ def ddp(
         entrypoint="bash",
         num_replicas=hosts,
         resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
-        args=["-c", command],
+        args=["-c", _torchrun(_endpoint(hosts, rdzv_port), rdzv_backend, nnodes, processes, tee) + program],
         env=_variables(env, structured.experiment_name, debug),
         port_map={"c10d": rdzv_port},
         max_retries=max_retries,

@@ -15,12 +15,7 @@ __all__ = ["StructuredJArgument", "StructuredNameArgument"]
 
 @dataclass
 class StructuredNameArgument:
-    """An experiment and a run in it, written ``experiment/run``.
-
-    Args:
-        experiment_name: name of the experiment.
-        run_name: name of the run.
-    """
+    """The name of an experiment and of a run in it, written ``experiment/run``."""
 
     experiment_name: str
     run_name: str
@@ -65,12 +60,7 @@ class StructuredNameArgument:
 
 @dataclass
 class StructuredJArgument:
-    """Nodes and processes on each, written ``2x8``.
-
-    Args:
-        nnodes: number of nodes.
-        nproc_per_node: processes on each node.
-    """
+    """The number of nodes, and of processes on each, written ``2x8``."""
 
     nnodes: int
     nproc_per_node: int

@@ -126,12 +126,7 @@ def wait(
 ) -> AppStatus | None:
     """Block until the app has ended; None if there is no such app.
 
-    Args:
-        scheduler: where the app is.
-        handle: the app.
-        timeout: seconds to wait at most; None: no limit.
-        on_change: called with each status that is seen, in this thread.
-        patience: see `watch`.
+    ``timeout`` is in seconds (None: no limit); ``on_change`` is called with each status that is seen, in this thread.
 
     Raises:
         StateUnknown: if patience is exhausted.
@@ -186,10 +181,7 @@ def _check_time(handle: str, end: float | None) -> None:
 class Follower:
     """Follows the states, or the logs, of apps of one scheduler, in one thread; it ends when nobody subscribes.
 
-    Args:
-        scheduler: whom to ask.
-        logs: whether it follows logs.
-        ended: called, under the lock of all followers, when the thread ends.
+    Then ``ended`` is called, under the lock of all followers.
     """
 
     def __init__(self, scheduler: SchedulerBase, logs: bool, ended: Callable[[], object]) -> None:

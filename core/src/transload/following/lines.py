@@ -303,17 +303,7 @@ def log_lines(
 ) -> Iterator[str]:
     """Return an iterator over the lines of one log; arguments and errors are checked at the call.
 
-    Args:
-        scheduler: where the app is.
-        app_id: the app.
-        role: the role.
-        replica: number of the replica within the role.
-        stream: which output.
-        regex: only lines in which it is found.
-        since: only lines written at or after this time, seconds since the epoch.
-        until: only lines written before this time; following ends then.
-        follow: see `follow_logs`.
-        patience: see `follow_logs`.
+    Arguments as in `LogReader`, `LineFilter` and `follow_logs`.
 
     Raises:
         AppNotFound: if there is no such app.

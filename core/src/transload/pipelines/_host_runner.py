@@ -56,12 +56,7 @@ def dry_run(
 ) -> str:
     """Return what a host would submit, as text for a person; nothing outside of this process is touched.
 
-    Args:
-        host: name of the host.
-        launch: what to run.
-        options: the host's settings.
-        known: see `Execution`.
-        inherit_env: see `host_runner`.
+    Arguments as in `host_runner` and `Execution`.
 
     Raises:
         SpecError: if the app is wrong, or the scheduler cannot express it.

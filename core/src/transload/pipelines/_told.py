@@ -24,11 +24,7 @@ _FRAMES: Final = 3
 def failure_message(status: AppStatus, tail: LogTail | None = None, *, handle: str = "", lines: int = 20) -> str:
     """Return the message of a failed app: state, replica, exit code, host, reason, last frames, last log lines.
 
-    Args:
-        status: the final status.
-        tail: gives last lines of a replica; None: no lines.
-        handle: the app, for the first line.
-        lines: how many lines at most.
+    ``tail`` gives the last lines of a replica, of which at most so many ``lines`` are told; None: no lines.
     """
     replica = status.first_failure()
     text = f"{handle or 'the app'} {status.state.name}"

@@ -125,12 +125,7 @@ def collect_results(
 ) -> AppResults:
     """Return what an app reported, from its tracker base and from the given trackers (name → configuration).
 
-    Args:
-        app_handle: the app.
-        backend: its scheduler.
-        description: what its scheduler knows of it.
-        trackers: the trackers.
-        shared: also what is in the tracker base that was given for it and says of no run that it is its own.
+    ``shared``: also what is in the tracker base that was given for it and says of no run that it is its own.
 
     Raises:
         TrackingError: if one of them cannot be read; the message names it.

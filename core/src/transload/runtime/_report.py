@@ -18,8 +18,6 @@ from transload.runtime.tracking._stores import LocalStore, OneFileStore
 if TYPE_CHECKING:
     from transload.runtime.tracking._steps import StepLog
 
-__all__ = ["Reports", "report"]
-
 _PAUSE = 10.0
 """Seconds between two writes of a key to a storage where a file is written anew for each."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, UnsupportedFeature
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, masked_env, runopts
@@ -404,29 +404,37 @@ makes clusters with names of their own (``[schedulers.NAME] kind = …``); what 
 `SchedulerBase.connect`."""
 
 
-def unsupported_fields(app: AppDef, capabilities: Capabilities) -> Iterable[tuple[str, str]]:
-    """Yield ``(path, reason)`` for each field of ``app`` that ``capabilities`` rule out."""
+def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:
+    """Refuse an app that uses a field which the scheduler cannot express.
+
+    Raises:
+        UnsupportedFeature: for the first such field.
+    """
+
+    def refuse(path: str, reason: str) -> NoReturn:
+        raise UnsupportedFeature(f"{path}: not possible on scheduler {scheduler!r}: {reason}", path)
+
     if app.timeout is not None and not capabilities.timeout:
-        yield "timeout", "no limit of time can be set"
+        refuse("timeout", "no limit of time can be set")
     if len(app.roles) > 1 and not capabilities.roles:
-        yield "roles", "only one role can be run"
+        refuse("roles", "only one role can be run")
     for index, role in enumerate(app.roles):
         path = f"roles[{index}]"
         if role.num_replicas > 1 and not capabilities.replicas:
-            yield f"{path}.num_replicas", "only one replica can be run"
+            refuse(f"{path}.num_replicas", "only one replica can be run")
         if role.min_replicas not in (None, role.num_replicas) and not capabilities.min_replicas:
-            yield f"{path}.min_replicas", "all replicas must end well"
+            refuse(f"{path}.min_replicas", "all replicas must end well")
         if role.max_retries and role.retry_policy not in capabilities.retries:
             offered = ", ".join(sorted(policy.value for policy in capabilities.retries)) or "none"
-            yield f"{path}.retry_policy", f"{role.retry_policy.value} is not offered (offered: {offered})"
+            refuse(f"{path}.retry_policy", f"{role.retry_policy.value} is not offered (offered: {offered})")
         if role.max_retries and role.retry_delay != RETRY_DELAY and not capabilities.retry_delay:
-            yield f"{path}.retry_delay", "the engine has a back-off of its own"
+            refuse(f"{path}.retry_delay", "the engine has a back-off of its own")
         if role.port_map and not capabilities.ports:
-            yield f"{path}.port_map", "ports cannot be mapped"
+            refuse(f"{path}.port_map", "ports cannot be mapped")
         for number, mount in enumerate(role.mounts):
             kind = MountType(type(mount).__name__.removesuffix("Mount").lower())
             if kind not in capabilities.mounts:
-                yield f"{path}.mounts[{number}]", f"{kind.value} mounts are not offered"
+                refuse(f"{path}.mounts[{number}]", f"{kind.value} mounts are not offered")
 
 
 def request_json(request: Any) -> str:
@@ -479,13 +487,3 @@ def tend(scheduler: SchedulerBase, description: AppDescription | None) -> None:
     if description is not None and description.due:
         with contextlib.suppress(SchedulerUnavailable):
             scheduler.tend(description.app_id)
-
-
-def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:
-    """Refuse an app that uses a field which the scheduler cannot express.
-
-    Raises:
-        UnsupportedFeature: for the first such field.
-    """
-    for path, reason in unsupported_fields(app, capabilities):
-        raise UnsupportedFeature(f"{path}: not possible on scheduler {scheduler!r}: {reason}", path)

@@ -197,15 +197,7 @@ class Role:
             self.workspace.check(f"{path}.workspace")
 
     def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
-        """Change the scheduler's request for this role; a hook for subclasses, kept for those who come from TorchX.
-
-        Args:
-            scheduler: name of the scheduler.
-            dryrun_info: the request as converted.
-
-        Returns:
-            The request to go on with.
-        """
+        """Return the request to go on with; a hook for subclasses, kept for those who come from TorchX."""
         return dryrun_info
 
 

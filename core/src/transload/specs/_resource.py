@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar, Final
 
@@ -59,14 +60,7 @@ class Resource:
     @staticmethod
     def copy(original: Resource, **capabilities: Any) -> Resource:
         """Return a copy of ``original`` with ``capabilities`` added to (or replacing) its own."""
-        return Resource(
-            cpu=original.cpu,
-            gpu=original.gpu,
-            memMB=original.memMB,
-            capabilities={**original.capabilities, **capabilities},
-            devices=dict(original.devices),
-            tags=dict(original.tags),
-        )
+        return replace(deepcopy(original), capabilities={**original.capabilities, **capabilities})
 
 
 Resources = Resource

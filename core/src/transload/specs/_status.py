@@ -304,7 +304,7 @@ def _error_value(text: str) -> Any:
     import json
 
     try:
-        value = json.loads(text) if text != NONE else text
+        value = json.loads(text)
     except ValueError:
         return text
     return value if isinstance(value, dict) else text
@@ -329,11 +329,9 @@ def _yaml(values: dict[str, Any], depth: int) -> list[str]:
 
 
 def _scalar(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        plain = value and "\n" not in value and value.strip() == value and not value.startswith(("'", '"', "[", "{"))
-        return value if plain and ": " not in value and " #" not in value else "'" + value.replace("'", "''") + "'"
-    return str(value)
+    import json
+
+    if not isinstance(value, str):
+        return json.dumps(value)
+    plain = value and "\n" not in value and value.strip() == value and not value.startswith(("'", '"', "[", "{"))
+    return value if plain and ": " not in value and " #" not in value else "'" + value.replace("'", "''") + "'"

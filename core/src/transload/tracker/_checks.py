@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from transload.runtime.tracking import TrackingError
 
-__all__ = ["check_run_id", "check_text", "check_values"]
-
 _MAX_RUN_ID = 4096  # bytes of UTF-8
 _MAX_DEPTH = 64
 _MAX_INT_BITS = 13_000  # Python itself refuses to write or read whole numbers of more than 4300 digits

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transload.tracker.api import TrackerBase
 
-__all__ = ["Lineage", "LineageEdge", "TrackerArtifact", "TrackerSource", "trace_lineage"]
-
 _SCHEMA = 1
 
 
@@ -44,13 +42,7 @@ class TrackerArtifact:
 
 @dataclass(frozen=True, slots=True)
 class LineageEdge:
-    """One link: ``run_id`` came from ``source_run_id``.
-
-    Args:
-        run_id: the run.
-        source_run_id: its direct source.
-        artifact_name: what of the source was used, or None.
-    """
+    """One link: ``run_id`` came from ``source_run_id``, of which ``artifact_name`` was used, or None."""
 
     run_id: str
     source_run_id: str

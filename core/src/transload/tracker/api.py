@@ -126,12 +126,7 @@ TrackerFactory = Callable[[str | None], TrackerBase]
 
 @dataclass
 class AppRunTrackableSource:
-    """A source of a run, as an application sees it.
-
-    Args:
-        parent: the run that the other one came from.
-        artifact_name: what of it was used, or None.
-    """
+    """A source of a run, as an application sees it: its parent, and what of that was used, or None."""
 
     parent: AppRun
     artifact_name: str | None
@@ -141,9 +136,7 @@ class AppRunTrackableSource:
 class AppRun:
     """A run and the trackers that it is recorded in: what is added goes to each, what is asked is asked of the first.
 
-    Args:
-        id: the run id, an app handle.
-        backends: its trackers.
+    Its id is mostly an app handle.
     """
 
     id: str
@@ -180,23 +173,12 @@ class AppRun:
             backend.add_metadata(self.id, **kwargs)
 
     def add_artifact(self, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
-        """Record an artifact of the run.
-
-        Args:
-            name: name of the artifact; one of the same name is replaced.
-            path: where it lies, a path or a URL.
-            metadata: more about it.
-        """
+        """Record an artifact of the run; arguments as in `TrackerBase.add_artifact`."""
         for backend in self.backends:
             backend.add_artifact(self.id, name, path, metadata)
 
     def add_source(self, source_id: str, artifact_name: str | None = None) -> None:
-        """Record that the run came from another one.
-
-        Args:
-            source_id: the other run, or the id of anything else, such as an experiment.
-            artifact_name: what of it was used.
-        """
+        """Record that the run came from another one; arguments as in `TrackerBase.add_source`."""
         for backend in self.backends:
             backend.add_source(self.id, source_id, artifact_name)
 

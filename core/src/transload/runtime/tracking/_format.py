@@ -13,21 +13,6 @@ from typing import Any, NamedTuple
 
 from transload.errors import TransloadError
 
-__all__ = [
-    "MAX_TEXT",
-    "SCHEMA",
-    "Body",
-    "Results",
-    "TrackingError",
-    "Writer",
-    "check_key",
-    "check_results",
-    "check_value",
-    "dump",
-    "load",
-    "told_as_tracking_error",
-]
-
 SCHEMA = 1
 """The number that this version writes, and the newest that it reads."""
 
@@ -49,11 +34,7 @@ class TrackingError(TransloadError, ValueError):
 
 @contextmanager
 def told_as_tracking_error(what: str) -> Iterator[None]:
-    """Raise whatever a storage or a tracker of somebody else raises as one `TrackingError`.
-
-    Args:
-        what: what is read, for the message; the user and password of URLs are masked in it.
-    """
+    """Raise whatever a storage or a tracker raises that reads ``what`` as one `TrackingError`; passwords are masked."""
     try:
         yield
     except TransloadError:

@@ -15,8 +15,6 @@ from fsspec.core import url_to_fs
 from transload.runtime.tracking._format import TrackingError
 from transload.runtime.tracking._stores import Entry, LocalStore, Store, aside_name
 
-__all__ = ["FsspecStore", "store_of"]
-
 _OBJECT_STORES: Final = frozenset(
     {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "hf", "memory"}
 )

@@ -9,18 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "MAX_FILE_NAME",
-    "app_folder",
-    "decode_name",
-    "decode_names",
-    "encode_name",
-    "given_base",
-    "is_digest_name",
-    "natural",
-    "output_folder",
-]
-
 OWN = ".apps"
 """Folder below a given tracker base that holds a folder for each app."""
 

@@ -14,8 +14,6 @@ from transload.runtime.tracking._format import SCHEMA
 from transload.runtime.tracking._names import OWN, decode_name, encode_name, natural
 from transload.runtime.tracking._stores import LocalStore, Store
 
-__all__ = ["MAX_POINTS", "StepLog", "read_curves", "read_steps"]
-
 MAX_POINTS = 10_000
 """A file of so many lines loses every second one; of what comes then, half as much is kept."""
 
@@ -75,13 +73,9 @@ def read_curves(store: Store, folder: str = "") -> dict[str, Curves]:
 
 
 def read_steps(store: Store, folder: str, name: str, key: str | int | None = None) -> dict[float, float]:
-    """Return step → value of one result, from a folder or from the folders of apps below it.
+    """Return step → value of one result, from a folder of a store or from the folders of apps below it.
 
-    Args:
-        store: of the tracker base.
-        folder: below it.
-        name: of the result.
-        key: that it is reported under; None: the first key, in their order, that has it.
+    ``key`` says under which key it is reported; None: the first one, in their order, that has it.
     """
     own = [_under(folder, f"{OWN}/{app}") for app in store.folders(_under(folder, OWN))]
     for place in [folder, *sorted(own)]:

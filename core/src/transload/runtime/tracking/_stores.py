@@ -13,18 +13,6 @@ from collections.abc import Iterable, Iterator
 from transload.runtime.tracking._format import TrackingError
 from transload.runtime.tracking._names import encode_name
 
-__all__ = [
-    "NOWHERE",
-    "ONE_FILE",
-    "Entry",
-    "LocalStore",
-    "OneFileStore",
-    "Store",
-    "aside_name",
-    "files_below",
-    "local_path",
-]
-
 Entry = tuple[str, bool, object]
 """Name, whether it is a folder, and a stamp that changes with the content (None: cannot be told)."""
 

@@ -198,12 +198,7 @@ def machine_gpus() -> list[str]:
 
 
 def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str]:
-    """Return what a job gets of the submitter's environment.
-
-    Args:
-        environ: ``os.environb`` of the submitter.
-        everything: ``inherit_env``; else an allow-list.
-    """
+    """Return what a job gets of the submitter's environment: everything, or what an allow-list names."""
     env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in environ.items()}
     if everything:
         return env

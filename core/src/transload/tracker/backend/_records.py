@@ -17,19 +17,6 @@ from transload.runtime.tracking import Store, TrackingError
 from transload.runtime.tracking._names import encode_name
 from transload.runtime.tracking._stores import LocalStore
 
-__all__ = [
-    "SUFFIX",
-    "Record",
-    "Writer",
-    "compact",
-    "encode",
-    "header",
-    "latest_time",
-    "merge",
-    "run_folder",
-    "run_id_of",
-]
-
 Record = dict[str, Any]
 
 RUNS = "runs"
