@@ -73,11 +73,7 @@ def run_opts() -> runopts:
     opts.add("network", str, "name of an existing network to use (or host) instead of one made for the app")
     opts.add("publish", str, "ports on this machine: auto (same number, for a single replica), random or none", "auto")
     opts.add("publish_address", str, "address of this machine that ports are published on", "127.0.0.1")
-    opts.add(
-        "gpu_ids",
-        list[str],
-        "ids of the GPUs to choose from; one that an app has is given to no other; default: all",
-    )
+    opts.add("gpu_ids", list[str], "ids of the GPUs to choose from, each given to one app at a time; default: all")
     opts.add("user", str, "user (and group) inside the containers, as UID[:GID] or NAME; default: the image's")
     opts.add("image_entrypoint", bool, "keep the image's own ENTRYPOINT and give it the role's as arguments", False)
     opts.add("privileged", bool, "containers with all rights on the machine", False)
@@ -88,11 +84,7 @@ def run_opts() -> runopts:
 class ContainerRequest:
     """One container to make: its name and the body of the request, as the Engine API takes it.
 
-    Args:
-        role: role of the replica.
-        replica: number of the replica.
-        name: name of the container.
-        body: the body; may be changed between a dry-run and the submit.
+    The body may be changed between a dry-run and the submit.
     """
 
     role: str
@@ -131,14 +123,7 @@ class DockerRequest:
 
 
 def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach, app_id: str) -> DockerRequest:
-    """Return the request for an app.
-
-    Args:
-        app: the app; ``${app_id}`` is replaced already.
-        cfg: resolved run options.
-        scheduler: name of the scheduler, for messages.
-        reach: ``host`` where the engine runs on this machine.
-        app_id: the app's id.
+    """Return the request for an app, in which ``${app_id}`` is replaced already; ``scheduler`` is for messages.
 
     Raises:
         UnsupportedFeature: for a field that an engine cannot express.
@@ -179,14 +164,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Reach
 
 
 def bind(request: DockerRequest, app_id: str, submission: Submission, reach: Reach) -> DockerRequest:
-    """Return a request for the id that an app really gets, with the folder of its results mounted.
-
-    Args:
-        request: what `convert` returned, changed by the caller or not.
-        app_id: the app's id.
-        submission: what goes with it.
-        reach: ``host`` where the engine runs on this machine.
-    """
+    """Return what `convert` returned for the id that an app really gets, with the folder of its results mounted."""
     request = copy.deepcopy(request)
     old, request.app_id = request.network, app_id
     request.network = names.network_name(app_id) if old else ""

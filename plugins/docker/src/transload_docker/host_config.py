@@ -36,15 +36,7 @@ class Gpus:
 
 
 def host_config(role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, folder: str | None) -> dict[str, Any]:
-    """Return the ``HostConfig`` of a replica.
-
-    Args:
-        role: its role.
-        path: where the role stands, for messages.
-        cfg: resolved run options.
-        gpus: hands out GPUs.
-        folder: a folder for results to mount at its own path, or None.
-    """
+    """Return the ``HostConfig`` of a replica; ``folder``, for results, is mounted at its own path."""
     # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps nobody
     config: dict[str, Any] = {"Init": True}
     resource = role.resource

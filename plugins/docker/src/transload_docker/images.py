@@ -81,12 +81,7 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
 def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, default: str) -> AppDef:
     """Return the app with an image that carries the workspace for each role that has one; ``app`` itself if none has.
 
-    Args:
-        engine: the engine.
-        home: the state folder, for a lock.
-        app: the app.
-        policy: when images are pulled.
-        default: image for roles that have none, or a folder of this machine.
+    ``default`` is the image for roles that have none, or a folder of this machine.
 
     Raises:
         SubmitError: if an image is missing or cannot be built.

@@ -27,13 +27,7 @@ _HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A replica that is to be started again.
-
-    Args:
-        last: the container of its last attempt.
-        attempt: number of the new attempt.
-        restarts: see `Restarts`.
-    """
+    """A replica that is to be started again: the container of its last attempt, and what the new one gets."""
 
     last: Container
     attempt: int
@@ -64,11 +58,9 @@ class Verdict:
 
 
 def judge(facts: Facts, now: float) -> Verdict:
-    """Return what an app is doing and what comes next.
+    """Return what an app is doing and what comes next; ``facts.plan`` must be there.
 
-    Args:
-        facts: all that the engine knows of it; ``facts.plan`` must be there.
-        now: seconds since the epoch, by the clock of the submitter's machine.
+    ``now`` is in seconds since the epoch, by the clock of the submitter's machine.
     """
     assert facts.plan is not None
     if facts.ended is not None:

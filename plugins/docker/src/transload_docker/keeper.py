@@ -37,13 +37,7 @@ _STARTS: Final = 3
 
 
 class Keeper:
-    """Keeps the apps of one owner on one engine.
-
-    Args:
-        engine: the engine.
-        home: the state folder.
-        linger: seconds to stay when there is nothing to keep.
-    """
+    """Keeps the apps of one owner on one engine; stays for ``linger`` seconds when there is nothing to keep."""
 
     def __init__(self, engine: Engine, home: Home, linger: float = _LINGER_S) -> None:
         self.engine = engine

@@ -100,14 +100,9 @@ class Cursor:
 
 @dataclass(slots=True)
 class Line:
-    """One line.
+    """One line of stdout or stderr, newline included unless it is the unfinished last one.
 
-    Args:
-        text: the line, newline included unless it is the unfinished last one.
-        time: when its beginning was written, nanoseconds since the epoch.
-        size: bytes.
-        stream: which of stdout and stderr.
-        place: the place in it behind the line.
+    ``time`` is when its beginning was written, in nanoseconds since the epoch; ``place`` is the place behind it.
     """
 
     text: str
@@ -132,8 +127,6 @@ class Reader:
     """Reads lines of one container from a cursor on; whoever takes a line moves the cursor behind it.
 
     Args:
-        engine: the engine.
-        container_id: the container.
         streams: which of stdout and stderr.
         cursor: where to begin.
         start: nothing before this time, nanoseconds since the epoch.

@@ -42,12 +42,9 @@ class LogView:
         return sorted(mine, key=lambda c: c.attempt)
 
     def page(self, cursor: Cursor, max_bytes: int, start: int = 0) -> tuple[list[Line], bool]:
-        """Return lines from ``cursor`` on, which is moved, and whether there will never be more.
+        """Return about ``max_bytes`` of lines from ``cursor`` on, which is moved, and whether there will never be more.
 
-        Args:
-            cursor: where to begin.
-            max_bytes: about how much to read.
-            start: nothing before this time, nanoseconds since the epoch.
+        Nothing before ``start`` (nanoseconds since the epoch) is wanted.
 
         Raises:
             AppNotFound: if the app has been deleted.

@@ -19,16 +19,7 @@ _FIRST_SIGNAL: Final = 129
 
 @dataclass(frozen=True, slots=True)
 class RolePlan:
-    """How a role is kept.
-
-    Args:
-        name: its name.
-        num_replicas: how many.
-        min_replicas: how many must end well.
-        max_retries: how often a failure is answered by starting again.
-        retry_policy: what is started again.
-        retry_delay: seconds before the first retry.
-    """
+    """How a role is kept; the fields are those of `transload.specs.Role`."""
 
     name: str
     num_replicas: int
@@ -42,22 +33,16 @@ class RolePlan:
 class Plan:
     """All that is needed to keep an app, whoever does it; written once, when the app is complete on the engine.
 
+    Besides what `transload.schedulers.Submission` has:
+
     Args:
-        app_id: the app.
         uid: what this one submit is called, unlike any other.
         owner: whose keeper looks after it (host and state folder).
-        roles: its roles.
         created: when it was submitted, seconds since the epoch by the submitter's clock.
         timeout: seconds that it may take; None: no limit.
         grace: seconds between asking a replica to end and killing it.
         network: name of the network made for it; ``""`` if none was.
-        digest: digest of the app.
-        session: name of the session.
-        name: name of the app.
-        id_given: the id is the caller's.
-        tracker_base: where it reports results.
         results: folder of the host that was made for its results, ``""`` if none was.
-        cfg: run options, without secrets.
         app: the app as JSON text, secret-looking values masked.
     """
 
@@ -140,19 +125,13 @@ class Container:
     """One container of an app, that is one attempt of a replica.
 
     Args:
-        id: the engine's id.
-        name: its name.
-        role: role of the replica.
-        replica: number of the replica.
         attempt: how often the replica had been started before.
-        restarts: see `Restarts`.
         uid: the submit that it belongs to.
         status: what the engine calls its state.
         exit_code: exit status as the engine gives it; None while it runs.
         error: why the engine could not start it.
         oom: the kernel killed it for its memory limit.
-        started: seconds since the epoch, or None.
-        finished: seconds since the epoch, or None.
+        started, finished: seconds since the epoch, or None.
         said: what the program wrote to its error file, as `transload.attempts.read_error` returns it.
         used: what it used, in JSON form; None: not known.
     """

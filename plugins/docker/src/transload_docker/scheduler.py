@@ -251,16 +251,9 @@ class DockerScheduler(SchedulerBase):
     ) -> Collection[str]:
         """Delete apps that were submitted from here and have ended, and workspace images that no container uses.
 
-        Args:
-            older_than: seconds since their end; None: all that have ended, unless ``max_size`` is given.
-            max_size: bytes that ended apps may take together; the oldest beyond that are deleted too. Counted is what
-                this user can see: what containers wrote into their own layer, folders of results, and, where this user
-                may read the engine's files, logs.
-            now: seconds since the epoch; default: the time.
-            dry_run: delete nothing, only tell.
-
-        Returns:
-            The ids of the deleted apps, oldest first.
+        With neither limit all that have ended go. Of the size is counted what this user can see: what containers wrote
+        into their own layer, folders of results, and, where this user may read the engine's files, logs. All else is
+        as in `SchedulerBase.prune`.
         """
         moment = time.time() if now is None else now
         ended = self._ended()
