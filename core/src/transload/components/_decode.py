@@ -113,12 +113,7 @@ def refuse_value(path: str, value: object, allowed: str) -> NoReturn:
 
 
 def decode_text(text: str, tp: Any, path: str) -> Any:
-    """Return what a typed ``text`` means for the type ``tp``.
-
-    Args:
-        text: as typed.
-        tp: an annotation that a component may have.
-        path: where it was given, for the message (``--num_replicas``).
+    """Return what a typed ``text`` means for the type ``tp``; the message names ``path`` (``--num_replicas``).
 
     Raises:
         ComponentArgumentError: for a text that does not spell such a value.
@@ -127,12 +122,9 @@ def decode_text(text: str, tp: Any, path: str) -> Any:
 
 
 def decode_value(value: Any, tp: Any, path: str) -> Any:
-    """Return what a JSON value, or one given by a program, means for the type ``tp``.
+    """Return what a JSON value, or one given by a program, means for the type ``tp``; the message names ``path``.
 
-    Args:
-        value: a JSON value, or one that is of the type already; a str for another type is read by `decode_text`.
-        tp: an annotation that a component may have.
-        path: where it was given, for the message (``num_replicas``).
+    One that is of the type already is taken; a str for another type is read by `decode_text`.
 
     Raises:
         ComponentArgumentError: for a value of another type.

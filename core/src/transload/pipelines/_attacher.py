@@ -65,17 +65,10 @@ Wait = float | str
 
 @dataclass
 class Attacher:
-    """One run of the attach policy for one unit of work of a host.
+    """One run of the attach policy for one unit of work of a host. Besides what `Execution` takes:
 
     Args:
-        given: submits.
-        launch: what to submit, built only if it is.
-        identity: whose app it is.
-        options: the host's settings.
-        store: the host's store; None: it has none.
-        log: takes one line for people.
-        known: what the host knows of the component's arguments.
-        host_retries: how often the host itself retries, for the note on the product.
+        given: the runner that submits.
         killed: tells whether the host was asked to stop.
         intended: the app that is being submitted, or was found.
 

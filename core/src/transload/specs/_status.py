@@ -92,12 +92,7 @@ class ReplicaStatus:
 
 @dataclass
 class RoleStatus:
-    """Status of one role.
-
-    Args:
-        role: its name.
-        replicas: status of each replica, in order.
-    """
+    """Status of one role, by its name: that of each replica, in order."""
 
     role: str
     replicas: list[ReplicaStatus]
