@@ -20,6 +20,7 @@ from transload.schedulers.api import (
     SchedulerBase,
     Stream,
     Submission,
+    check_replica,
     refuse_unsupported,
 )
 from transload.specs import (
@@ -308,10 +309,7 @@ class ScriptedScheduler(SchedulerBase):
         if record is None:
             raise AppNotFound(app_id)
         app = AppDef.from_json(record["app"])
-        role = next((each for each in app.roles if each.name == role_name), None)
-        if role is None or not 0 <= k < role.num_replicas:
-            known = ", ".join(f"{each.name}/0…{each.num_replicas - 1}" for each in app.roles)
-            raise SpecError(f"{role_name}/{k}: no such replica; there are {known}")
+        check_replica(app_id, {role.name: role.num_replicas for role in app.roles}, role_name, k)
         _, moment = self._moment(app_id, record)
         first = app.roles[0].name
         lines = [
