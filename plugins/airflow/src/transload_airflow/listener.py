@@ -39,20 +39,16 @@ class Listener:
             from airflow.models.callback import TriggererCallback  # from 3.2 on
         except ImportError:
             return
-        from airflow.models.taskinstance import TaskInstance
-        from airflow.models.trigger import Trigger
         from airflow.sdk import AsyncCallback
-        from sqlalchemy import select
         from sqlalchemy.orm import object_session
 
         session: Any = object_session(task_instance)
-        waiting = select(Trigger).join(TaskInstance, TaskInstance.trigger_id == Trigger.id)
-        trigger = session.scalar(waiting.where(TaskInstance.id == task_instance.id))
+        trigger = task_instance.trigger
         if trigger is not None and trigger.classpath == "transload_airflow.triggers.AppStateTrigger":
             callback = TriggererCallback(AsyncCallback("transload_airflow.triggers.end_app", trigger.kwargs))
             session.add(callback)
-            callback.queue(session=session)
-            callback.trigger.team_name = trigger.team_name
+            callback.queue(**({"session": session} if hasattr(trigger, "team_name") else {}))  # 3.2 has no teams
+            callback.trigger.team_name = getattr(trigger, "team_name", None)
 
     on_task_instance_success = on_task_instance_skipped = on_task_instance_failed
 

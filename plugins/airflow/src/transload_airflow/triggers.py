@@ -109,7 +109,11 @@ class AppStateTrigger(BaseTrigger):
         if hasattr(BaseTrigger, "on_kill"):
             return
         # not in a thread of our own: Airflow's line to its supervisor belongs to this event loop, and breaks elsewhere
-        if await sync_to_async(task_state)(self.task_instance) not in (None, "deferred"):
+        try:
+            state = await sync_to_async(task_state)(self.task_instance)
+        except Exception as exc:  # a trigger that breaks would fail the task
+            return self.log.warning("the state of the task cannot be found out, its app goes on: %s", exc)
+        if state not in (None, "deferred"):
             await self.on_kill()
 
 
