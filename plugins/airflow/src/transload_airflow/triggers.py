@@ -110,11 +110,10 @@ class AppStateTrigger(BaseTrigger):
             return
         # not in a thread of our own: Airflow's line to its supervisor belongs to this event loop, and breaks elsewhere
         try:
-            state = await sync_to_async(task_state)(self.task_instance)
+            if await sync_to_async(task_state)(self.task_instance) not in (None, "deferred"):
+                await self.on_kill()
         except Exception as exc:  # a trigger that breaks would fail the task
-            return self.log.warning("the state of the task cannot be found out, its app goes on: %s", exc)
-        if state not in (None, "deferred"):
-            await self.on_kill()
+            self.log.warning("whether the task was ended cannot be found out, its app goes on: %s", exc)
 
 
 async def end_app(**trigger: Any) -> None:
