@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import threading
 import time
@@ -352,8 +353,10 @@ def test_spawner_killed_again_and_again(local, eventually) -> None:
         while not stop.wait(0.03):
             for pid in local.spawners():
                 try:
+                    if Path(f"/proc/{pid}/comm").read_text() != "tl-spawner\n":  # forked from it: a keeper by now
+                        continue
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
+                except (ProcessLookupError, FileNotFoundError):
                     continue
 
     thread = threading.Thread(target=killer)
@@ -488,6 +491,30 @@ def test_cancel_on_a_full_disk(local, eventually) -> None:
         local.scheduler.close()
     finally:
         subprocess.run(["umount", "-l", str(local.home)], check=True)
+
+
+def test_python_removed_under_a_running_app(local, tmp_path: Path, monkeypatch) -> None:
+    """A long job outlives the Python that keeps it, as after an upgrade: its failure is named, and tried again."""
+    library, link, python = sysconfig.get_path("stdlib"), tmp_path / "library", tmp_path / "python"
+    link.symlink_to(library)
+    python.write_text(
+        f"""#!/bin/sh
+        for code in "$@"; do :; done
+        exec {sys.executable} -I -S -X utf8 -c "import sys
+sys.path[:] = [each.replace({library!r}, '{link}') for each in sys.path]
+$code"
+        """
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    script = f"while test -e {link}; do sleep 0.05; done; echo '[1]' > $TRANSLOAD_ERROR_FILE; kill -9 $$"
+    app_id = local.run(local.sh(script, max_retries=1, retry_delay=0.0))
+    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
+    time.sleep(2)
+    link.unlink()
+    status = local.wait(app_id)
+    assert status.num_restarts == 1
+    assert "(killed by SIGKILL" in status.msg and status.msg.endswith(": [1]")
 
 
 def test_folder_removed_under_a_running_app(local, eventually) -> None:

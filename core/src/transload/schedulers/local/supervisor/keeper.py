@@ -11,7 +11,7 @@ import os
 import select
 import time
 
-from transload.attempts import LONGEST_ERROR, App, Replica, Restart, read_error, traceback_error
+from transload.attempts import LONGEST_ERROR, App, Replica, Restart, error_line, exit_text, read_error, traceback_error
 
 from . import finalise, gpus, kernel, launch, layout, logindex, protocol, tree
 from .kernel import signal
@@ -45,19 +45,17 @@ class Keeper:
         self.processes: dict[Replica, tuple[int, int]] = {}  # its pid and start time
         self.gpus: dict[Replica, list[str]] = {}
         self.link, self.wake = link, wake
-        self.lock = -1
-        self.ctl = -1
+        self.lock = self.ctl = self.lifeline = -1
         self.watcher = 0
-        self.lifeline = -1
         self.endings: dict[Restart | None, Termination] = {}  # None: the whole app's
         self.grace: float = request["grace"]
         self.ending = self.closed = False
         self.childless = True
-        self.cancel_requested = self.dirty = False
-        self.waiting_for_gpus = False
+        self.cancel_requested = self.dirty = self.waiting_for_gpus = False
         self.oom_kills = kernel.oom_kills()
         self.stuck = ""
         self.sound = True  # fit to keep another app
+        self.load = time.monotonic() + 1.0  # the code for failures: a long job may end when this Python is replaced
         self._written = 0.0
         self._shown = self.app.state
         self.base_env: dict[str, str] = request["env"]
@@ -295,7 +293,12 @@ class Keeper:
     def _wait(self) -> None:
         """Sleep until something happens or is due."""
         now = time.monotonic()
+        if now >= self.load:
+            self.load = float("inf")
+            exit_text(-signal.SIGKILL)
+            error_line(read_error(b"x"))
         dues = [restart.due if restart and ending.done else ending.due for restart, ending in self.endings.items()]
+        dues += [self.load, now + _LONGEST_SLEEP_S]
         if self.app.deadline is not None:
             dues.append(self.app.deadline)
         if self.logs.due is not None:
@@ -304,8 +307,7 @@ class Keeper:
             dues.append(self._written + _STATE_TICK_S)
         if self.waiting_for_gpus:
             dues.append(now + _LOOK_AGAIN_S)
-        timeout = None if not dues else max(0.0, min(*dues, now + _LONGEST_SLEEP_S) - now) * 1000 + 0.5
-        ready = self.poll.poll(timeout)
+        ready = self.poll.poll(max(0.0, min(dues) - now) * 1000 + 0.5)
         for fd, _ in ready:
             if fd == self.wake:
                 self._on_signals()
