@@ -11,13 +11,15 @@ def start():
 
     def tell(error, path):
         import json, time, traceback
-        stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-2000:]
+        line = "{}: {}".format(type(error).__name__, error).encode("utf-8", "replace")[:1000]
+        lines = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        stack = lines.encode("utf-8", "replace")[-2000:].decode("utf-8", "ignore")
         more = {"py_callstack": stack, "timestamp": str(int(time.time()))}
-        said = {"message": "{}: {}".format(type(error).__name__, error)[:1000], "extraInfo": more}
+        said = {"message": line.decode("utf-8", "ignore"), "extraInfo": more}
         with open(path, "ab+") as file:
             file.seek(0)
             if b'"message"' not in file.read():
-                file.write(json.dumps({"message": said}).encode() + b"\\n")
+                file.write(json.dumps({"message": said}, ensure_ascii=False).encode() + b"\\n")
 
     main = sys.modules["__main__"].__dict__
     del main["start"]
