@@ -180,8 +180,8 @@ class TransloadOperator(BaseOperator):
         self.callbacks = callbacks or AppCallbacks()
         self.deferrable = self._may_be_deferred(deferrable)
         self.defer_after = defer_after
-        times = {"patience": patience, "poll_interval": poll_interval, "logging_interval": logging_interval}
-        times |= {"schedule_timeout": schedule_timeout, "startup_timeout": startup_timeout}
+        times = {"schedule_timeout": schedule_timeout, "startup_timeout": startup_timeout}
+        times |= {"patience": patience, "poll_interval": poll_interval, "logging_interval": logging_interval}
         rules = {"durable": durable, "on_kill": on_kill, "retries_by": retries_by}
         self.options: dict[str, Any] = {**times, **rules, "max_log_rate": max_log_rate, "tail_lines": tail_lines}
         self.skip_on_exit_code = exit_codes(skip_on_exit_code)

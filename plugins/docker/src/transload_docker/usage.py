@@ -53,7 +53,7 @@ class Meter:
         while True:
             for descriptor, _ in self._polling.poll():
                 container_id, places = self._watched[descriptor]
-                with suppress(OSError, ValueError):  # too late
+                with suppress(OSError, ValueError, LookupError):  # too late, or a system that tells other things
                     self.used[container_id] = usage(places)
                 with self._lock:
                     del self._watched[descriptor]
