@@ -28,7 +28,7 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = home_of[name]
         above = package.rpartition(".")[0] if home.startswith(".") else package
-        value = getattr(__import__(f"{above}.{home.removeprefix('.')}", fromlist=[name]), name)
+        value = getattr(__import__(f"{above}.{home.lstrip('.')}", fromlist=[name]), name)
         return vars(sys.modules[package]).setdefault(name, value)  # asked for once
 
     def names() -> list[str]:
