@@ -29,7 +29,19 @@ from transload.pipelines import StateMap  # noqa: E402
 from transload.specs import AppState, is_started, is_terminal  # noqa: E402
 
 HOST_PACKAGES = [
-    *("airflow", "anyio", "ax", "botorch", "docker", "httpx", "kfp", "kubernetes", "kubernetes_platform", "matplotlib"),
+    *(
+        "airflow",
+        "anyio",
+        "asgiref",
+        "ax",
+        "botorch",
+        "docker",
+        "httpx",
+        "kfp",
+        "kubernetes",
+        "kubernetes_platform",
+        "matplotlib",
+    ),
     *("mlflow", "numpy", "openlineage", "pandas", "plotly", "prefect", "pydantic", "requests", "sqlalchemy", "torch"),
     "yaml",
 ]
