@@ -35,11 +35,13 @@ def until(condition: Callable[[], T], what: str, timeout: float = 180) -> T:
 
 
 def jobs(session: str, engine: str, word: str) -> list[str]:
-    """Return the states of a session's apps on an engine with a word in their names."""
+    """Return the states of a host's apps on an engine with a word in their names; other hosts use the engine, too."""
     from transload.runner import get_runner
+    from transload.specs import parse_app_handle
 
     with get_runner(session) as runner:
-        return [each.state.name for each in runner.list(engine) if word in each.app_handle]
+        found = {parse_app_handle(each.app_handle).app_id: each.state.name for each in runner.list(engine)}
+    return [state for app_id, state in found.items() if f"{session}-" in app_id and word in app_id]
 
 
 def cancelled(session: str, engine: str, word: str = "endless") -> str:
