@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from transload_search.ledger import SearchLedger, next_round, trial_values
-from transload_search.outcome import failed_state
+from transload_search.ledger import SearchLedger
+from transload_search.outcome import failed_state, trial_values
 from transload_search.random_suggester import RandomSuggester
 from transload_search.run import run_search, run_search_async, stopped_early
 from transload_search.search import (
@@ -22,6 +22,7 @@ from transload_search.search import (
     Suggester,
     Values,
     get_suggester,
+    next_round,
 )
 
 __version__: Final = "0.1.0"

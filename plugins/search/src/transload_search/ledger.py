@@ -15,8 +15,8 @@ from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
-from transload_search.outcome import failed_state
-from transload_search.search import FEWEST_FAILURES, Search, SearchFailed, SearchTrial, Suggester, Values, get_suggester
+from transload_search.outcome import failed_state, trial_values
+from transload_search.search import FEWEST_FAILURES, Search, SearchFailed, SearchTrial, Suggester, ask, get_suggester
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -27,59 +27,6 @@ STOPPED: Final = "STOPPED"
 
 _MAY_CHANGE: Final = ("trials", "parallelism", "scheduler", "cfg", "failures", "early_stopping")
 """What may differ when a search is gone on with: it says how much and where, not what."""
-
-
-def next_round(
-    search: Search, state: Mapping[str, Any] | None, observed: Mapping[int, Values | None], count: int | None = None
-) -> tuple[list[SearchTrial], dict[str, Any]]:
-    """Return the trials of the next round, and the suggester's state after it. Nothing is read or written.
-
-    Args:
-        search: the search.
-        state: the state after the round before; None: this is the first.
-        observed: trial → what it came to (None: it failed), as far as the state does not know them.
-        count: how many trials; None: the search's parallelism.
-
-    Raises:
-        SpecError: if the state is of another suggester, or a trial was never suggested.
-        ConfigError: if there is no such suggester.
-    """
-    suggester = get_suggester(search)
-    if state is not None:
-        suggester.load(state)
-    return _ask(suggester, observed, search.parallelism if count is None else count), suggester.state()
-
-
-def _ask(suggester: Suggester, observed: Mapping[int, Values | None], count: int) -> list[SearchTrial]:
-    for index, values in sorted(observed.items()):
-        suggester.observe(index, values)
-    return suggester.suggest(count)
-
-
-def trial_values(search: Search, index: int, results: AppResults) -> tuple[dict[str, float] | None, str]:
-    """Return each objective and constrained result of a trial, and why there are none (empty if there are).
-
-    Args:
-        search: says the results' names and, maybe, their keys; else they are looked for under the trial's number, then
-            under ``final``, then under the only key that has them.
-        index: the trial.
-        results: what the trial's app reported.
-    """
-    from transload.runner import NoSuchResult
-
-    if results.state != AppState.SUCCEEDED:
-        return None, f"{results.handle} ended {results.state.name}"
-    found: dict[str, float] = {}
-    for name, key in search.results.items():
-        usual = (each for each in (str(index), "final") if name in results.results.get(each, {}))
-        try:
-            value = results.value(name, key or next(usual, None))
-        except NoSuchResult as exc:
-            return None, str(exc)
-        if isinstance(value, str) or not math.isfinite(value):
-            return None, f"{results.handle} reported {name}={value!r}, which is no finite number"
-        found[name] = float(value)
-    return found, ""
 
 
 class SearchLedger:
@@ -183,7 +130,7 @@ class SearchLedger:
         news = {index: each for index, each in observed.items() if str(index) not in seen or seen[str(index)] != each}
         count = max(0, min(most, self.search.trials - before["next"]))
         suggester = self._suggester_after(number - 1, before["state"])
-        trials = _ask(suggester, news, count)
+        trials = ask(suggester, news, count)
         self._suggester = number, suggester
         if not trials and not keep:
             self._suggester = None  # it has seen what the round before does not say

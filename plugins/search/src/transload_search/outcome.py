@@ -1,9 +1,16 @@
-"""What an exception says about the trial whose app it came from."""
+"""What an app, or the exception that its wait raised, says about the trial."""
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 from transload.errors import AppFailed, TransloadTimeout
 from transload.specs import AppState
+
+if TYPE_CHECKING:
+    from transload.runner import AppResults
+    from transload_search.search import Search
 
 
 def failed_state(error: BaseException) -> AppState | None:
@@ -18,3 +25,29 @@ def failed_state(error: BaseException) -> AppState | None:
     if isinstance(error, AppFailed):
         return error.status.state
     return AppState.FAILED if isinstance(error, (AppLost, TransloadTimeout)) else None
+
+
+def trial_values(search: Search, index: int, results: AppResults) -> tuple[dict[str, float] | None, str]:
+    """Return each objective and constrained result of a trial, and why there are none (empty if there are).
+
+    Args:
+        search: says the results' names and, maybe, their keys; else they are looked for under the trial's number, then
+            under ``final``, then under the only key that has them.
+        index: the trial.
+        results: what the trial's app reported.
+    """
+    from transload.runner import NoSuchResult
+
+    if results.state != AppState.SUCCEEDED:
+        return None, f"{results.handle} ended {results.state.name}"
+    found: dict[str, float] = {}
+    for name, key in search.results.items():
+        usual = (each for each in (str(index), "final") if name in results.results.get(each, {}))
+        try:
+            value = results.value(name, key or next(usual, None))
+        except NoSuchResult as exc:
+            return None, str(exc)
+        if isinstance(value, str) or not math.isfinite(value):
+            return None, f"{results.handle} reported {name}={value!r}, which is no finite number"
+        found[name] = float(value)
+    return found, ""

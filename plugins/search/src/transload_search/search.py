@@ -389,3 +389,31 @@ def get_suggester(search: Search) -> Suggester:
         )
     suggester: Suggester = plugins.get("suggesters", search.suggester)(search)
     return suggester
+
+
+def next_round(
+    search: Search, state: Mapping[str, Any] | None, observed: Mapping[int, Values | None], count: int | None = None
+) -> tuple[list[SearchTrial], dict[str, Any]]:
+    """Return the trials of the next round, and the suggester's state after it. Nothing is read or written.
+
+    Args:
+        search: the search.
+        state: the state after the round before; None: this is the first.
+        observed: trial → what it came to (None: it failed), as far as the state does not know them.
+        count: how many trials; None: the search's parallelism.
+
+    Raises:
+        SpecError: if the state is of another suggester, or a trial was never suggested.
+        ConfigError: if there is no such suggester.
+    """
+    suggester = get_suggester(search)
+    if state is not None:
+        suggester.load(state)
+    return ask(suggester, observed, search.parallelism if count is None else count), suggester.state()
+
+
+def ask(suggester: Suggester, observed: Mapping[int, Values | None], count: int) -> list[SearchTrial]:
+    """Tell a suggester what trials came to, in their order, and return its next ones."""
+    for index, values in sorted(observed.items()):
+        suggester.observe(index, values)
+    return suggester.suggest(count)
