@@ -493,3 +493,40 @@ def test_handles_are_parsed() -> None:
     handle = "board://t/ns:a%20b"
     assert parse_app_handle(handle).app_id == "ns:a b"
     assert runner_of(board).wait(handle) is not None
+
+
+def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process at its limit of threads fails once, and watches when there is one again (the limit is a stand-in)."""
+    board, start = Board(), threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    board.set("a", AppState.SUCCEEDED)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RuntimeError, match="new thread"):
+        watch(board, "board://s/a")  # type: ignore[arg-type]
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with watch(board, "board://s/a") as news:  # type: ignore[arg-type]
+        seen = news.next(10)
+    assert seen is not None and seen.final
+
+
+def test_tending_that_fails_ends_nobodys_waiting() -> None:
+    """An error that nobody foresaw, in what an owner does for an app, costs a look, and not all who wait."""
+
+    class Clumsy(Board):
+        failed = False
+
+        def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+            return {app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED), due=True) for app_id in app_ids}
+
+        def tend(self, app_id: str) -> None:
+            if not self.failed:
+                self.failed = True
+                raise RuntimeError("can't start new thread")
+
+    board = Clumsy()
+    with watch(board, "board://s/a") as news:  # type: ignore[arg-type]
+        seen = [news.next(10), news.next(10)]
+    assert [each and each.status and each.status.state for each in seen] == [AppState.UNKNOWN, AppState.SUCCEEDED]

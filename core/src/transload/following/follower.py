@@ -98,8 +98,9 @@ def _subscribe(
     with _lock:
         follower = _followers.get(key)
         if follower is None:
-            follower = _followers[key] = Follower(scheduler, logs, lambda: _followers.pop(key))
-            follower.thread.start()
+            follower = Follower(scheduler, logs, lambda: _followers.pop(key))
+            follower.thread.start()  # if that fails there is none; it waits for the lock
+            _followers[key] = follower
         subscription = Subscription(app_id, handle, callback, longest, follower.wake, *counts)
         follower.subscriptions.append(subscription)
     follower.wake()
@@ -268,14 +269,14 @@ class Follower:
     def _describe(self, apps: set[str]) -> dict[str, AppStatus | None]:
         try:
             found = self.scheduler.describe_many(list(apps))
+            for description in found.values():
+                tend(self.scheduler, description)
         except Exception as exc:
             message = str(exc)
             if not isinstance(exc, SchedulerUnavailable):
                 _logger().exception("scheduler %s failed to answer", self.scheduler.name)
                 message = f"{type(exc).__name__}: {exc}"
             return {app_id: AppStatus(AppState.UNKNOWN, msg=message) for app_id in apps}
-        for description in found.values():
-            tend(self.scheduler, description)
         statuses = {app_id: None if each is None else each.status for app_id, each in found.items()}
         # not answered is not absent
         silent = AppStatus(AppState.UNKNOWN, msg="the scheduler did not answer for this app")
