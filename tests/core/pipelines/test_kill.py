@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -141,3 +143,50 @@ def test_poll_looks_at_the_limits(control: ScriptedControl, runner: Runner) -> N
     assert seen.status is not None
     with pytest.raises(TransloadTimeout, match="time limit"):
         one.collect()
+
+
+def test_a_limit_that_passes_in_an_outage_cancels_afterwards(control: ScriptedControl, runner: Runner) -> None:
+    """The host is told that the app was cancelled once that is true, and not before."""
+    from transload.errors import TransloadTimeout
+
+    one = held(runner, "limit-outage", deadline=time.time() + 0.3, poll_interval=0.05)
+    one.start()
+    control.outage()
+    timer = threading.Timer(1.5, control.outage, (False,))
+    timer.start()
+    try:
+        with pytest.raises(TransloadTimeout, match="time limit"):
+            one.follow()
+    finally:
+        timer.join()
+    assert one.handle is not None
+    status = runner.status(one.handle)
+    assert status is not None
+    assert status.cancel_requested or status.state is AppState.CANCELLED
+
+
+def test_killed_during_a_submit_whose_answer_is_lost(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An asynchronous host does not wait for its submit: what that started all the same is cancelled."""
+    submit, begun, go = ScriptedScheduler.submit, threading.Event(), threading.Event()
+
+    def lost(self: ScriptedScheduler, *args: Any) -> bool:
+        submit(self, *args)
+        begun.set()
+        go.wait(SOON)
+        raise SchedulerUnavailable("the answer was lost")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(one.run_async())
+        await asyncio.to_thread(begun.wait, SOON)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        go.set()
+
+    monkeypatch.setattr(ScriptedScheduler, "submit", lost)
+    one = held(runner, "lost-answer")
+    asyncio.run(main())  # which ends when its threads have
+    assert control.started()
+    assert set(control.started()) == {call["app_id"] for call in control.calls("cancel")}

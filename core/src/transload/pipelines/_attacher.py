@@ -250,7 +250,7 @@ class Attacher:
             handle = self.intended
             self.log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
         except BaseException as exc:
-            if not isinstance(exc, Exception):
+            if self.killed() or not isinstance(exc, Exception):
                 self._undo()
             raise
         finally:

@@ -286,7 +286,7 @@ class Execution:
             if over:
                 return True
         self._obey()
-        if self._passed is not None:
+        if self._passed is not None and self._cancelled:
             raise TransloadTimeout(f"{self.handle} was cancelled: {self._passed}")
         return False
 
