@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from transload.errors import SpecError, SubmitError
+from transload.errors import AppExists, SpecError, SubmitError
 from transload.schedulers import Stream
 from transload.schedulers.local import LocalScheduler
-from transload.schedulers.local.supervisor import tree
+from transload.schedulers.local.supervisor import layout, protocol, tree
 from transload.specs import AppState, Role
 
 CLIENT = """
@@ -596,3 +596,60 @@ def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
     for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
         (group.parent / "cgroup.procs").write_text(pid, encoding="ascii")
     group.rmdir()
+
+
+def test_cancel_as_soon_as_an_app_can_be_seen(transload_home: Path) -> None:
+    """Between an app's appearance and its keeper's first look there is no moment in which a cancel is lost."""
+    scheduler = LocalScheduler("tests")
+    scheduler._ensure()
+    request = {"record": {"token": "t"}, "roles": [], "log_dir": None}
+    lock, ctl = layout.create_app(scheduler.location(), "a", request, {"state": "SUBMITTED"})
+    try:
+        assert scheduler.cancel("a")
+        assert layout.CANCEL in os.read(ctl, 10)
+    finally:
+        os.close(lock)
+        os.close(ctl)
+    scheduler.close()
+
+
+def test_interrupted_submit_does_not_answer_the_next(local) -> None:
+    """A signal's exception while an answer is awaited: the next submit gets its own, not that one."""
+
+    class Alarm(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    local.wait(local.run(local.sh("exit 0"), "taken", given=True))
+    local.scheduler.delete("taken")
+    before = signal.signal(signal.SIGALRM, ring)
+    spawner = protocol.peer_pid(local.scheduler._connection._sock)
+    os.kill(spawner, signal.SIGSTOP)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(Alarm):
+            local.run(local.sh("exit 0"), "interrupted", given=True)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        os.kill(spawner, signal.SIGCONT)
+    with pytest.raises(AppExists):
+        local.run(local.sh("exit 0"), "taken", given=True)
+
+
+def test_retry_on_a_disk_that_the_log_has_filled(local, tmp_path: Path) -> None:
+    """The log breaks off at the end of a block, without room for a newline: the app is started again all the same."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(local.home)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("not run: no file system of limited size can be mounted here")
+    try:
+        fill = "[ $TRANSLOAD_RETRY = 1 ] || { head -c 1000000 /dev/zero | tr '\\0' x; exit 1; }"
+        app_id = local.run(local.sh(fill, max_retries=1, retry_delay=0.0))
+        status = local.wait(app_id)
+        assert status.state is AppState.SUCCEEDED
+        local.scheduler.close()
+    finally:
+        subprocess.run(["umount", "-l", str(local.home)], check=True)

@@ -55,6 +55,9 @@ class Connection:
                     self._drop()
                     time.sleep(0.002 * attempt)  # it was on its way out, or was killed: the next one takes its place
                     continue
+                except BaseException:  # a signal's: the answer on its way would be taken for that of the next app
+                    self._drop()
+                    raise
                 if answer.get("error") != "again":
                     return answer
         raise SubmitError(

@@ -68,8 +68,7 @@ class Keeper:
     def begin(self) -> bool:
         """Make the app's folder and tell the client; False if there is nothing to keep."""
         try:
-            self.lock = layout.create_app(self.home, self.app_id, self.request, self._state())
-            self.ctl = os.open(f"{self.folder}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self.lock, self.ctl = layout.create_app(self.home, self.app_id, self.request, self._state())
         except layout.Refused as refused:
             self._tell(protocol.ENDING)  # first: a client that leaves at once waits for the end of this process, too
             self._tell(protocol.REPLY, refused.answer)

@@ -239,8 +239,8 @@ class Refused(Exception):
         self.answer = answer
 
 
-def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]) -> int:
-    """Make the app's folder; return the descriptor that holds its lock.
+def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int]:
+    """Make the app's folder; return the descriptors that hold its lock and read its FIFO.
 
     Raises:
         Refused: if there is such an app, there was one, or the folder cannot be written.
@@ -250,7 +250,7 @@ def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dic
         raise Refused({"error": "gone"})
     aside = f"{home}/apps/.{os.getpid()}.{request['record']['token']}"
     try:
-        lock = _fill(aside, request, first_state)
+        opened = _fill(aside, request, first_state)
         os.rename(aside, target)
     except OSError as exc:
         remove_tree(aside)
@@ -262,15 +262,17 @@ def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dic
         os.rename(target, aside)
         remove_tree(aside)
         raise Refused({"error": "gone"})
-    return lock
+    return opened
 
 
-def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -> int:
+def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int]:
     record = request["record"]
     os.mkdir(aside, 0o700)
     lock = os.open(f"{aside}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.mkfifo(f"{aside}/ctl", 0o600)
+    # read before anybody sees the app: a cancel of that moment lies in it
+    ctl = os.open(f"{aside}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     os.mkdir(f"{aside}/results", 0o700)
     own_logs = not request["log_dir"]
     logs = f"{aside}/logs" if own_logs else record["logs"]
@@ -279,7 +281,7 @@ def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -
             os.makedirs(f"{logs}/{role['name']}/{k}", 0o700, exist_ok=True)
     write_new(f"{aside}/record.json", dumps(record))
     write_new(f"{aside}/state.json", dumps(first_state))
-    return lock
+    return lock, ctl
 
 
 def _compare(target: str, record: dict[str, object]) -> dict[str, object]:

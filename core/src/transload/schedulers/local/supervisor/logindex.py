@@ -98,10 +98,14 @@ def end_lines(folder: str) -> None:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except OSError:
             continue
-        size = os.fstat(fd).st_size
-        if size and os.pread(fd, 1, size - 1) != b"\n":
-            os.write(fd, b"\n")
-        os.close(fd)
+        try:
+            size = os.fstat(fd).st_size
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                os.write(fd, b"\n")
+        except OSError:
+            pass  # a full disk, perhaps by that very log, costs the end of a line, not the retry
+        finally:
+            os.close(fd)
 
 
 def _size(path: str) -> int:
