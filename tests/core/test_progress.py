@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from transload import progress as module
+from transload.cli import main
 from transload.cli._screen import Screen
 from transload.progress import changing_line, pieces, progress
+from transload.runner import get_runner
+from transload.runtime.tracking import open_store
+from transload.specs import AppDef, Role
 
 
 class Terminal(io.StringIO):
@@ -99,3 +106,26 @@ def test_a_file_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     file.read()
     assert b"".join(pieces(file, "uploading")) == content
     assert log.getvalue().splitlines()[-1] == "transload: uploading: 2.5 of 2.5 MiB"
+
+
+@pytest.mark.parametrize("base", ["{}", "memory://progress"])
+def test_each_store_tells_how_far_a_copy_is(base: str, tmp_path: Path) -> None:
+    """What it tells adds up to the file, which is the same on this side; a folder tells it in pieces."""
+    store, content, told = open_store(base.format(tmp_path / "base")), os.urandom(5 << 19), []
+    store.write("files/model.pt", content)
+    store.fetch("files/model.pt", str(tmp_path / "model.pt"), told.append)
+    assert (tmp_path / "model.pt").read_bytes() == content
+    assert sum(told) == len(content) and (len(told) > 1 or "memory" in base)
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_get_shows_how_far_it_is(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that an app made, copied here: lines beside the output, and none with --json."""
+    program = "import os; open(os.environ['TRANSLOAD_OUTPUT_DIR'] + '/model.pt', 'wb').write(bytes(5 << 19))"
+    with get_runner() as runner:
+        handle = runner.run(AppDef("a", [Role("main", "", entrypoint=sys.executable, args=["-c", program])]), "local")
+        runner.wait(handle, timeout=60)
+    assert main(["get", handle, "-o", str(tmp_path), *more]) == 0
+    shown = capsys.readouterr().err
+    assert (tmp_path / "model.pt").stat().st_size == 5 << 19
+    assert shown == "" if more else f"copying files of {handle.rpartition('/')[2]}: 2.5 MiB" in shown

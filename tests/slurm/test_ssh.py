@@ -145,6 +145,9 @@ def test_results_come_back(far: Runner, login: Any, shell_app: Callable[..., App
     (login.home / "none").touch()
     store = RemoteStore(link, str(login.home))
     assert (len(store.read("large")), store.read("none")) == (9 << 20, b"")
+    told: list[int] = []
+    store.fetch("large", str(tmp_path / "large"), told.append)
+    assert (len(told) > 1, sum(told), (tmp_path / "large").stat().st_size) == (True, 9 << 20, 9 << 20)
     assert {name: len(data) for name, data in store.read_many(["large", "none", "gone"]).items()} == {
         "large": 9 << 20,
         "none": 0,

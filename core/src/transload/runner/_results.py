@@ -192,19 +192,20 @@ def fetch_outputs(backend: SchedulerBase, description: AppDescription, pattern: 
     import os
     from fnmatch import fnmatchcase
 
+    from transload.progress import progress
     from transload.runtime.tracking._format import told_as_tracking_error
     from transload.runtime.tracking._names import OUTPUTS
     from transload.runtime.tracking._stores import files_below
 
     store, copied = own_store(backend, description), []
-    with told_as_tracking_error("outputs"):
+    with told_as_tracking_error("outputs"), progress(f"copying files of {description.app_id}") as step:
         for path in [] if store is None else files_below(store, OUTPUTS):
             name = path.partition("/")[2]
             if fnmatchcase(name, pattern) and ".." not in name.split("/"):
                 target = os.path.join(folder, name)
                 os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
                 aside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}.tmp")
-                store.fetch(path, aside)  # type: ignore[union-attr]
+                store.fetch(path, aside, step)  # type: ignore[union-attr]
                 os.replace(aside, target)
                 copied.append(target)
     return copied

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from transload.runtime.tracking._stores import Entry, Store
@@ -30,18 +30,18 @@ class RemoteStore(Store):
         Raises:
             FileNotFoundError: there is no such file.
         """
-        parts: list[bytes] = []
-        while True:
-            piece = self._piece(path, sum(map(len, parts)))
-            parts.append(piece)
-            if len(piece) < _PIECE:
-                return b"".join(parts)
+        return b"".join(self.pieces(path))
 
-    def _piece(self, path: str, offset: int) -> bytes:
-        answer = self._connection.call("read", _TIMEOUT_S, path=self.where(path), offset=offset, size=_PIECE)
-        if answer is None:
-            raise FileNotFoundError(path)
-        return answer[1] if isinstance(answer, tuple) else b""  # of an empty file, a number
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """Yield a file's content piece by piece; errors as in `read`."""
+        offset, piece = 0, bytes(_PIECE)
+        while len(piece) == _PIECE:
+            answer = self._connection.call("read", _TIMEOUT_S, path=self.where(path), offset=offset, size=_PIECE)
+            if answer is None:
+                raise FileNotFoundError(path)
+            piece = answer[1] if isinstance(answer, tuple) else b""  # of an empty file, a number
+            offset += len(piece)
+            yield piece
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Return the content of those files that exist, asked for all at once."""

@@ -55,8 +55,11 @@ def results(ctx: click.Context, handle: str, name: str | None, key: str | None, 
 @json_option
 def get(handle: str, pattern: str, folder: str, as_json: bool) -> None:
     """Copy files that an app has made in TRANSLOAD_OUTPUT_DIR; PATTERN says which, as in "*.pt"."""
+    from transload.cli._screen import show_progress
     from transload.cli._session import description_of, find_target, open_runner
 
+    if not as_json:
+        show_progress()
     with open_runner() as runner:
         target = find_target(runner, handle)
         description_of(runner, target.handle)

@@ -6,10 +6,11 @@ import contextlib
 import glob
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import fsspec
+from fsspec.callbacks import Callback
 from fsspec.core import url_to_fs
 
 from transload.runtime.tracking._format import TrackingError
@@ -84,8 +85,10 @@ class FsspecStore(Store):
                 found[wanted[full]] = bytes(data)
         return found
 
-    def fetch(self, path: str, target: str) -> None:
-        self.fs.get_file(self._root + path, target)
+    def fetch(self, path: str, target: str, step: Callable[[int], object]) -> None:
+        told = Callback()
+        told.relative_update = step
+        self.fs.get_file(self._root + path, target, callback=told)
 
     def write(self, path: str, data: bytes) -> None:
         target = self._root + path

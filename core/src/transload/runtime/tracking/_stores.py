@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from transload.runtime.tracking._format import TrackingError
 from transload.runtime.tracking._names import encode_name
@@ -65,14 +65,16 @@ class Store:
                 continue
         return found
 
-    def fetch(self, path: str, target: str) -> None:
-        """Copy a file to a path of this machine.
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """Yield a file's content piece by piece; errors as in `read`."""
+        yield self.read(path)
 
-        Raises:
-            FileNotFoundError: there is no such file.
-        """
+    def fetch(self, path: str, target: str, step: Callable[[int], object]) -> None:
+        """Copy a file to a path of this machine; ``step`` is told of each piece, in bytes. Errors as in `read`."""
         with open(target, "wb") as file:
-            file.write(self.read(path))
+            for piece in self.pieces(path):
+                file.write(piece)
+                step(len(piece))
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, atomically; missing folders are made."""
@@ -123,10 +125,10 @@ class LocalStore(Store):
         finally:
             os.close(fd)
 
-    def fetch(self, path: str, target: str) -> None:
-        from shutil import copyfile
-
-        copyfile(self._root + path, target)
+    def pieces(self, path: str) -> Iterator[bytes]:
+        with open(self._root + path, "rb", buffering=0) as file:
+            while piece := file.read(1 << 20):
+                yield piece
 
     def write(self, path: str, data: bytes) -> None:
         target = self._root + path
