@@ -1,26 +1,30 @@
-"""Make the pictures of the pages anew, from real runs: .venv/bin/python docs/make_pictures.py [hosts] [search] [report]
+"""Make the pictures and recordings of the pages anew, from real runs: `python3 run_tests.py -s pictures`.
 
-``python3 quickstart.py --with ax,report,search`` makes the environment; matplotlib and Chromium are needed.
-
-- ``hosts``: each host of the README is started by ``quickstart.py --host``, runs the example, and is ended.
-- ``search``: a search by Ax, drawn by ``transload search plot``.
-- ``report``: the page of a job of three replicas, one of which is started again, in light and in dark colours.
-
-The recordings are those of ``make_recordings.py``, the benchmarks' pictures those of ``make_plots.py``.
+After ``--``, names choose: ``airflow``, ``prefect``, ``kfp``, ``ax`` (the hosts of the README and of their pages),
+``search``, ``report``, ``run``, ``kill`` (the recordings), ``benchmarks``. Chromium must be there. ``architecture.svg``
+is drawn by hand, and is its own source.
 """
 
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-IMAGES = ROOT / "docs" / "images"
-HOSTS = {"airflow": "task.png", "prefect": "flow-run.png"}
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+IMAGES = HERE / "images"
+SHOW = runpy.run_path(str(ROOT / "examples" / "everywhere" / "show.py"))
+RECORD = runpy.run_path(str(HERE / "make_recordings.py"))
+KEPT = ("HOME", "LANG", "PATH", "TMPDIR")
+"""All that is left of the environment: nothing of this machine's belongs into a picture."""
 SEARCH = "--suggester ax --name booth --component utils.booth --param x1:float:-10:10 --param x2:float:-10:10"
 JOB = """
 import math, os, sys, time
@@ -40,26 +44,55 @@ report(accuracy=0.97 + 0.004 * replica)
 
 def main(chosen: list[str]) -> None:
     """Make those that are named, or all."""
-    makers = {"hosts": hosts, "search": search, "report": report}
-    if unknown := [name for name in chosen if name not in makers]:
-        raise SystemExit(f"{', '.join(unknown)}: there are: {', '.join(makers)}")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TRANSLOAD_HOME"] = str(Path(folder, "home"))
-        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        for name in chosen or makers:
-            makers[name](Path(folder))
+    if unknown := [name for name in chosen if name not in MAKERS]:
+        raise SystemExit(f"{', '.join(unknown)}: there are: {', '.join(MAKERS)}")
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    os.environ.clear()
+    os.environ |= kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"}
+    for name in chosen or MAKERS:
+        with tempfile.TemporaryDirectory(prefix="tl-") as folder:
+            sys.stderr.write(f"{name} ...\n")
+            os.environ["TRANSLOAD_HOME"] = str(Path(folder, "transload"))
+            MAKERS[name](Path(folder))
 
 
-def hosts(folder: Path) -> None:
-    """Run each host, and keep what it shows."""
-    for host, name in HOSTS.items():
-        subprocess.run([sys.executable, str(ROOT / "quickstart.py"), "--host", host], cwd=ROOT, check=True)
-        made = ROOT / f"everywhere-{host}"
-        shutil.copy(made / name, IMAGES / f"everywhere-{host}.png")
-        shutil.rmtree(made)
+def airflow(folder: Path) -> None:
+    """The README's job, and the example with three replicas, in one Airflow."""
+    dags = folder / "dags"
+    for name in ("airflow", "digits", "everywhere"):
+        shutil.copytree(ROOT / "examples" / name, dags / name)
+    with SHOW["airflow_server"](folder, dags) as (url, token), browser() as open_page:
+        for dag, task, name in (("everywhere", "digits", "everywhere-airflow"), ("digits", "retrain", "airflow-log")):
+            page = open_page(f"{SHOW['run_dag'](url, token, dag)}/tasks/{task}")
+            page.get_by_text("epoch").last.wait_for()
+            page.wait_for_timeout(1000)  # lines are laid out once more when the last has come
+            page.screenshot(path=IMAGES / f"{name}.png")
 
 
-def search(folder: Path) -> None:
+def prefect(folder: Path) -> None:
+    """The README's job, and the example of four trainings and a last one, on one Prefect server."""
+    with SHOW["prefect_server"](folder) as url, browser() as open_page:
+        for flow, name in (
+            ("everywhere/prefect_flow.py", "everywhere-prefect"),
+            ("prefect/flow.py", "prefect-flow-run"),
+        ):
+            page = open_page(SHOW["run_flow"](url, ROOT / "examples" / flow))
+            page.get_by_text("joined").first.wait_for()
+            page.wait_for_timeout(3000)  # the timeline slides to its place
+            page.screenshot(path=IMAGES / f"{name}.png")
+        page.get_by_text("Artifacts", exact=True).last.click()
+        page.get_by_text("TABLE").first.wait_for()
+        page.screenshot(path=IMAGES / "prefect-artifacts.png")
+
+
+def ax(folder: Path) -> None:
+    """The README's search."""
+    program = [sys.executable, str(ROOT / "examples" / "everywhere" / "show.py"), "ax"]
+    subprocess.run(program, cwd=folder, check=True)
+    shutil.copy(folder / "everywhere-ax" / "search.svg", IMAGES / "everywhere-ax.svg")
+
+
+def search(_folder: Path) -> None:
     """Search with Ax, and draw it."""
     more = ["--minimize", "booth_eval", "--trials", "16", "--parallel", "4"]
     transload("search", "run", *SEARCH.split(), *more)
@@ -67,18 +100,54 @@ def search(folder: Path) -> None:
 
 
 def report(folder: Path) -> None:
-    """Train, and take the page of it: its top in light, its results in dark colours."""
+    """A job of three replicas, one of which starts again: the top of its page in light, its results in dark colours."""
     (folder / "train.py").write_text(JOB, encoding="utf-8")
     command = ["--", "python", str(folder / "train.py")]
     transload("run", "--app-id", "digits", "--replicas", "3", "--retries", "1", *command)
-    page = folder / "report.html"
-    transload("report", "digits", "-o", str(page))
-    photograph(page.as_uri(), IMAGES / "report-light.png")
-    text = page.read_text(encoding="utf-8")
-    above, results = text.index('<section id="overview"'), text.index('<section id="results"')
-    text = f"{text[:above]}{text[results:]}".replace("<html ", '<html data-theme="dark" ', 1)
-    page.write_text(text, encoding="utf-8")
-    photograph(page.as_uri(), IMAGES / "report-dark.png")
+    written = folder / "report.html"
+    transload("report", "digits", "-o", str(written))
+    with browser(colours="light") as open_page:
+        page = open_page(written.as_uri())
+        page.set_viewport_size({"width": 1100, "height": 1000})
+        page.screenshot(path=IMAGES / "report-light.png")
+    with browser(colours="dark") as open_page:
+        page = open_page(written.as_uri())
+        page.add_style_tag(content="nav { display: none }")  # it stays on top of what is scrolled to
+        page.locator("#results").screenshot(path=IMAGES / "report-dark.png")
+
+
+def record(name: str) -> Callable[[Path], None]:
+    """Return what makes a recording."""
+    return lambda folder: RECORD["record"](name, folder)
+
+
+def benchmarks(_folder: Path) -> None:
+    """The figures of the last benchmarks, and of the simulation."""
+    subprocess.run([sys.executable, str(HERE / "make_plots.py")], check=True)
+    simulation = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "scale.py"),
+        "--plot",
+        str(ROOT / "benchmarks" / "scale.svg"),
+    ]
+    subprocess.run(simulation, stdout=subprocess.DEVNULL, check=True)
+
+
+@contextmanager
+def browser(colours: str = "light") -> Iterator[Callable[[str], Any]]:
+    """Have the system's Chromium; give a function that opens a page."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+
+        def open_page(url: str) -> Any:
+            page = chromium.new_page(viewport={"width": 1100, "height": 760}, color_scheme=colours)
+            page.goto(url)
+            return page
+
+        yield open_page
+        chromium.close()
 
 
 def transload(*arguments: str) -> None:
@@ -86,11 +155,17 @@ def transload(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "transload", *arguments], check=True)
 
 
-def photograph(url: str, picture: Path) -> None:
-    """Save a page as a picture."""
-    options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1100,1000"]
-    command = ["chromium", *options, "--virtual-time-budget=5000", f"--screenshot={picture}", url]
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=True)
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "airflow": airflow,
+    "prefect": prefect,
+    "kfp": record("kfp"),
+    "ax": ax,
+    "search": search,
+    "report": report,
+    "run": record("run"),
+    "kill": record("kill"),
+    "benchmarks": benchmarks,
+}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Make the two recordings of the pages anew, from real runs: .venv/bin/python docs/make_recordings.py [run] [kill]
+"""Recordings of terminals, from real runs; `make_pictures.py` asks for them.
 
-``python3 quickstart.py --with airflow`` makes the environment. A recording is an SVG that shows each line when it came,
-with pauses cut to a second; it moves in any browser, and asks the network for nothing.
+A recording is an SVG that shows each line when it came, with pauses cut to a second; it moves in any browser, and asks
+the network for nothing.
 
 - ``run``: `transload run` with live progress.
 - ``kill``: a task of a real Airflow trains; its process is killed by SIGKILL; the retry finds the job, which went on.
+- ``kfp``: what `quickstart.py --host kfp` shows, without the executor's input; a picture that stands still.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import runpy
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from html import escape
 from pathlib import Path
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 WIDE, HIGH, MARGIN = 8.4, 20, 16
 PAUSE_S, HOLD_S = 1.0, 4.0
+KFP_SAYS = re.compile(r"^\$|INFO - [^S]|trainer/|\[transload\] local|    (handle|accuracy):")
 COLOURS = {"": "#d4d4d4", "$": "#7ec699", "!": "#ff7b72", "*": "#79c0ff"}
 DAG = """
 import datetime as dt, sys
@@ -46,26 +48,34 @@ Line = tuple[float, str, str]
 """When it came (seconds), how it is shown (a key of `COLOURS`), and its text."""
 
 
-def main(wanted: list[str]) -> None:
-    """Record what is wanted, or all."""
-    for name, record in (("run", record_run), ("kill", record_kill)):
-        if not wanted or name in wanted:
-            with tempfile.TemporaryDirectory(prefix="tl-") as folder:
-                os.environ["TRANSLOAD_HOME"] = f"{folder}/transload"
-                lines = record(Path(folder))
-            (IMAGES / f"recording-{name}.svg").write_text(render(lines))
+def record(name: str, folder: Path) -> None:
+    """Make one of them; the folder is for what the run leaves behind."""
+    lines = {"run": record_run, "kill": record_kill, "kfp": record_kfp}[name](folder)
+    (IMAGES / f"recording-{name}.svg").write_text(render(lines, still=name == "kfp"), encoding="utf-8")
 
 
 def record_run(_folder: Path) -> list[Line]:
     """Run the first example as the command line shows it."""
     command = ["transload", "run", "examples/digits/component.py", "--replicas", "2", "--epochs", "8"]
-    lines: list[Line] = [(0.0, "$", "$ " + " ".join(command))]
+    return _terminal(" ".join(command), [sys.executable, "-m", *command], ROOT)
+
+
+def record_kfp(folder: Path) -> list[Line]:
+    """Run the example of the README by KFP's runner."""
+    program = [sys.executable, str(ROOT / "examples" / "everywhere" / "show.py"), "kfp"]
+    lines = _terminal("python3 quickstart.py --host kfp", program, folder)
+    return [(when, "*" if "INFO" in text else kind, text[:84]) for when, kind, text in lines if KFP_SAYS.search(text)]
+
+
+def _terminal(shown: str, program: list[str], folder: Path) -> list[Line]:
+    """Run a program, and note when each of its lines came."""
+    lines: list[Line] = [(0.0, "$", f"$ {shown}")]
     began = time.monotonic()
-    program = [sys.executable, "-m", *command]
-    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+    with subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         assert running.stdout is not None
         for line in running.stdout:
-            lines.append((time.monotonic() - began, "*" if line.startswith("transload:") else "", line.rstrip()))
+            text = re.sub(r"\x1b\[[\d;]*m", "", line.rstrip())
+            lines.append((time.monotonic() - began, "*" if text.startswith("transload:") else "", text))
     return lines
 
 
@@ -139,8 +149,8 @@ def _task_process(task: str) -> int:
     raise SystemExit("the process of the task was not found")
 
 
-def render(lines: list[Line]) -> str:
-    """Return lines as a terminal in which each appears when it came; longer pauses are cut."""
+def render(lines: list[Line], *, still: bool) -> str:
+    """Return lines as a terminal, in which each appears when it came unless it stands still; longer pauses are cut."""
     shown, clock, before = [], 0.0, 0.0
     for when, kind, text in sorted(lines, key=lambda line: line[0]):
         clock += min(PAUSE_S, max(0.0, when - before))
@@ -152,9 +162,12 @@ def render(lines: list[Line]) -> str:
     body = []
     for number, (at, kind, text) in enumerate(shown):
         share = 100 * at / total
-        body.append(
+        moves = (
             f"<style>@keyframes l{number}{{0%,{share:.2f}%{{opacity:0}}{share + 0.01:.2f}%,100%{{opacity:1}}}}"
             f"#l{number}{{animation:l{number} {total:.1f}s infinite}}</style>"
+        )
+        body.append(
+            f"{'' if still else moves}"
             f'<text id="l{number}" x="{MARGIN}" y="{MARGIN + (number + 0.7) * HIGH:.0f}" fill="{COLOURS[kind]}" '
             f'xml:space="preserve">{escape(text)}</text>'
         )
@@ -163,7 +176,3 @@ def render(lines: list[Line]) -> str:
         'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14" role="img">'
         f'<rect width="100%" height="100%" rx="8" fill="#1e1e1e"/>{"".join(body)}</svg>\n'
     )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

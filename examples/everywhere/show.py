@@ -42,35 +42,52 @@ def main(argv: list[str]) -> None:
 
 def prefect(folder: Path, keep: bool) -> None:
     """A flow of one task on a server of its own."""
-    port = free_port()
-    api = f"http://127.0.0.1:{port}/api"
+    with prefect_server(folder) as url:
+        show(run_flow(url, HERE / "prefect_flow.py"), folder / "flow-run.png", keep)
+
+
+@contextmanager
+def prefect_server(folder: Path) -> Iterator[str]:
+    """Have a Prefect server, which flows of this process's children report to; give its address."""
+    url = f"http://127.0.0.1:{free_port()}"
     environment = {
         "PREFECT_HOME": str(folder / "prefect"),
-        "PREFECT_API_URL": api,
+        "PREFECT_API_URL": f"{url}/api",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     }
-    starting = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)]
+    os.environ |= environment
+    starting = [sys.executable, "-m", "prefect", "server", "start", "--port", url.rpartition(":")[2]]
     with server([starting], environment, folder):
-        wait_for(lambda: call(f"{api}/health"), "the Prefect server answers")
-        subprocess.run([sys.executable, str(HERE / "prefect_flow.py")], env=os.environ | environment, check=True)
-        (run,) = call(f"{api}/flow_runs/filter", {"limit": 1})
-        show(f"http://127.0.0.1:{port}/runs/flow-run/{run['id']}", folder / "flow-run.png", keep)
+        wait_for(lambda: call(f"{url}/api/health"), "the Prefect server answers")
+        yield url
+
+
+def run_flow(url: str, program: Path) -> str:
+    """Run a flow; return the address of its page."""
+    subprocess.run([sys.executable, str(program)], check=True)
+    (run,) = call(f"{url}/api/flow_runs/filter", {"limit": 1})
+    return f"{url}/runs/flow-run/{run['id']}"
 
 
 def airflow(folder: Path, keep: bool) -> None:
     """A DAG of one task on an Airflow of its own."""
     with airflow_server(folder, HERE) as (url, token):
-        dag = f"{url}/api/v2/dags/everywhere"
-        wait_for(lambda: call(dag, token=token), "the DAG is known")
-        call(dag, {"is_paused": False}, token=token, method="PATCH")
-        run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
-        ended = wait_for(
-            lambda: (state := call(f"{dag}/dagRuns/{run}", token=token)["state"]) in ("success", "failed") and state,
-            "the run has ended",
-        )
-        print(f"the run of the DAG: {ended}")
-        show(f"{url}/dags/everywhere/runs/{run}/tasks/digits", folder / "task.png", keep)
+        show(f"{run_dag(url, token, 'everywhere')}/tasks/digits", folder / "task.png", keep)
+
+
+def run_dag(url: str, token: str, name: str) -> str:
+    """Run a DAG until it has ended; return the address of the run's page."""
+    dag = f"{url}/api/v2/dags/{name}"
+    wait_for(lambda: call(dag, token=token), "the DAG is known")
+    call(dag, {"is_paused": False}, token=token, method="PATCH")
+    run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
+    ended = wait_for(
+        lambda: (state := call(f"{dag}/dagRuns/{run}", token=token)["state"]) in ("success", "failed") and state,
+        "the run has ended",
+    )
+    print(f"the run of the DAG: {ended}")
+    return f"{url}/dags/{name}/runs/{run}"
 
 
 @contextmanager

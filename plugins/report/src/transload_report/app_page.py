@@ -108,12 +108,14 @@ def _failures(replicas: Sequence[ReplicaStatus], message: str) -> list[str]:
 def _more(data: AppData) -> list[tuple[str, str]]:
     """Return the other facts about the app."""
     app = data.app
+    peak, seconds = usage_texts(data.status.usage())
     return [
         ("Name", app.name if app else ""),
         ("Cancel", "requested" if data.status.cancel_requested else ""),
         ("Timeout", f"{app.timeout:g} s" if app and app.timeout is not None else ""),
         ("Options", _pairs(data.cfg)),
-        ("Used", ", ".join(filter(None, usage_texts(data.status.usage())))),
+        ("Memory at most", peak),
+        ("CPU time", seconds),
         ("Arguments", _pairs(app.arguments) if app else ""),
         ("Metadata", _pairs(app.metadata) if app else ""),
         ("Results in", data.tracker_base or ""),
