@@ -72,16 +72,16 @@ def airflow(folder: Path) -> None:
 def prefect(folder: Path) -> None:
     """The README's job, and the example of four trainings and a last one, on one Prefect server."""
     with SHOW["prefect_server"](folder) as url, browser() as open_page:
-        for flow, name in (
-            ("everywhere/prefect_flow.py", "everywhere-prefect"),
-            ("prefect/flow.py", "prefect-flow-run"),
-        ):
+        flows = ("everywhere/prefect_flow.py", "everywhere-prefect"), ("prefect/flow.py", "prefect-flow-run")
+        for flow, name in flows:
             page = open_page(SHOW["run_flow"](url, ROOT / "examples" / flow))
             page.get_by_text("joined").first.wait_for()
+            if flow.startswith("everywhere"):  # room for the epochs
+                page.set_viewport_size({"width": 1100, "height": 1060})
             page.wait_for_timeout(3000)  # the timeline slides to its place
             page.screenshot(path=IMAGES / f"{name}.png")
-        page.get_by_text("Artifacts", exact=True).last.click()
-        page.get_by_text("TABLE").first.wait_for()
+        page.get_by_text("Artifacts", exact=True).first.click()
+        page.get_by_text("train-replicas").first.wait_for()
         page.screenshot(path=IMAGES / "prefect-artifacts.png")
 
 
