@@ -10,20 +10,20 @@ import asyncio
 import datetime as dt
 import json
 import logging
-import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from transload_testing import ChildDriver
-from transload_testing.adapter_driver import ChildJob, HostJob
+from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
 
-FORKS = multiprocessing.get_context("forkserver")
-PRELOAD = ["transload_airflow.operators", "transload_airflow.triggers", "transload.pipelines._execution"]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from warm import Warm, warm_up
 
 
 class Stored:
@@ -141,37 +141,17 @@ def _wait(child: ChildJob, trigger: Any, task: Any) -> Any:
     return json.loads(json.dumps(payload))
 
 
-def _child(environment: Mapping[str, str], request: dict[str, Any], deferrable: bool) -> None:
-    os.environ.update(environment)
-    os.setsid()
-    job = HostJob(**request.pop("job"))
-    run_task(ChildJob(job=job, **request), deferrable)
+def waits_in_task(child: ChildJob) -> None:
+    """Run one task that waits itself."""
+    run_task(child, False)
 
 
-class Forked:
-    """A process of the fork server, with the face of ``subprocess.Popen``."""
-
-    def __init__(self, process: Any) -> None:
-        self._process = process
-
-    def poll(self) -> int | None:
-        """Return the exit code, or None."""
-        code: int | None = self._process.exitcode
-        return code
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until it is gone."""
-        self._process.join(timeout)
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal."""
-        try:
-            os.kill(self._process.pid, number)
-        except ProcessLookupError:
-            return  # it has just ended by itself
+def waits_in_trigger(child: ChildJob) -> None:
+    """Run one task that waits in a trigger."""
+    run_task(child, True)
 
 
-class AirflowDriver(ChildDriver):
+class AirflowDriver(Warm):
     """Runs one task in a forked process.
 
     Args:
@@ -182,17 +162,9 @@ class AirflowDriver(ChildDriver):
 
     def __init__(self, folder: Path, environment: Mapping[str, str], deferrable: bool) -> None:
         super().__init__(folder, environment)
-        self._deferrable = deferrable
+        warm_up("airflow")
+        self.entry = f"airflow_driver:{'waits_in_trigger' if deferrable else 'waits_in_task'}"
 
-    def restart(self) -> None:
-        """Start another process for the same task."""
-        self.close()
-        self._run += 1
-        self.folder.mkdir(parents=True, exist_ok=True)
-        # the store is Airflow's database: one for all processes, a believed-dead twin's too
-        store = self.folder.parent / Path(self._request["store"]).name
-        request = {**self._request, "store": str(store), "report": str(self._report(self._run))}
-        FORKS.set_forkserver_preload(PRELOAD)
-        process = FORKS.Process(target=_child, args=(self._environment, request, self._deferrable), daemon=False)
-        process.start()
-        self._process = Forked(process)
+    def request(self) -> dict[str, Any]:
+        """Return what the next process is given: the store is Airflow's database, one for a believed-dead twin, too."""
+        return {**super().request(), "store": str(self.folder.parent / Path(self._request["store"]).name)}

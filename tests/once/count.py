@@ -9,13 +9,17 @@ one: then the case is shown, and not added. What was counted of older code is vo
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
+import fcntl
+import functools
+import hashlib
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,7 @@ ROOT = HERE.parents[1]
 FILE, PAGE = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md"
 END = "<!-- end of the table -->"
 DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "following", "attempts.py"))
-"""A change in these, in the host's plugin or in the engine's, voids what was counted before it."""
+"""A change in these, in the host's plugin or in the engine's, voids what was counted before it; words are no code."""
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many kills are counted."""
 RIVALS = {
@@ -69,13 +73,36 @@ def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str,
 
 
 def state_of(row: Row) -> str:
-    """Return what names the code that decides about the jobs of a row: the trees of its last commit; a rival's: ""."""
+    """Return what names the code that decides about the jobs of a row, as of the last commit; a rival's: ""."""
     if not row["tool"].startswith("transload"):
         return ""
     kind = {"local": "core/src/transload/schedulers/local", "hpc": "plugins/slurm/src"}
     engine = kind.get(row["engine"], f"plugins/{row['engine']}/src")
-    asked = [f"{HEAD}:{path}" for path in (*DECIDES, engine, f"plugins/{row['host']}/src")]
-    return "-".join(line[:8] for line in _git("rev-parse", *asked).split())
+    return "-".join(_digest(path) for path in (DECIDES, (engine,), (f"plugins/{row['host']}/src",)))
+
+
+@functools.cache
+def _digest(paths: tuple[str, ...]) -> str:
+    """Return the sum of all files below some paths; of Python without docstrings, comments and layout."""
+    found = hashlib.sha256()
+    for line in _git("ls-tree", "-r", HEAD, *paths).splitlines():
+        blob, name = line.split(maxsplit=2)[2].split("\t")
+        text = _git("cat-file", "blob", blob)
+        found.update(f"{name}\0{_without_words(text) if name.endswith('.py') else text}\0".encode())
+    return found.hexdigest()[:8]
+
+
+def _without_words(text: str) -> str:
+    """Return the syntax of a module, without its docstrings (those of attributes, too)."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def add(kept: list[Row], row: Row) -> list[Row]:
@@ -146,15 +173,24 @@ HEAD = _git("rev-parse", "--short", "HEAD").strip()
 """What was installed when this began; commits that come while it counts are not what was counted."""
 
 
-def play(command: list[str], environment: dict[str, str]) -> tuple[list[Row], int]:
-    """Run a cell; return its rows, and its exit code."""
-    with tempfile.TemporaryFile("w+") as out:
-        code = subprocess.run(command, env=environment, stdout=out, check=False).returncode
-        out.seek(0)
-        rows = [json.loads(line) for line in out if line.startswith('{"host"')]  # a host may write there, too
-    for row in rows:
-        print(json.dumps({name: value for name, value in row.items() if name != "seconds"}), flush=True)
-    return rows, code
+def play(command: list[str], environment: dict[str, str]) -> Iterator[Row | int]:
+    """Run a cell; give its rows as they come, and then its exit code."""
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
+        for line in child.stdout or ():
+            if line.startswith('{"host"'):  # a host may write there, too
+                row = json.loads(line)
+                print(json.dumps({name: value for name, value in row.items() if name != "seconds"}), flush=True)
+                yield row
+    yield child.returncode
+
+
+def keep(row: Row) -> None:
+    """Add a row to the file and the page; another run may count other cells meanwhile."""
+    with open(FILE) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = json.loads(FILE.read_text())
+        rows, older = void(kept["rows"], kept["older"])
+        write(add(rows, row), older)
 
 
 def main(arguments: list[str]) -> int:
@@ -162,7 +198,7 @@ def main(arguments: list[str]) -> int:
     kills, seed, names, starter, *hosts = arguments
     pythons = dict(each.split("=", 1) for each in hosts)
     kept = json.loads(FILE.read_text())
-    rows, older = void(kept["rows"], kept["older"])
+    rows, _ = void(kept["rows"], kept["older"])
     code = 0
     only = () if names == "all" else {each.rpartition(":")[2] for each in names.split(",")}
     with started(starter, list(pythons.values()), only) as there:
@@ -179,12 +215,11 @@ def main(arguments: list[str]) -> int:
             before, leads = there["engines"][engine]
             command = [*before, pythons[owner], str(HERE / program), host, engine, *count, str(first)]
             command += [str(UNITS)] if struck == "whole" else []
-            found, ended = play(command, {**os.environ, **there["environment"], **leads})
-            code |= ended if owner == host else 0
-            if not seed:
-                for row in found:
-                    rows = add(rows, row)
-                write(rows, older)  # at once: a run may be ended
+            for found in play(command, {**os.environ, **there["environment"], **leads}):
+                if isinstance(found, int):
+                    code |= found if owner == host else 0
+                elif not seed:
+                    keep(found)
     return code
 
 

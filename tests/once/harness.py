@@ -20,9 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transload.specs import AppDef, AppState, BindMount, Role
+from transload.specs import AppDef, AppState, BindMount, Resource, Role
 from transload_testing import AdapterConformance
 from transload_testing.adapter_driver import AdapterDriver, HostJob, Observed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from warm import warm_up, warmed
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
@@ -93,9 +97,9 @@ def made_by(host: str) -> tuple[Callable[[Path], AdapterDriver], str]:
         from drivers import driver_of
 
         rival = driver_of(host)
-        return lambda folder: rival(folder, {}), rivals()[host][1]
+        return lambda folder: warmed(rival(folder, {})), rivals()[host][1]
     suite = suite_of(host)
-    return lambda folder: suite.make_driver(folder, {}), str(suite.state_map[AppState.SUCCEEDED])
+    return lambda folder: warmed(suite.make_driver(folder, {})), str(suite.state_map[AppState.SUCCEEDED])
 
 
 def suite_of(host: str) -> AdapterConformance:
@@ -121,7 +125,8 @@ def app_of(ledger: Path, unit: str, engine: str) -> str:
     """Return the app of a unit, as JSON."""
     words = words_of(ledger, unit)[1:]
     mounts = [] if engine in ("local", "slurm", "hpc") else [BindMount(str(ledger), str(ledger))]
-    role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts)
+    little = Resource(cpu=1, memMB=200)  # without it a job may take a whole node
+    role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts, resource=little)
     return AppDef("once", [role]).to_json()
 
 
@@ -210,6 +215,7 @@ def _processes(unit: str, ledger: str) -> int:
 
 def cell(host: str, engine: str, seeds: range, kills: int = 1, at_once: int = 5) -> tuple[list[Case], list[str]]:
     """Play a range of seeds, some at once; return the cases, and what was wrong with which."""
+    warm_up(host, engine)
     make, success = made_by(host)
     with tempfile.TemporaryDirectory(prefix="tl-once-") as name:
         folder = Path(name)
