@@ -125,7 +125,7 @@ def app_of(ledger: Path, unit: str, engine: str) -> str:
     """Return the app of a unit, as JSON."""
     words = words_of(ledger, unit)[1:]
     mounts = [] if engine in ("local", "slurm", "hpc") else [BindMount(str(ledger), str(ledger))]
-    little = Resource(cpu=1, memMB=200)  # without it a job may take a whole node
+    little = Resource(cpu=1, gpu=0, memMB=200)  # without it a job may take a whole node
     role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts, resource=little)
     return AppDef("once", [role]).to_json()
 
