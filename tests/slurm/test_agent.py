@@ -149,3 +149,34 @@ def test_replica_is_signalled_before_its_supervisor(
     assert written["signalled"] is (slurm == "told")
     assert (written["state"] == "FAILED") is (slurm == "silent")
     assert written["roles"][0]["replicas"][0]["exit_code"] == -15
+
+
+def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: Path) -> None:
+    """Its log breaks off at the end of a block, without room for a newline: that is no reason not to run it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("not run: no file system of limited size can be mounted here")
+    fill = "[ $TRANSLOAD_RETRY = 1 ] || { head -c 1000000 /dev/zero | tr '\\0' x; exit 1; }"
+    task = {
+        "app_id": "a", "grace": 1.0, "name": "main", "num_replicas": 1, "cwd": str(tmp_path), "entrypoint": "sh",
+        "container": [], "args": ["-c", fill], "env": {}, "secrets": [],
+    }  # fmt: skip
+    code = (
+        "import json, os, sys; from transload_slurm.job.agent import Agent; "
+        "Agent(sys.argv[1], json.loads(sys.argv[2]), 0, 0, 0, os.dup(1)).main()"
+    )
+    command = [sys.executable, "-c", code, str(disk), json.dumps(task)]
+    try:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
+            assert served.stdin is not None and served.stdout is not None
+            ends = []
+            for run in range(2):
+                served.stdin.write(f"start 0 {run} here\n")
+                served.stdin.flush()
+                ends.append(next((each for line in served.stdout if (each := json.loads(line))["e"] == "ended"), None))
+            served.stdin.close()
+        assert [end and end["code"] for end in ends] == [1, 0]
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

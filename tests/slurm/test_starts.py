@@ -78,6 +78,29 @@ def test_requeue_after_the_end(
     assert (last.msg, last.num_restarts) == (first.msg, first.num_restarts)
 
 
+def test_requeue_after_an_end_that_slurm_alone_saw(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
+) -> None:
+    """A wrapper that was killed wrote no end; once the app is known as FAILED, its job does not run it again."""
+    app = shell_app(f"echo x >> {tmp_path}/starts; sleep 300", max_retries=1)
+    handle = runner.run(app, "slurm", {"requeue": True})
+    eventually((tmp_path / "starts").exists, 30)
+    job = job_of(runner, handle)
+    cluster.tool("scancel", "--signal=KILL", "--batch", job)
+    first = ended(runner, handle)
+    assert first.state is AppState.FAILED
+    subprocess.run(["scontrol", "requeue", job], env=cluster.env, check=True)
+
+    def shown(words: str) -> bool:
+        return words in cluster.tool("scontrol", "-o", "show", "job", job)
+
+    eventually(lambda: shown("JobState=PENDING"), 30)
+    cluster.tool("scontrol", "update", f"jobid={job}", "StartTime=now+3")  # else Slurm holds it for two minutes
+    eventually(lambda: shown("Restarts=1") and shown("JobState=FAILED"), 60)
+    assert (tmp_path / "starts").read_text() == "x\n"
+    assert runner.status(handle) == first
+
+
 def test_old_start_has_no_say(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path, slurm_dir: Path
 ) -> None:

@@ -411,8 +411,11 @@ def _size(path: str) -> int:
 def _end_line(fd: int) -> None:
     """End an unfinished last line: a new run starts a line of its own."""
     size = os.fstat(fd).st_size
-    if size and os.pread(fd, 1, size - 1) != b"\n":
-        os.write(fd, b"\n")
+    try:
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            os.write(fd, b"\n")
+    except OSError:
+        pass  # a full disk, perhaps by that very stream, costs the end of a line, not the run
 
 
 def _descendants(root: int) -> set[int]:

@@ -409,4 +409,6 @@ def main(folder: str, token: str) -> None:
     if before is not None and before["state"] in TERMINAL:
         complain("Slurm started the job again after the app had ended: nothing to do")
         sys.exit(0 if before["state"] == "SUCCEEDED" else 1)
+    if os.path.exists(os.path.join(folder, "slurm.json")):  # the same; that end is Slurm's word, told since
+        sys.exit(1)
     sys.exit(Supervisor(folder, plan, None if element is None else int(element), start, before).main())
