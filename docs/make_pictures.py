@@ -63,7 +63,7 @@ def airflow(folder: Path) -> None:
         shutil.copytree(ROOT / "examples" / name, dags / name)
     with SHOW["airflow_server"](folder, dags) as (url, token), browser() as open_page:
         for dag, task, name in (("everywhere", "digits", "everywhere-airflow"), ("digits", "retrain", "airflow-log")):
-            page = open_page(f"{SHOW['run_dag'](url, token, dag)}/tasks/{task}")
+            page = open_page(f"{SHOW['run_dag'](url, token, dag)}/tasks/{task}", 1280)
             page.get_by_text("epoch").last.wait_for()
             page.wait_for_timeout(1000)  # lines are laid out once more when the last has come
             page.screenshot(path=IMAGES / f"{name}.png")
@@ -134,15 +134,15 @@ def benchmarks(_folder: Path) -> None:
 
 
 @contextmanager
-def browser(colours: str = "light") -> Iterator[Callable[[str], Any]]:
+def browser(colours: str = "light") -> Iterator[Callable[..., Any]]:
     """Have the system's Chromium; give a function that opens a page."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
 
-        def open_page(url: str) -> Any:
-            page = chromium.new_page(viewport={"width": 1100, "height": 760}, color_scheme=colours)
+        def open_page(url: str, width: int = 1100) -> Any:
+            page = chromium.new_page(viewport={"width": width, "height": 760}, color_scheme=colours)
             page.goto(url)
             return page
 

@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PAGES = (ROOT / "examples" / "everywhere" / "README.md",)
+PAGE, README = ROOT / "examples" / "everywhere" / "README.md", ROOT / "README.md"
 BEGIN, END = "<!-- table: nox -s everywhere -- --write -->", "<!-- end of the table -->"
 COLUMNS = ("host", "engine", "handle", "state", "said", "accuracy", "lines", "cancel", "retry", "waiter", "seconds")
 LIMIT_S = 900
@@ -103,14 +103,25 @@ def render(rows: list[dict[str, Any]]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
-def write(table: str, left_out: dict[str, str]) -> None:
-    """Put the table into the pages, between its marks, with today's date."""
+def summary(rows: list[dict[str, Any]], today: str) -> str:
+    """Return the accuracies alone: a line for each host, a column for each engine."""
+    hosts, engines = (list(dict.fromkeys(row[name] for row in rows)) for name in ("host", "engine"))
+    found = {(row["host"], row["engine"]): f"{row['accuracy']:.6f}" for row in rows}
+    lines = [[f"accuracy, {today}", *(f"`{engine}`" for engine in engines)], ["---"] * (len(engines) + 1)]
+    lines += [[host, *(found.get((host, engine), "–") for engine in engines)] for host in hosts]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write(rows: list[dict[str, Any]], left_out: dict[str, str]) -> None:
+    """Put the table into its page, and the accuracies into the README, between their marks, with today's date."""
+    today = str(dt.datetime.now(dt.UTC).date())
     missing = "".join(f"\n- not run: {engine}: {why}" for engine, why in left_out.items())
-    for page in PAGES:
+    for page, text in (
+        (PAGE, f"Made on {today}:\n\n{render(rows)}\n{missing}\n"),
+        (README, f"{summary(rows, today)}\n\n"),
+    ):
         before, _, rest = page.read_text().partition(BEGIN)
-        after = rest.partition(END)[2]
-        today = dt.datetime.now(dt.UTC).date()
-        page.write_text(f"{before}{BEGIN}\nMade on {today}:\n\n{table}\n{missing}\n{END}{after}")
+        page.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
 
 
 def main(arguments: list[str]) -> int:
@@ -138,8 +149,7 @@ def main(arguments: list[str]) -> int:
                 found, trouble = run(host, before, pythons[host], environment | more)
                 cells += found
                 troubles += [trouble] if trouble else []
-    table = render(cells)
-    print(table)
+    print(render(cells))
     for engine, why in there["left_out"].items():
         print(f"not run: {engine}: {why}")
     for trouble in troubles:
@@ -154,7 +164,7 @@ def main(arguments: list[str]) -> int:
         print(f"cancel or retry not as asked: {unlike}")
         return 1
     if option == "--write":
-        write(table, there["left_out"])
+        write(cells, there["left_out"])
     print(f"the same accuracy {accuracies.pop()} in {len(good)} of {wanted}")
     return 0
 

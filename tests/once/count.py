@@ -30,7 +30,7 @@ from table import started
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-FILE, PAGE = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md"
+FILE, PAGE, README = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md", ROOT / "README.md"
 END = "<!-- end of the table -->"
 DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "following", "attempts.py"))
 """A change in these, in the host's plugin or in the engine's, voids what was counted before it; words are no code."""
@@ -145,6 +145,20 @@ def write(rows: list[Row], older: list[Row]) -> None:
     begin = "<!-- table: nox -s once: older -->"
     before, _, rest = page.partition(begin)
     PAGE.write_text(f"{before}{begin}\n{_of_older(older)}\n{END}{rest.partition(END)[2]}")
+    before, _, rest = README.read_text().partition("<!-- once -->")
+    README.write_text(f"{before}<!-- once -->{in_a_sentence(ours)}<!-- end -->{rest.partition('<!-- end -->')[2]}")
+
+
+def in_a_sentence(ours: list[Row]) -> str:
+    """Return what the README says of our own rows."""
+    if not ours:
+        return "Of the code of today nothing is counted yet."
+    total = {name: sum(row[name] for row in ours) for name in COUNTED}
+    days = sorted({row["date"] for row in ours})
+    return (
+        f"{total['kills']} kills up to {days[-1]}, in {len(ours)} pairs of a host and an engine: "
+        f"{total['second_jobs']} second jobs, {total['left']} left behind, {total['no_results']} results lost."
+    )
 
 
 def _table(rows: list[Row]) -> str:
