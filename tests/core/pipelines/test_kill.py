@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import threading
@@ -96,6 +97,24 @@ def test_a_cancel_that_does_not_come_through_is_tried_again(control: ScriptedCon
     one.start()
     control.outage()
     threading.Timer(1.5, control.outage, (False,)).start()
+    with killed_after(one, 0.2), pytest.raises(AppCancelled):
+        one.collect(one.follow())
+
+
+def test_a_cancel_that_fails_for_want_of_something_is_tried_again(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process without a file descriptor to spare, say, cannot ask at once: the kill is not forgotten."""
+    cancel, short = ScriptedScheduler.cancel, [True]
+
+    def once_short(self: ScriptedScheduler, app_id: str) -> bool:
+        if short and short.pop():
+            raise OSError(errno.EMFILE, "Too many open files")
+        return cancel(self, app_id)
+
+    monkeypatch.setattr(ScriptedScheduler, "cancel", once_short)
+    one = held(runner, "emfile", poll_interval=0.05)
+    one.start()
     with killed_after(one, 0.2), pytest.raises(AppCancelled):
         one.collect(one.follow())
 

@@ -269,7 +269,7 @@ class Attacher:
                 self.undone = True
             except AppNotFound:
                 return
-            except SchedulerUnavailable as exc:
+            except Exception as exc:  # it stands behind whatever ended the host
                 self.log(f"{self.intended} could not be cancelled: {exc}")
 
     def _lost(self, attempt: int) -> NoReturn:

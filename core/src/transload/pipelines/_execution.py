@@ -12,7 +12,6 @@ from transload.errors import (
     AppFailed,
     AppNotFound,
     ConfigError,
-    SchedulerUnavailable,
     TransloadError,
     TransloadTimeout,
 )
@@ -378,7 +377,7 @@ class Execution:
         """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host itself keeps.
 
         Returns:
-            False if its scheduler could not be reached.
+            False if that did not come through: its scheduler could not be reached, or this process has trouble.
         """
         # what was submitted a moment ago may not have been handed over yet
         handle = self.handle or (self._attacher.intended if self._attacher is not None else None)
@@ -388,7 +387,7 @@ class Execution:
             self.runner.cancel(handle)
         except AppNotFound:
             return True
-        except SchedulerUnavailable as exc:
+        except Exception as exc:  # an error that nobody foresaw is no reason to forget it
             self.log(f"{handle} could not be cancelled: {exc}")
             return False
         return True
