@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
 from transload.schedulers import Change
 from transload.specs import AppState, RetryPolicy, parse_app_handle
@@ -110,6 +111,21 @@ def test_stopped_from_outside(runner: Runner, shell: Any, engine: Any) -> None:
     engine.client.kill(container(engine, f"{parse_app_handle(handle).app_id}.main.0.0")["Id"])
     status = ends(runner, handle)
     assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, -9)
+
+
+def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: Any) -> None:
+    """That an end was asked for cannot be noted on a full disk: it is not asked for, and can be once there is room."""
+    handle = runner.run(shell("sleep 60"), "docker")
+    disk = str(engine.folder / "D")
+    used = int(engine.run("df", "--output=iused", disk).split()[-1])
+    engine.run("mount", "-o", f"remount,nr_inodes={used}", disk)
+    try:
+        with pytest.raises(SchedulerUnavailable, match="no space left"):
+            runner.cancel(handle)
+    finally:
+        engine.run("mount", "-o", "remount,nr_inodes=0", disk)
+    runner.cancel(handle)
+    assert ends(runner, handle).state is AppState.CANCELLED
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

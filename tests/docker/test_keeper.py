@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from transload.errors import SchedulerUnavailable
-from transload_docker.engine import Engine
+from transload_docker.engine import Engine, EngineError
 from transload_docker.home import Home
 from transload_docker.keeper import Keeper
+from transload_docker.plan import Facts, Plan
 
 
 @pytest.fixture
@@ -39,3 +40,16 @@ def test_an_engine_that_is_away_is_not_an_apps_trouble(keeper: Keeper) -> None:
     """That the engine is away is told to the loop, which waits for it."""
     with pytest.raises(SchedulerUnavailable):
         keeper._look_safely("any")
+
+
+def test_rubbish_that_cannot_be_cleared(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that refuses to remove what a dead submit has left does not keep the keeper from its apps."""
+
+    def clear(app_id: str) -> Any:
+        raise EngineError("driver failed to remove", 409)
+
+    mine = Facts(Plan("mine", "u", keeper.home.owner, (), 0.0))
+    monkeypatch.setattr(keeper.engine, "notes", lambda: {"mine": mine})
+    monkeypatch.setattr(keeper, "_unclaimed", lambda notes: {"rubbish"})
+    monkeypatch.setattr(keeper, "_clear", clear)
+    assert keeper._all() == {"mine"}

@@ -102,7 +102,8 @@ class Keeper:
         notes = self.engine.notes()
         found = {app_id for app_id, facts in notes.items() if self._is_ours(facts)}
         for app_id in self._unclaimed(notes):
-            self._clear(app_id)
+            with contextlib.suppress(EngineError):  # what cannot be cleared now is no reason not to keep the others
+                self._clear(app_id)
         for app_id in set(self._due) - found:
             del self._due[app_id]
         return found

@@ -187,7 +187,10 @@ class DockerScheduler(SchedulerBase):
             facts = self._facts(app_id)
             if facts.plan is None or self._status(facts).is_terminal():
                 return facts.plan is not None
-            self._engine.note(app_id, STOP, cancel_note(self._home.owner), facts.plan.uid)
+            try:
+                self._engine.note(app_id, STOP, cancel_note(self._home.owner), facts.plan.uid)
+            except EngineError as exc:  # a full disk
+                raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
             alive = [container for container in facts.containers if is_alive(container)]
             in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
         self._home.ensure_keeper()
@@ -205,8 +208,11 @@ class DockerScheduler(SchedulerBase):
         if not self._status(facts).is_terminal():
             self.cancel(app_id)
             self._await_end(app_id, facts.plan.grace)
-        with self._home.lock(app_id):
-            self._remove(app_id)
+        try:
+            with self._home.lock(app_id):
+                self._remove(app_id)
+        except EngineError as exc:
+            raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
         return True
 
     def _await_end(self, app_id: str, grace: float) -> None:
