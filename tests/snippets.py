@@ -4,6 +4,7 @@ A page is run in a folder of its own, in which there is a copy of ``examples``. 
 shell environment, in the order of the page:
 
 - ``python`` is executed; a first line ``# some/name.py`` also saves it under that name, and it is run as if imported.
+  A program that reads its arguments outside of any function is saved alone: the page has to run it by a command.
 - ``console``: lines that begin with ``$ `` are commands (continued by a backslash, or by lines that begin with ``> ``);
   any other line is output that must appear, in this order, where ``…`` stands for anything.
 - ``sh`` is a script, ``toml`` and ``json`` are read.
@@ -184,6 +185,10 @@ class Reader:
 
     def _python(self, snippet: Snippet) -> None:
         name = self._save(snippet)
+        if name and re.search(r"^\S.*\bsys\.argv\b", snippet.text, re.MULTILINE):
+            used = [each for each in snippets(snippet.page) if each.language == "console" and f"{name}.py" in each.text]
+            assert used, f"no command runs {name}.py"
+            return
         code = "\n" * snippet.line + snippet.text  # so that tracebacks show the line of the page
         self.namespace["__name__"] = name or "__main__"
         with contextlib.chdir(self._folder):
