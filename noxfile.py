@@ -1,13 +1,14 @@
 """The test sessions: `python3 run_tests.py` (or `nox`) runs the default ones, `nox -s slow` all that takes long.
 
 Each session can be run alone. Environments are kept between runs; `-R` skips installing dependencies altogether, while
-the distributions of this repository are always built and installed anew: tests see wheels, never the source tree.
+the distributions of this repository are always installed as they are now: tests see wheels, never the source tree.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import runpy
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
 
 ROOT = Path(__file__).parent
@@ -58,13 +59,40 @@ os.environ["UV_COMPILE_BYTECODE"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def install_own(session: nox.Session, *folders: str) -> None:
-    """Build these distributions and install the wheels, without their dependencies, whatever was there before."""
-    paths = [f"./{folder}" for folder in folders]
-    if session.venv_backend == "uv":
-        session.run("uv", "pip", "install", "--quiet", "--no-deps", "--reinstall", "--refresh", *paths, external=True)
-    else:
-        session.run("python", "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", *paths)
+def install(session: nox.Session, *wanted: str, own: Sequence[str]) -> None:
+    """Install what is wanted and these distributions' wheels of today: the latter also where nothing else shall be."""
+    built = wheels_of(own)
+    session.install(*wanted, *built)
+    session.run("uv", "pip", "install", "--quiet", "--no-deps", *built, external=True)
+
+
+def wheels_of(folders: Sequence[str]) -> list[str]:
+    """Return the wheels of distributions, `FOLDER[extra]` with its extra; one is built if its sources have changed.
+
+    Each lies in a folder that is named after its sources' content, so an installer sees whether it has this very one.
+    """
+    made = ROOT / ".nox" / "built"
+    made.mkdir(parents=True, exist_ok=True)
+    found = []
+    with open(made / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for folder, bracket, extra in (each.partition("[") for each in folders):
+            name = folder.replace("/", "-")
+            place = made / f"{name}@{_digest(ROOT / folder)}"
+            if not list(place.glob("*.whl")):
+                for old in made.glob(f"{name}@*"):
+                    shutil.rmtree(old)
+                build = [own_uv(), "build", "--wheel", "--quiet", "--out-dir", str(place), folder]
+                subprocess.run(build, cwd=ROOT, check=True)
+            found.append(f"./{next(place.glob('*.whl')).relative_to(ROOT)}{bracket}{extra}")
+    return found
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(each for each in folder.rglob("*") if each.is_file() and "__pycache__" not in each.parts):
+        digest.update(f"{path.relative_to(folder)} {path.stat().st_size} ".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def suite(session: nox.Session, name: str, *folders: str) -> None:
@@ -74,8 +102,7 @@ def suite(session: nox.Session, name: str, *folders: str) -> None:
     `constraints.txt` next to it; both may be missing.
     """
     find_cpu_torch(session)
-    session.install(*TOOLS, *files_of(name), *(f"./{folder}" for folder in folders))
-    install_own(session, *folders)
+    install(session, *TOOLS, *files_of(name), own=folders)
     run_pytest(session, f"tests/{name}", workers=WAITING.get(name, 2))
 
 
@@ -123,8 +150,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check the types of every source tree, strictly."""
-    session.install("-r", "tests/requirements-typing.txt", *(f"./{folder}" for folder in BASE))
-    install_own(session, *BASE)
+    install(session, "-r", "tests/requirements-typing.txt", own=BASE)
     for folder in DISTRIBUTIONS:
         session.run("mypy", f"{folder}/src")
 
@@ -134,8 +160,7 @@ def core(session: nox.Session) -> None:
     """Test the core, and the template of an adapter, which needs nothing else."""
     find_cpu_torch(session)
     stores = ("-r", "tests/core/requirements-slow.txt") if "slow" in session.posargs else ()
-    session.install(*TOOLS, "-r", "tests/core/requirements.txt", *stores, *(f"./{folder}" for folder in BASE))
-    install_own(session, *BASE)
+    install(session, *TOOLS, "-r", "tests/core/requirements.txt", *stores, own=BASE)
     run_pytest(session, "tests/core", "tests/template")
 
 
@@ -207,10 +232,9 @@ def hosts_and_engines(session: nox.Session, names: Sequence[str], *, rivals: boo
     uv = own_uv()
     besides = ROOT / ".nox" / "everywhere"
     shutil.rmtree(besides, ignore_errors=True)
-    install = (uv, "pip", "install", "--quiet", "--python", str(starter), "--target", str(besides))
-    engines = [f"./plugins/{name}" for name in ("docker", "kubernetes", "slurm")]
-    session.run(*install, "./core", *engines, external=True)
-    session.run(*install, "--no-deps", "--reinstall", "--refresh", "./core", *engines, external=True)
+    command = (uv, "pip", "install", "--quiet", "--python", str(starter), "--target", str(besides))
+    engines = [f"plugins/{name}" for name in ("docker", "kubernetes", "slurm")]
+    session.run(*command, *wheels_of(["core", *engines]), external=True)
     session.env["PYTHONPATH"] = str(besides)
     return [str(starter), *rows]
 
@@ -227,13 +251,11 @@ def python_of(session: nox.Session, name: str, *more: str, version: str = "", pl
     """
     uv = own_uv()
     python = ROOT / ".nox" / (place or (f"{name}-{version}" if version else name)) / "bin" / "python"
-    own = [f"./{folder}" for folder in _folders(name)]
     if not python.exists():
         other = ("--python", interpreter(session, version)) if version else ()
         session.run(uv, "venv", "--quiet", *other, str(python.parents[1]), external=True)
-    install = (uv, "pip", "install", "--quiet", "--python", str(python))
-    session.run(*install, *TOOLS, *files_of(name), *more, *own, external=True)
-    session.run(*install, "--no-deps", "--reinstall", "--refresh", *own, external=True)
+    command = (uv, "pip", "install", "--quiet", "--python", str(python))
+    session.run(*command, *TOOLS, *files_of(name), *more, *wheels_of(_folders(name)), external=True)
     return python
 
 
@@ -290,8 +312,7 @@ def real_kubernetes(session: nox.Session) -> None:
         if "REAL_KUBECONFIG" not in session.env:
             session.log("not run: REAL_KUBECONFIG names no cluster")
             return
-        session.install(*TOOLS, *(f"./{folder}" for folder in (*BASE, "plugins/kubernetes[images]")))
-        install_own(session, *BASE, "plugins/kubernetes")
+        install(session, *TOOLS, own=(*BASE, "plugins/kubernetes[images]"))
         given = session.posargs or ["-q", "-n", "8", *QUICK]
         limit = {} if session.posargs else {"REAL_SECONDS": "200"}
         outages = "tests/real_kubernetes/test_outages.py"
@@ -308,8 +329,7 @@ def slurm_release(session: nox.Session, release: str) -> None:
     why = root["missing"]()
     if why is not None:
         session.skip(why)
-    session.install(*TOOLS, *files_of("slurm"), *(f"./{folder}" for folder in (*BASE, "plugins/slurm")))
-    install_own(session, *BASE, "plugins/slurm")
+    install(session, *TOOLS, *files_of("slurm"), own=(*BASE, "plugins/slurm"))
     folder = ROOT / ".nox" / f"debian-{release}"
     given = session.posargs or ["tests/slurm", "-q", "-n", "2", "--timeout=200", "--reruns=1", *QUICK]
     python = f"{session.virtualenv.location}/bin/python"
@@ -344,8 +364,7 @@ def suggested(session: nox.Session, name: str) -> None:
     find_cpu_torch(session)
     folders = list(dict.fromkeys((*_folders(name), *_folders("ax"))))
     pins = (*files_of(name), "-c", "tests/ax/constraints.txt")
-    session.install(*TOOLS, *pins, *(f"./{folder}" for folder in folders))
-    install_own(session, *folders)
+    install(session, *TOOLS, *pins, own=folders)
     chosen = ("-m", "slow", "-k", "test_ax or test_searches and test_example", "-q", "--timeout=900")
     session.run("pytest", f"tests/{name}", *chosen, "-W", "ignore::DeprecationWarning")
 
@@ -386,8 +405,7 @@ def lowest(session: nox.Session, name: str) -> None:
     resolve = ("--resolution", "lowest-direct", "--no-deps", *more, "--quiet", "-o", str(pins))
     session.run("uv", "pip", "compile", str(wanted), *resolve, external=True)
     own = _folders(name)
-    session.install(*TOOLS, *files_of(name), *more, "-c", str(pins), *(f"./{each}" for each in own))
-    install_own(session, *own)
+    install(session, *TOOLS, *files_of(name), *more, "-c", str(pins), own=own)
     # old releases warn of what newer ones have mended
     run_pytest(session, f"tests/{name}", more=("-W", "ignore::DeprecationWarning"))
 
@@ -440,8 +458,7 @@ def benchmarks(session: nox.Session) -> None:
     Best on a machine that idles. After `--`: scripts of benchmarks/ or groups of them, `core` or `hosts`; default: all.
     """
     find_cpu_torch(session)
-    session.install("torchx==0.7.0", "matplotlib", "./core[functions]")
-    install_own(session, "core")
+    install(session, "torchx==0.7.0", "matplotlib", own=["core[functions]"])
     scripts = runpy.run_path(str(ROOT / "benchmarks" / "run_all.py"))["SCRIPTS"]
     names = session.posargs or ["core", "hosts"]
     wanted = {each.environment for name, each in scripts.items() if name in names or each.group in names} - {"core"}
@@ -453,7 +470,8 @@ def benchmarks(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation site into docs/_build, every warning an error, and run the code that its pages show."""
-    session.install(*TOOLS, "-r", "tests/docs/requirements.txt", *(f"./{folder}" for folder in BASE))
-    install_own(session, *DISTRIBUTIONS)  # without their hosts: state tables are read without them
+    install(session, *TOOLS, "-r", "tests/docs/requirements.txt", own=BASE)
+    # without their hosts: state tables are read without them
+    session.run("uv", "pip", "install", "--quiet", "--no-deps", *wheels_of(DISTRIBUTIONS), external=True)
     session.run("python", "-m", "sphinx", "-c", "docs", "-E", "-q", "-n", "-W", "--keep-going", ".", "docs/_build/html")
     run_pytest(session, "tests/docs")

@@ -3,6 +3,9 @@
 
 Usage: python3 run_tests.py [arguments of nox, such as -s core, -s slow, -l, -R; after -- those of pytest]
 
+Without arguments the sessions run two at a time, since many wait more than they compute; what one wrote is shown when
+it has ended, and a table closes the run.
+
 Nothing is installed outside .nox-bootstrap and .nox, unless the variable TRANSLOAD_REQUIRE names engines (sshd, slurm,
 docker; commas between them): those are installed with the system's package manager, and fail the run if still missing.
 Without it, an engine that is not here is listed at the end as "not run", with the reason.
@@ -10,13 +13,19 @@ Without it, an engine that is not here is listed at the end as "not run", with t
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from quickstart import ROOT, environment
 
 ENGINES = [sys.executable, str(ROOT / "tests" / "engines.py")]
+LANES = 2
+LONGEST = ("airflow", "prefect", "core", "slurm", "real_kubernetes", "docker", "kfp", "ax", "mlflow")
+LAST = "everywhere"  # it uses the others' environments
 
 
 def main(argv: list[str]) -> int:
@@ -25,11 +34,37 @@ def main(argv: list[str]) -> int:
     failed = subprocess.run([*ENGINES, "install"], check=False).returncode
     if failed:
         return failed
-    programs = environment(ROOT / ".nox-bootstrap", "nox>=2025.2.9", "uv>=0.6")
-    code = subprocess.run([str(programs / "nox"), *argv], cwd=ROOT, check=False).returncode
+    nox = str(environment(ROOT / ".nox-bootstrap", "nox>=2025.2.9", "uv>=0.6") / "nox")
+    code = subprocess.run([nox, *argv], cwd=ROOT, check=False).returncode if argv else in_lanes(nox)
     sys.stdout.flush()
     subprocess.run([*ENGINES, "report"], check=False)
     return code
+
+
+def in_lanes(nox: str) -> int:
+    """Run the sessions that nox runs by default, the longest first, as many at a time as there are lanes."""
+    listed = subprocess.run([nox, "--list", "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    there = [str(each["session"]) for each in json.loads(listed)]
+    names = sorted(there, key=lambda name: (name == LAST, (*LONGEST, name).index(name)))
+    begin, rows, twice, code = time.monotonic(), [], [], 0
+    with ThreadPoolExecutor(LANES) as pool:
+        for ended in as_completed([pool.submit(_session, nox, name) for name in names]):
+            name, failed, seconds, written = ended.result()
+            print(f"\n{written}", end="", flush=True)
+            rows.append(f"{'failed' if failed else 'passed'} {seconds:6.0f} s  {name}")
+            twice += [line for line in written.splitlines() if line.startswith("RERUN ")]
+            code = code or failed
+    print("", *rows, f"together {time.monotonic() - begin:.0f} s", *twice, sep="\n")
+    return code
+
+
+def _session(nox: str, name: str) -> tuple[str, int, float, str]:
+    """Run one session; return its name, its exit code, how many seconds it took, and what it wrote."""
+    print(f"{name} ...", flush=True)
+    begin = time.monotonic()
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run([nox, "-s", name], cwd=ROOT, check=False, text=True, errors="replace", **pipes)
+    return name, done.returncode, time.monotonic() - begin, done.stdout
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
@@ -120,17 +120,20 @@ def _alive(pid: int) -> bool:
     return bool(stat) and stat[stat.rfind(b")") + 2 : stat.rfind(b")") + 3] not in (b"Z", b"X")
 
 
-def processes_of(home: Path) -> dict[int, bytes]:
+def _pids() -> set[str]:
+    """Return the ids of all processes. Linux only; elsewhere nothing is found and nothing is checked."""
+    return {entry for entry in os.listdir("/proc") if entry.isdigit()} if os.path.isdir("/proc/self") else set()
+
+
+def processes_of(home: Path, older: Set[str] = frozenset()) -> dict[int, bytes]:
     """Return the living processes that carry this TRANSLOAD_HOME, mention it, or hold files below it, by pid.
 
-    Linux only; elsewhere nothing is found and nothing is checked.
+    Those that are older than the folder are not looked at: that would be most of the time of a test without any.
     """
     found: dict[int, bytes] = {}
     folder = str(home)
     mark = folder.encode()
-    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
+    for entry in _pids() - older - {str(os.getpid())}:
         command = _read(f"/proc/{entry}/cmdline")
         environ = _read(f"/proc/{entry}/environ")
         named = b"TRANSLOAD_HOME=" + mark in environ or mark in command
@@ -139,36 +142,34 @@ def processes_of(home: Path) -> dict[int, bytes]:
     return found
 
 
-def _strangers(home: Path) -> dict[int, bytes]:
-    """Return the processes of a state folder that no idle helper accounts for."""
-    return {
-        pid: command for pid, command in processes_of(home).items() if not any(name in command for name in _HELPERS)
-    }
+def _strangers(found: dict[int, bytes]) -> dict[int, bytes]:
+    """Return those that no idle helper accounts for."""
+    return {pid: command for pid, command in found.items() if not any(name in command for name in _HELPERS)}
 
 
-def _end(home: Path) -> None:
+def _end(home: Path, older: Set[str]) -> None:
     """End every process of the folder: helpers first get a chance to end what they guard, then all are killed."""
     for number, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 5.0)):
         deadline = time.monotonic() + patience
-        victims = processes_of(home)
+        victims = processes_of(home, older)
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        while victims and time.monotonic() < deadline:
-            time.sleep(0.01)
-            victims = processes_of(home)
-        if not victims:
-            return
+        while any(map(_alive, victims)) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
 
-def _sweep(home: Path, may_leave: bool) -> str | None:
+def _sweep(home: Path, may_leave: bool, older: Set[str]) -> str | None:
     """Clean a state folder up; return what is wrong: processes that should have been gone."""
     deadline = time.monotonic() + _SETTLE_S
-    left = _strangers(home)
+    found = processes_of(home, older)
+    left = _strangers(found)
     while left and not may_leave and time.monotonic() < deadline:
-        time.sleep(0.01)  # replicas of an app just cancelled may be on their way out
-        left = _strangers(home)
-    _end(home)
+        time.sleep(0.02)  # replicas of an app just cancelled may be on their way out
+        found = processes_of(home, older)
+        left = _strangers(found)
+    if found:
+        _end(home, older)
     shutil.rmtree(home, ignore_errors=True)
     if not left or may_leave:
         return None
@@ -185,8 +186,9 @@ def _no_real_home() -> Iterator[None]:
             del os.environ[name]
     home = Path(tempfile.mkdtemp(prefix="tl-session-", dir=_short_folder()))
     os.environ["TRANSLOAD_HOME"] = str(home)
+    older = _pids()
     yield
-    problem = _sweep(home, may_leave=False)
+    problem = _sweep(home, may_leave=False, older=older)
     os.environ.pop("TRANSLOAD_HOME", None)
     os.environ.update(kept)
     if problem:
@@ -207,8 +209,9 @@ def transload_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """
     home = Path(tempfile.mkdtemp(prefix="tl-", dir=_short_folder())).resolve()
     monkeypatch.setenv("TRANSLOAD_HOME", str(home))
+    older = _pids()
     yield home
-    problem = _sweep(home, may_leave=request.node.get_closest_marker("leaves_processes") is not None)
+    problem = _sweep(home, request.node.get_closest_marker("leaves_processes") is not None, older)
     if problem:
         pytest.fail(problem, pytrace=False)
 
