@@ -368,6 +368,22 @@ def test_counting_goes_on_after_the_engine_started_it_again() -> None:
     assert spent.app.state == "FAILED"
 
 
+def test_what_every_attempt_used_counts() -> None:
+    """The highest peak and the CPU time of all attempts, those before a requeue too; what nobody tells is no nought."""
+    stage = Stage(role(1, policy="REPLICA", retries=2))
+    (replica,) = stage.app.replicas
+    assert "usage" not in replica.as_json("r")
+    for used in ({"peak_memory": 300, "cpu_seconds": 1.25}, None, {"peak_memory": 200, "cpu_seconds": 0.5}):
+        replica.usage = used
+        total = replica.as_json("r")["usage"]
+        replica.begin_again()
+        assert replica.as_json("r")["usage"] == total
+    assert total == {"peak_memory": 300, "cpu_seconds": 1.75}
+    later = Stage(role(1, policy="REPLICA", retries=2), before={**stage.app.as_json(), "counts": stage.app.counts()})
+    later.app.replicas[0].usage = {"cpu_seconds": 1.0}
+    assert later.app.replicas[0].as_json("r")["usage"] == {"peak_memory": 300, "cpu_seconds": 2.75}
+
+
 def test_one_element_of_an_array_stands_for_itself() -> None:
     """Alone, a replica succeeds or fails by itself, whatever ``min_replicas`` says of all."""
     stage = Stage(role(5, least=1), only=3)

@@ -14,7 +14,7 @@ import pytest
 from transload.errors import SubmitError
 from transload.runtime.tracking import TrackingError, read_bodies
 from transload.schedulers.api import Submission
-from transload.specs import NONE, AppDef, AppState, Role, Usage
+from transload.specs import NONE, AppDef, AppState, Role
 from transload_kubernetes import apps, names, results
 from transload_kubernetes.plan import Facts
 
@@ -107,7 +107,9 @@ def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
         environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
         assert (environment.get("TRANSLOAD_TRACKER_BASE"), "initContainers" in pod) == (base, there)
         error = f"{results.FOLDER}/.error" if there else results.MESSAGE_FILE
-        assert environment["TRANSLOAD_ERROR_FILE"] == environment["TORCHELASTIC_ERROR_FILE"] == error
+        assert environment["TRANSLOAD_ERROR_FILE"] == error
+        # torchrun removes its own before it writes it, and nobody can remove the file of a message
+        assert (environment["TORCHELASTIC_ERROR_FILE"] == error) is there
         assert scheduler.results_folder("a", options) == (results.FOLDER if cfg else None)
         if there:  # an app that asks for all cores of a node still fits on it
             assert pod["initContainers"][0]["resources"]["requests"]["cpu"] == "0"
@@ -204,7 +206,7 @@ def test_whatever_is_in_the_file(message: str, error: str) -> None:
     end = {"exitCode": 1, "reason": "Error", "message": message}
     status = {"containerStatuses": [{"name": "main", "state": {"terminated": end}}]}
     said, usage, more = results.said_of({"spec": {}, "status": status})
-    assert (usage, more) == (None, False)
+    assert (usage, more) == ({}, False)
     assert (json.loads(said)["message"].strip() if said else "") == error
     store = results.PodStore("here")
     store.take_end(end, "0", "main/0")
@@ -225,7 +227,7 @@ def test_a_helper_hands_over_a_long_error(scheduler: Any, eventually: Any, shell
 
 def test_usage_comes_with_a_helper() -> None:
     """A helper's last word is what the program used; what it did not see is not known, and no nought."""
-    for word, usage in (("2048 150\nno", Usage(2 << 20, 1.5)), ("0 0\nno", None), ("", None)):
+    for word, usage in (("2048 150\nno", {"peak_memory": 2 << 20, "cpu_seconds": 1.5}), ("0 0\nno", {}), ("", {})):
         ended = {"name": "transload-results", "state": {"terminated": {"reason": "Completed", "message": word}}}
         pod = {
             "spec": {"initContainers": [{"name": "transload-results"}]},

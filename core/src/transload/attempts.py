@@ -113,10 +113,20 @@ def retry_delay(failures: int, first: float = DELAY_S) -> float:
     return min(first * 2.0 ** min(failures, 60), max(first, LONGEST_DELAY_S))
 
 
+def total_usage(parts: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Return the highest peak and the sum of CPU time, in JSON form (`transload.specs.Usage`); {} if none is known."""
+    known = [each for each in parts if each]
+    peaks = [each["peak_memory"] for each in known if each.get("peak_memory") is not None]
+    seconds = [each["cpu_seconds"] for each in known if each.get("cpu_seconds") is not None]
+    found = {"peak_memory": max(peaks)} if peaks else {}
+    return {**found, "cpu_seconds": round(sum(seconds), 3)} if seconds else found
+
+
 class Replica:
     """One replica, and what its latest attempt is doing.
 
-    ``usage``, in JSON form (`transload.specs.Usage`), is to be set before it is told to have ended.
+    ``usage``, in JSON form (`transload.specs.Usage`), is to be set before it is told to have ended; ``used`` is what
+    the attempts before took.
     """
 
     def __init__(self, role: int, k: int) -> None:
@@ -135,6 +145,7 @@ class Replica:
         self.start: float | None = None  # of the attempt, seconds since the epoch
         self.end: float | None = None
         self.usage: dict[str, Any] | None = None
+        self.used: dict[str, Any] = {}
         self.earlier: list[dict[str, Any]] = []  # the attempts before, in JSON form
 
     def begin_again(self) -> None:
@@ -142,6 +153,7 @@ class Replica:
         attempt = {"state": self.state, "exit_code": self.code, "start_time": self.start, "end_time": self.end}
         self.earlier = [*self.earlier, attempt][-_KEPT_ATTEMPTS:]
         self.attempt += 1
+        self.used = total_usage((self.used, self.usage))
         self.state, self.waiting, self.stopping = "PENDING", False, False
         self.code = self.start = self.end = self.usage = None
         self.error = ""
@@ -158,7 +170,8 @@ class Replica:
             "end_time": self.end,
             "restarts": self.attempt,
         }
-        more = {"earlier": self.earlier, "spent": self.spent, "usage": self.usage, "structured_error_msg": self.error}
+        usage = total_usage((self.used, self.usage))
+        more = {"earlier": self.earlier, "spent": self.spent, "usage": usage, "structured_error_msg": self.error}
         return {**found, **{name: value for name, value in more.items() if value}}
 
 
@@ -235,7 +248,7 @@ class App:
                 replica.code = old["exit_code"]
                 replica.start, replica.end = old["start_time"], old["end_time"]
                 replica.attempt, replica.spent = old["restarts"], old.get("spent", 0)
-                replica.earlier = list(old.get("earlier", ()))
+                replica.earlier, replica.used = list(old.get("earlier", ())), old.get("usage") or {}
                 replica.begin_again()
 
     # ------------------------------------------------------------------------------------------------------- events

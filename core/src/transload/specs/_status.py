@@ -69,7 +69,7 @@ class ReplicaStatus:
         end_time: when it ended, seconds since the epoch.
         restarts: how often it was started again.
         earlier: the attempts before the latest, oldest first, as far as the scheduler keeps them; may be empty.
-        usage: what its latest attempt has used, once that has ended; None where nothing is known.
+        usage: what its attempts have used that have ended, all together; None where nothing is known.
     """
 
     id: int
@@ -151,11 +151,10 @@ class AppStatus:
         return bad[0] if bad else None
 
     def usage(self) -> Usage:
-        """Return what the latest attempts have used: the peak of the replica that needed most, the CPU time of all."""
-        found = [each.usage for role in self.roles for each in role.replicas if each.usage is not None]
-        peaks = [each.peak_memory for each in found if each.peak_memory is not None]
-        seconds = [each.cpu_seconds for each in found if each.cpu_seconds is not None]
-        return Usage(max(peaks, default=None), round(sum(seconds), 3) if seconds else None)
+        """Return what was used, retries included: the peak of the replica that needed most, the CPU time of all."""
+        from transload.attempts import total_usage
+
+        return Usage(**total_usage(vars(each.usage) for role in self.roles for each in role.replicas if each.usage))
 
     def short_of_memory(self, app: AppDef | None) -> list[str]:
         """Return a line for each role that used nearly all of the memory that it asked for, or more."""

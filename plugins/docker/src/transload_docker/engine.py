@@ -231,7 +231,8 @@ class Engine:
         if self.meter is not None:
             if state["Status"] == "running":
                 self.meter.follow(container_id)
-            state["used"] = self.meter.used.pop(container_id, None)
+            else:
+                state["used"] = self.meter.used.pop(container_id, None)
         remembered = {"running": self._running, "exited": self._ended, "dead": self._ended}.get(state["Status"])
         if remembered is not None:
             if len(remembered) > _REMEMBERED:

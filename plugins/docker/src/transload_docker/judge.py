@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from transload.attempts import App, Replica, exit_text
+from transload.attempts import App, Replica, exit_text, total_usage
 from transload.specs import AppState, AppStatus, RetryPolicy
 from transload_docker import states
 from transload_docker.plan import Container, Facts, Plan, Restarts
@@ -136,6 +136,8 @@ class _Look:
         self.app.app_restarts = max(self.app.app_restarts, level.app)
         self.app.role_restarts[replica.role] = max(self.app.role_restarts[replica.role], level.role)
         replica.attempt, replica.spent, replica.row = container.attempt, level.replica, level.row
+        if level.cpu:
+            replica.used = {"peak_memory": level.peak or None, "cpu_seconds": level.cpu / 1000}
         if not _has_ended(container):
             replica.state = states.STATES.get(container.status, AppState.UNKNOWN).name
         replica.start, replica.host = container.started, container.name
@@ -213,8 +215,10 @@ class _Look:
         return verdict
 
     def _renewal(self, replica: Replica, container: Container) -> Renewal:
-        level = Restarts(self.app.app_restarts, self.app.role_restarts[replica.role], replica.spent, replica.row)
-        return Renewal(container, container.attempt + 1, level)
+        counts = self.app.app_restarts, self.app.role_restarts[replica.role], replica.spent, replica.row
+        used = total_usage((replica.used, replica.usage))
+        more = used.get("peak_memory", 0), round(1000 * used.get("cpu_seconds", 0.0))
+        return Renewal(container, container.attempt + 1, Restarts(*counts, *more))
 
     def _status(self, msg: str) -> AppStatus:
         seen = {replica.state for replica in self.app.replicas}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, Final
 
 SCHEMA: Final = 1
@@ -85,10 +85,7 @@ class Plan:
 
     def role(self, name: str) -> RolePlan:
         """Return a role; KeyError if there is none of that name."""
-        for role in self.roles:
-            if role.name == name:
-                return role
-        raise KeyError(name)
+        return {role.name: role for role in self.roles}[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +97,25 @@ class Restarts:
         role: how often its role had been.
         replica: how often its replica had been, for failures of its own.
         row: how many failures in a row came before.
+        peak, cpu: bytes of memory and milliseconds of processor time that the attempts before used; 0: not known.
     """
 
     app: int = 0
     role: int = 0
     replica: int = 0
     row: int = 0
+    peak: int = 0
+    cpu: int = 0
 
     def to_text(self) -> str:
         """Return the form of a label."""
-        return f"{self.app}.{self.role}.{self.replica}.{self.row}"
+        return ".".join(map(str, astuple(self)))
 
     @staticmethod
     def from_text(text: str) -> Restarts:
         """Read `to_text`; nothing was started again if it is not of that form."""
         parts = text.split(".")
-        if len(parts) == 4 and all(part.isdigit() for part in parts):
+        if len(parts) in (4, 6) and all(part.isdigit() for part in parts):
             return Restarts(*map(int, parts))
         return Restarts()
 

@@ -298,9 +298,6 @@ class DockerScheduler(SchedulerBase):
 
     # -- logs
 
-    def _view(self, app_id: str, role_name: str, k: int, stream: Stream) -> LogView:
-        return LogView(self._engine, app_id, role_name, k, stream, lambda: self._facts(app_id))
-
     def log_read(
         self,
         app_id: str,
@@ -320,7 +317,8 @@ class DockerScheduler(SchedulerBase):
             AppNotFound: if there is no such app.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
-        return self._view(app_id, role_name, k, stream).log_page(cursor, max_bytes, since, last)
+        view = LogView(self._engine, app_id, role_name, k, stream, lambda: self._facts(app_id))
+        return view.log_page(cursor, max_bytes, since, last)
 
     # -- rest
 

@@ -204,6 +204,7 @@ class _Submit:
         return False
 
     def _start(self) -> bool:
+        self.home.ensure_keeper()  # first: it is to see what programs use that end soon
         ordered = sorted(self.made, key=lambda each: self.request.containers.index(each[0]))
         errors = in_parallel(lambda each: self._start_one(each[1]), ordered[:1])  # rank 0 first: the others look for it
         errors = errors or in_parallel(lambda each: self._start_one(each[1]), ordered[1:])

@@ -1,6 +1,7 @@
 """What containers used, read from their control groups between the end of their program and their removal.
 
-An engine keeps no such figures. Who comes too late by milliseconds, or is on another machine, has nothing to tell.
+An engine keeps no such figures. Who comes too late by milliseconds has those of a moment before, since all are read now
+and then; who is on another machine has nothing to tell.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from contextlib import suppress
 from typing import Any, Final
 
-ROOT: Final = "/sys/fs/cgroup"
+SAMPLE_S: Final = 1.0
 _PLACES: Final = ("*/{}", "*/*/{}", "*/docker-{}.scope", "*/*/docker-{}.scope", "user.slice/*/*/*/docker-{}.scope")
 """Below the root, as engines make control groups, in two ways; in version 1 a controller stands in front."""
 
@@ -24,7 +25,7 @@ class Meter:
         root: where the control groups are mounted.
     """
 
-    def __init__(self, root: str = ROOT) -> None:
+    def __init__(self, root: str = "/sys/fs/cgroup") -> None:
         self.used: dict[str, dict[str, Any]] = {}  # container id → usage, in JSON form
         self._root = root
         self._watched: dict[int, tuple[str, list[str]]] = {}  # of a process → container id, its control groups
@@ -38,10 +39,12 @@ class Meter:
         with self._lock, suppress(OSError, ValueError, IndexError, AttributeError):
             if not places or container_id in [known for known, _ in self._watched.values()]:
                 return
-            pid = int(_text(places, "cgroup.procs").split()[0])
+            # the first in the container, whose number is the last of these
+            ranks = {pid: _text([f"/proc/{pid}"], "status") for pid in _text(places, "cgroup.procs").split()}
+            pid = min(ranks, key=lambda pid: ranks[pid].partition("NSpid:")[2].splitlines()[0].split()[-1])
             with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
                 own = [line.rstrip("\n").split(":", 2) for line in file]
-            descriptor = os.pidfd_open(pid)
+            descriptor = os.pidfd_open(int(pid))
             places += [f"{self._root}/{controllers}{path}" for _, controllers, path in own]
             self._watched[descriptor] = container_id, places
             if self._polling is None:
@@ -51,17 +54,18 @@ class Meter:
 
     def _wait(self) -> None:
         while True:
-            for descriptor, _ in self._polling.poll():
-                container_id, places = self._watched[descriptor]
+            ended = [descriptor for descriptor, _ in self._polling.poll(SAMPLE_S)]
+            for container_id, places in [self._watched[each] for each in ended or list(self._watched)]:
                 with suppress(OSError, ValueError, LookupError):  # too late, or a system that tells other things
                     self.used[container_id] = usage(places)
-                with self._lock:
+            with self._lock:
+                for descriptor in ended:
                     del self._watched[descriptor]
                     os.close(descriptor)
-                    if not self._watched:
-                        self._polling.close()
-                        self._polling = None
-                        return
+                if not self._watched:
+                    self._polling.close()
+                    self._polling = None
+                    return
 
 
 def usage(folders: list[str]) -> dict[str, Any]:
@@ -77,16 +81,14 @@ def usage(folders: list[str]) -> dict[str, Any]:
     cache = int(stat.get("total_inactive_file") or stat["inactive_file"])
     with suppress(FileNotFoundError):  # older kernels
         found["peak_memory"] = int(_text(folders, "memory.peak", "memory.max_usage_in_bytes")) - cache
-    version2 = dict(line.split() for line in _text(folders, "cpu.stat", "cpuacct.stat").splitlines())
-    nanoseconds = (
-        int(version2["usage_usec"]) * 1000 if "usage_usec" in version2 else int(_text(folders, "cpuacct.usage"))
-    )
+    cpu = _text(folders, "cpuacct.usage", "cpu.stat").split()  # nanoseconds, or a table that usage_usec leads
+    nanoseconds = int(cpu[0]) if len(cpu) == 1 else int(cpu[1]) * 1000
     return {**found, "cpu_seconds": round(nanoseconds / 1e9, 3)}
 
 
 def _text(folders: list[str], *names: str) -> str:
     """Return the text of the first of these files that is there."""
     for path in (f"{folder}/{name}" for name in names for folder in folders):
-        with suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+        with suppress(FileNotFoundError), open(path, encoding="ascii", errors="replace") as file:
             return file.read()
     raise FileNotFoundError(names[0])

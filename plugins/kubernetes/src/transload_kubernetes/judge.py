@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.attempts import error_line
-from transload.specs import NONE, AppState, AppStatus, ReplicaStatus, RoleStatus, exit_text, is_terminal
+from transload.attempts import error_line, total_usage
+from transload.specs import NONE, AppState, AppStatus, ReplicaStatus, RoleStatus, Usage, exit_text, is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop
@@ -69,8 +69,11 @@ def view_role(role: RolePlan, facts: Facts, stopping: bool) -> RoleView:
         made_again = int(bool(made and set_made and made - set_made > _MADE_AGAIN_S))
     done, failed = states.indexes(status.get("completedIndexes")), states.indexes(status.get("failedIndexes"))
     for k in range(role.replicas):
-        pods = [pod for pod in replica_pods(facts, role.name, k) if names.attempt_of(pod) == view.attempt]
+        every = replica_pods(facts, role.name, k)
+        pods = [pod for pod in every if names.attempt_of(pod) == view.attempt]
         view.replicas.append(_replica(view, facts, k, pods, k in done, k in failed, stopping))
+        if used := total_usage(said_of(pod)[1] for pod in every):
+            view.replicas[k].usage = Usage(**used)
         view.replicas[k].restarts += made_again
     enough = sum(replica.state is AppState.SUCCEEDED for replica in view.replicas) >= role.needed
     view.good, view.failed = view.finished and enough, view.finished and not enough
@@ -130,7 +133,7 @@ def _tell(replica: ReplicaStatus, view: RoleView, facts: Facts, pod: dict[str, A
     if is_terminal(replica.state) and end:
         replica.exit_code = states.exit_code(end.get("exitCode"))
         replica.end_time = states.seconds(end.get("finishedAt"))
-    error, replica.usage, _ = said_of(pod)
+    error = said_of(pod)[0]
     if replica.state is AppState.PENDING:
         why = states.stuck(pod)
     elif replica.state is AppState.FAILED:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from transload.attempts import read_error
 from transload.runtime.tracking import Store, TrackingError
 from transload.runtime.tracking._names import OUTPUTS, encode_name
-from transload.specs import Usage
 from transload_kubernetes import names, states
 
 MESSAGE_FILE: Final = "/dev/termination-log"
@@ -22,6 +21,7 @@ MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"  # of a pod with a helper
 FILES_LIMIT: Final = 1 << 18
 ERROR: Final = ".error"  # the file for errors in that folder
+_TORCH_ERROR: Final = "/dev/shm/transload-error"  # noqa: S108 - torchrun removes it first; the message's is a mount
 _LOOK_S: Final = 2
 _STAY_S: Final = 15
 _SPARE_S: Final = 30
@@ -38,7 +38,8 @@ _BEGIN: Final = _HELPER.partition("size()")[0]
 def variables(folder: bool) -> dict[str, str]:
     """Return the variables that tell a program where to report, unless it was told another place."""
     error = f"{FOLDER}/{ERROR}" if folder else MESSAGE_FILE
-    found = {"TRANSLOAD_RESULT_FILE": MESSAGE_FILE, "TRANSLOAD_ERROR_FILE": error, "TORCHELASTIC_ERROR_FILE": error}
+    torch = error if folder else _TORCH_ERROR
+    found = {"TRANSLOAD_RESULT_FILE": MESSAGE_FILE, "TRANSLOAD_ERROR_FILE": error, "TORCHELASTIC_ERROR_FILE": torch}
     return {**found, **({"TRANSLOAD_TRACKER_BASE": FOLDER} if folder else {})}
 
 
@@ -143,16 +144,16 @@ class PodStore(Store):
                 self.files[encode_name(str(body.get("key", key)), ".json")] = json.dumps(body).encode()
 
 
-def said_of(pod: Mapping[str, Any]) -> tuple[str, Usage | None, bool]:
+def said_of(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
     """Return what a program that has ended left as its error, what it used, and whether only a helper's log has all.
 
     The error is any text, as JSON text; ``""`` for nothing.
     """
     if not helper_of(pod["spec"]):
-        return _error(_read_lines(states.said(states.program(pod, "terminated")))[1]), None, False
+        return _error(_read_lines(states.said(states.program(pod, "terminated")))[1]), {}, False
     used, _, text = states.said(states.program(pod, "terminated", names.HELPER)).partition("\n")
     peak, ticks = [int(each) for each in used.split()] if used else (0, 0)
-    usage = Usage(peak << 10, ticks / _TICKS) if peak else None
+    usage = {"peak_memory": peak << 10, "cpu_seconds": ticks / _TICKS} if peak else {}
     return _error(text.strip()), usage, len(text.encode()) >= _HEAD
 
 

@@ -247,9 +247,10 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_what_a_program_says_of_its_failure(self, stage: SchedulerStage) -> None:
-        """What a replica writes to its error file is why the app failed; the next attempt begins without it."""
+        """What a replica writes to its error file is why the app failed; torchrun's it may make anew, as that does."""
         said = """'{"message": {"message": "ValueError: no such thing"}}'"""
-        command = f'test -s "$TRANSLOAD_ERROR_FILE" || echo {said} > "$TORCHELASTIC_ERROR_FILE"; exit 3'
+        torch = 'echo x > "$TORCHELASTIC_ERROR_FILE" && rm "$TORCHELASTIC_ERROR_FILE"'
+        command = f'test -s "$TRANSLOAD_ERROR_FILE" || {{ {torch} && echo {said} > "$TRANSLOAD_ERROR_FILE"; }}; exit 3'
         app_id = stage.submit(stage.app(Program(command=command)))
         status = stage.ended(app_id)
         assert status.state is AppState.FAILED
@@ -286,8 +287,12 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:
-        """What a replica used is told, and no less than it did; or nothing is: a nought would be a lie."""
-        app_id = stage.submit(stage.app(Program(command="dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 1")))
+        """What a replica used is told, its earlier attempts included, or nothing is: a nought would be a lie."""
+        retried = RetryPolicy.REPLICA in stage.scheduler.capabilities.retries
+        used = "dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 2"
+        command = f'test "$TRANSLOAD_RETRY" != 0 || {{ {used}; exit {int(retried)}; }}'
+        fields = {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA, **self._soon(stage)} if retried else {}
+        app_id = stage.submit(stage.app(Program(command=command), **fields))
         status = stage.ended(app_id)
         assert status.state is AppState.SUCCEEDED, status
         usage = status.roles[0].replicas[0].usage

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
-from transload.specs import NONE, AppState, RetryPolicy
+from transload.components import utils
+from transload.specs import NONE, AppState, RetryPolicy, Role
 
 # Replica 1 fails until its third attempt; all note each of their attempts.
 FLAKY = """
@@ -138,6 +140,16 @@ def test_what_a_replica_says_of_its_failure(local) -> None:
     assert json.loads(status.roles[0].replicas[1].structured_error_msg) == said
     assert status.roles[0].replicas[0].structured_error_msg == NONE
     assert local.log(app_id, k=1) == []
+
+
+@pytest.mark.parametrize(("code", "state"), [(1, AppState.FAILED), (0, AppState.SUCCEEDED)])
+def test_what_a_thread_dies_of(local, code: int, state: AppState) -> None:
+    """It ends no program; where the program then exits with 1 and says nothing itself, it is why the app failed."""
+    thread = "import sys, threading; t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()"
+    (role,) = utils.python(c=f"{thread}; sys.exit({code})").roles
+    status = local.wait(local.run(Role("main", "", entrypoint=sys.executable, args=role.args)))
+    assert status.state is state
+    assert ("ZeroDivisionError: division by zero" in status.msg) is bool(code)
 
 
 def test_killed_by_nobody_here(local) -> None:
