@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import statistics
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +19,7 @@ from transload.errors import SpecError
 from transload.following import LogReader, log_lines
 from transload.schedulers import LogPage, Stream
 from transload.schedulers.local.logs import read_log
+from transload.schedulers.local.supervisor import logindex
 from transload.schedulers.local.supervisor.logindex import ENTRY
 from transload.specs import AppState, Role
 
@@ -272,3 +275,38 @@ def test_any_pages_join_to_the_streams(tmp_path_factory, chunks, page: int, ende
             raise AssertionError("the pages do not end")
         whole = texts[number]
         assert joined == (whole if ended else whole[: whole.rfind(b"\n") + 1]).decode()
+
+
+def test_times_are_right_after_a_full_disk(tmp_path: Path) -> None:
+    """A disk that was full for a while costs times of lines, and leaves no piece of an entry that shifts all others."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("not run: no file system of limited size can be mounted here")
+    try:
+        logs = logindex.index_of([str(disk)], 0)
+
+        def write(moment: float) -> None:
+            with open(disk / "stdout.log", "ab") as file:
+                file.write(b"x")
+            logindex.look(logs, moment, moment)
+
+        page = os.sysconf("SC_PAGE_SIZE")
+        whole = page // ENTRY.size
+        for moment in range(whole):
+            write(float(moment))
+        with open(disk / "filler", "wb", buffering=0) as filler, pytest.raises(OSError):
+            while True:
+                filler.write(b"x" * page)
+        write(float(whole))
+        assert (disk / "index").stat().st_size % ENTRY.size, "a piece has found room"
+        (disk / "filler").unlink()
+        write(whole + 1.0)
+        entries = list(ENTRY.iter_unpack((disk / "index").read_bytes()))
+        assert entries == [(float(at), at + 1, 0) for at in range(whole)] + [(whole + 1.0, whole + 2, 0)]
+    finally:
+        for log in logs.logs:
+            if log.fd >= 0:
+                os.close(log.fd)
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -281,12 +281,13 @@ class Agent:
             self.pause = min(self.pause * 1.5, _TICK_S[1])
             return
         self.sizes, self.pause = sizes, _TICK_S[0]  # type: ignore[assignment]
-        from _struct import pack as entry  # "index": time, size of stdout, size of stderr, as the local scheduler's
+        from _struct import pack  # "index": time, size of stdout, size of stderr, as the local scheduler's
 
+        entry = pack("<dQQ", time.time(), *sizes)
         try:
-            fd = os.open(os.path.join(self.logs, "index"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(fd, entry("<dQQ", time.time(), *sizes))
+            fd = os.open(os.path.join(self.logs, "index"), os.O_WRONLY | os.O_CREAT, 0o600)
+            try:  # over a piece that a full disk has left
+                os.pwrite(fd, entry, os.fstat(fd).st_size // len(entry) * len(entry))
             finally:
                 os.close(fd)
         except OSError:

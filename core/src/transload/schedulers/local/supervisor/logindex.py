@@ -117,11 +117,11 @@ def _size(path: str) -> int:
 
 def _append(path: str, data: bytes) -> None:
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return
     try:
-        os.write(fd, data)
+        os.pwrite(fd, data, os.fstat(fd).st_size // ENTRY.size * ENTRY.size)  # over a piece that a full disk has left
     except OSError:
         pass  # a full disk costs the order of lines, not the app
     finally:
