@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -407,3 +408,26 @@ def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypa
     configuration = AppJobConfiguration(scheduler="scripted", stream_output=False)
     with pytest.raises(SpecError, match=r"image='': must be.*set the variable image of the work pool"):
         TransloadWorker(work_pool_name="none")._start(flow_run, configuration)
+
+
+async def test_an_answer_that_is_none_does_not_end_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that answers for a server that is away: a cancel that comes later still reaches the app."""
+    from prefect.client.schemas.objects import StateType
+
+    from transload_prefect import worker
+
+    answers: list[Any] = [ValueError("Expecting value: line 1 column 1 (char 0)")]
+
+    class Client:
+        async def read_flow_run(self, flow_run_id: UUID) -> Any:
+            if answers:
+                raise answers.pop()
+            return SimpleNamespace(start_time=None, state=SimpleNamespace(type=StateType.CANCELLED))
+
+    monkeypatch.setattr(worker, "QUEUE_INTERVAL", 0.01)
+    made: Any = object.__new__(worker.TransloadWorker)
+    made._client = Client()
+    kills: list[bool] = []
+    execution: Any = SimpleNamespace(kill=lambda: kills.append(True))
+    await asyncio.wait_for(made._pass_cancel_on(uuid4(), execution), 10)
+    assert kills == [True]

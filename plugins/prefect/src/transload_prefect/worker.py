@@ -377,7 +377,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         """Cancel an app whose flow run was cancelled; one that has begun to run it hears of that, and cleans up."""
         pause = QUEUE_INTERVAL
         while True:
-            with suppress(httpx.HTTPError):
+            with suppress(httpx.HTTPError, ValueError):
                 flow_run = await self.client.read_flow_run(flow_run_id)
                 begun = flow_run.start_time is not None
                 pause = RUN_INTERVAL if begun else QUEUE_INTERVAL
