@@ -16,7 +16,7 @@ import pytest
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
 from transload.schedulers import Change, Stream
-from transload.schedulers.local import LocalScheduler
+from transload.schedulers.local import LocalScheduler, notify
 from transload.specs import AppDef, AppState, BindMount, Resource, RetryPolicy, Role, Workspace, macros
 
 
@@ -232,7 +232,7 @@ def test_seen_from_another_process(local) -> None:
     local.line(app_id, "hello")
     script = f"""
 from transload.following import log_lines
-from transload.schedulers.local import LocalScheduler
+from transload.schedulers.local import LocalScheduler, notify
 s = LocalScheduler("other")
 d = s.describe({app_id!r})
 print(d.status.state, d.session, d.app.roles[0].name, d.digest[:7])
@@ -525,5 +525,20 @@ def test_watch(local) -> None:
         fifo.write_text("x\n")
         while not local.status(app_id).is_terminal():
             assert watch.wait(5) <= {Change(app_id)}
+    finally:
+        watch.close()
+
+
+def test_watch_with_a_fifo_of_one_page(local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kernel before 5.14 gives a user who has a thousand (a stand-in): quiet is quiet, and news is news."""
+    monkeypatch.setattr(notify.fcntl, "fcntl", lambda fd, what: 4096)
+    app_id = local.run(local.sh("sleep 300"))
+    watch = local.scheduler.watch()
+    try:
+        watch.update([app_id])
+        while watch.wait(0.5):
+            pass
+        local.scheduler.cancel(app_id)
+        assert {change.app_id for change in watch.wait(10)} == {app_id}
     finally:
         watch.close()

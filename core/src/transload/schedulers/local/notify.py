@@ -45,8 +45,8 @@ class AppWatch:
         except OSError:
             os.unlink(aside)
             raise
-        # how much fits into a FIFO, less one line
-        self._full = (fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) if kernel.LINUX else 8192) - 4096
+        # how much fits into a FIFO, less one line; of a user with very many an old kernel gives the next one page
+        self._full = max(1, (fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) if kernel.LINUX else 8192) - 4096)
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
         self._next_probe = time.monotonic() + SAFETY_S
