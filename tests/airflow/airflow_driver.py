@@ -127,7 +127,8 @@ def _wait(child: ChildJob, trigger: Any, task: Any) -> Any:
         this = asyncio.current_task()
         assert this is not None
         loop.add_signal_handler(signal.SIGTERM, lambda: this.cancel("user-action"))
-        if task._asked_to_end:  # between the task and its trigger: Airflow never runs the trigger then
+        if task._asked_to_end:  # between the task and its trigger, which never runs then: the listener ends the app
+            await made.on_kill()
             os._exit(0)
         try:
             async for event in made.run():

@@ -33,11 +33,11 @@ SPREAD_S = 20.0
 """A strike comes that long after the units were begun, at most."""
 FROZEN_S = 20.0
 LIMIT_S = 300.0
-WAYS = ("kill", "kill", "term", "freeze")
+WAYS = ("kill", "term", "freeze")
 DAEMONS = {
     "docker": ("dockerd",),
     "slurm": ("slurmctld", "slurmd"),
-    "hpc": ("slurmctld", "connection", "connection"),
+    "hpc": ("slurmctld", "connection"),
     "kubernetes": ("apiserver", "kubelet"),
 }
 """Parts of engines, which `tests/everywhere/engines_up.py` strikes."""
@@ -95,8 +95,9 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
     """Begin units with every tool, strike once, wait, and count; return the cases of each tool."""
     chance = random.Random(seed)
     daemons = DAEMONS.get(host.engine, ())
-    victim, way = chance.choice((*host.victims, *daemons)), chance.choice(WAYS)
-    moment = chance.uniform(0, SPREAD_S)
+    kinds = [(each, way) for way in WAYS for each in (*host.victims, *daemons) if each != "machine" or way == "kill"]
+    random.Random(len(kinds)).shuffle(kinds)  # as many strikes in a row as there are kinds show each of them
+    (victim, way), moment = kinds[seed % len(kinds)], chance.uniform(0, SPREAD_S)
     wanted = [(tool, f"unit-{seed}-{number}-{tool}") for number in range(units) for tool in host.tools]
     print(f"seed {seed}: {way} {victim} after {moment:.1f} s", file=sys.stderr, flush=True)
     began = time.monotonic()

@@ -27,7 +27,7 @@ NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "freeze": signal.SIGS
 class Host(WholeHost):
     """See the module."""
 
-    victims = ("worker", "worker", "triggerer", "scheduler", "api-server", "machine")
+    victims = ("worker", "triggerer", "scheduler", "api-server", "machine")
     success = "success"
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:

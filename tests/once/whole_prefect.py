@@ -27,7 +27,7 @@ READY_S = 240.0
 class Host(WholeHost):
     """See the module."""
 
-    victims = ("process", "process", "worker", "server", "machine")
+    victims = ("process", "worker", "server", "machine")
     success = "COMPLETED"
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
