@@ -119,8 +119,9 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
         case = harness.Case(seed, [(round(moment, 1), f"{way} {victim}")], seconds=round(ended[unit] or LIMIT_S, 1))
         harness.count(case, host.look(tool, run), ledger, unit)
         cases.setdefault(tool, []).append(case)
-        for text in case.wrong(host.success, lost_jobs=True):
-            print(f"seed {seed}: {way} {victim}: {tool}: {text} ({case})", file=sys.stderr, flush=True)
+        again = ["run again"] if case.births > 1 + case.second and tool.startswith("transload") else []
+        for text in [*case.wrong(host.success, lost_jobs=True), *again]:
+            print(f"seed {seed}: {way} {victim}: {unit}: {text} ({case})", file=sys.stderr, flush=True)
     return cases
 
 
@@ -152,7 +153,10 @@ def main(name: str, engine: str, strikes: int, first: int, units: int) -> int:
                 bad |= tool.startswith("transload") and row["wrong_cases"] > 0
     finally:
         host.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        if bad:
+            print(f"what the host wrote: {folder}", file=sys.stderr, flush=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
     return int(bad)
 
 

@@ -20,7 +20,15 @@ from whole import FROZEN_S, WholeHost
 sys.path.insert(0, str(TESTS / "airflow"))
 
 from airflow_server import ENDED, PARTS, AirflowServer, Run
+from warm import IMPORTED
 
+SETTINGS = """
+import importlib, sys
+
+for name in {modules} if "scheduler" in sys.argv else ():
+    importlib.import_module(name)
+"""
+"""Airflow's workers are forked from the scheduler: what tasks need is imported there, once for all."""
 NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
 
 
@@ -40,6 +48,11 @@ class Host(WholeHost):
         }.get(engine, [])
         if engine == "local":  # jobs of this machine end with it, of right
             self.victims = self.victims[:-1]
+        modules = [*IMPORTED["airflow"], *IMPORTED[engine], "airflow.sdk.execution_time.task_runner"]
+        modules += ["airflow.providers.standard.operators.bash"]
+        modules += ["airflow.providers.cncf.kubernetes.operators.pod"] if engine == "kubernetes" else []
+        (config := folder / "airflow" / "config").mkdir(parents=True)
+        (config / "airflow_local_settings.py").write_text(SETTINGS.format(modules=modules))
         (dags := folder / "dags").mkdir()
         for file in ("airflow_dags.py", "airflow_slurm.py"):
             shutil.copy(HERE / "rivals" / file, dags)
