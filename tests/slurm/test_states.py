@@ -147,6 +147,12 @@ def test_slurm_decides_where_the_wrapper_wrote_no_end(word: str, state: str | No
         assert word in status.msg
 
 
+def test_who_cancelled_a_job_is_told() -> None:
+    """By the number that accounting keeps; the controller does not say."""
+    assert _judge("CANCELLED by 1000").msg == "Slurm job 1 was cancelled by user 1000"
+    assert _judge("CANCELLED").msg == "Slurm job 1 was cancelled"
+
+
 @given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED"]))
 def test_the_end_that_the_wrapper_wrote_is_decisive(word: str, state: str) -> None:
     """It saw every replica end; what Slurm says meanwhile cannot change it."""

@@ -9,6 +9,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RESULT = "function.result"
+_pickling = threading.Lock()
 
 
 class FunctionApp(App, Generic[T]):
@@ -150,10 +152,13 @@ def _results(fn: Callable[..., T], items: list[Any], parallelism: int, options: 
     from concurrent.futures import ThreadPoolExecutor
 
     running: set[FunctionApp[T]] = set()
+    over = threading.Event()
 
     def call(item: Any) -> T:
         app = submit(fn, item, **options)
         running.add(app)
+        if over.is_set():
+            app.cancel()
         result = app.result()
         running.discard(app)
         return result
@@ -163,6 +168,7 @@ def _results(fn: Callable[..., T], items: list[Any], parallelism: int, options: 
         yield from pool.map(call, items)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        over.set()
         for app in list(running):
             with contextlib.suppress(AppNotFound):
                 app.cancel()
@@ -185,15 +191,16 @@ def _pickled(call: Any, fn: Callable[..., Any]) -> tuple[bytes, str]:
     if not callable(fn):
         raise SpecError(f"{fn!r}: must be a function")
     own = _own_module(fn)
-    if own is not None:
-        cloudpickle.register_pickle_by_value(own)
-    try:
-        return cloudpickle.dumps(call), os.path.dirname(os.path.abspath(cloudpickle.__file__))
-    except Exception as exc:
-        raise SpecError(f"{_name_of(fn)}: cannot be pickled: {type(exc).__name__}: {exc}") from exc
-    finally:
+    with _pickling:  # what is registered is so for the whole process
         if own is not None:
-            cloudpickle.unregister_pickle_by_value(own)
+            cloudpickle.register_pickle_by_value(own)
+        try:
+            return cloudpickle.dumps(call), os.path.dirname(os.path.abspath(cloudpickle.__file__))
+        except Exception as exc:
+            raise SpecError(f"{_name_of(fn)}: cannot be pickled: {type(exc).__name__}: {exc}") from exc
+        finally:
+            if own is not None:
+                cloudpickle.unregister_pickle_by_value(own)
 
 
 def _own_module(fn: Callable[..., Any]) -> ModuleType | None:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,48 @@ def test_map_keeps_the_order_and_ends_what_is_left() -> None:
         list(transload.map(wait_or_fail, range(3), parallelism=3))
     for row in _functions.default_runner().list("local"):
         assert transload.attach(row.app_handle).wait(timeout=60).is_terminal()
+
+
+def test_map_ends_what_was_being_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose app comes to be while the others are being cancelled is cancelled, too."""
+    submit, cancelled, late = _functions.submit, threading.Event(), []
+
+    def slow(fn: Any, item: int, **options: Any) -> Any:
+        if item:
+            assert cancelled.wait(30)
+        app = submit(fn, item, **options)
+        late.extend([app] * item)
+        return app
+
+    def cancel(app: Any) -> None:
+        transload.App.cancel(app)
+        cancelled.set()
+
+    def wait_or_fail(n: int) -> None:
+        import time
+
+        if n == 0:
+            raise ValueError("first")
+        time.sleep(60)
+
+    monkeypatch.setattr(_functions, "submit", slow)
+    monkeypatch.setattr(_functions.FunctionApp, "cancel", cancel)
+    with pytest.raises(ValueError, match="first"):
+        list(transload.map(wait_or_fail, range(2)))
+    assert [app.status().state.name for app in late] == ["CANCELLED"]
+
+
+def test_functions_are_pickled_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the module of a function travels is said to cloudpickle for the whole process: threads take turns."""
+    import cloudpickle
+
+    dumps = cloudpickle.dumps
+
+    def slow(call: Any) -> Any:
+        threading.Event().wait(0.02)
+        return dumps(call)
+
+    monkeypatch.setattr(cloudpickle, "dumps", slow)
+    with ThreadPoolExecutor(8) as pool:
+        bodies = {body for body, _ in pool.map(lambda _: _functions._pickled((add, (), {}), add), range(16))}
+    assert len(bodies) == 1 and b"adding" in bodies.pop()

@@ -73,12 +73,9 @@ def check(reference: str) -> list[Finding]:
         return []
     tree = _parse(code.co_filename)
     nodes = [node for node in ast.walk(tree) if isinstance(node, _Function) and node.name == code.co_name]
-    nodes = [node for node in nodes if _first_line(node) == code.co_firstlineno] or nodes
+    first = [min([node.lineno, *(item.lineno for item in node.decorator_list)]) for node in nodes]
+    nodes = [node for node, line in zip(nodes, first, strict=True) if line == code.co_firstlineno] or nodes
     return [finding for node in nodes for finding in _check_function(node, code.co_filename)]
-
-
-def _first_line(node: _Function) -> int:
-    return min([node.lineno, *(item.lineno for item in node.decorator_list)])
 
 
 def _parse(path: str) -> ast.Module:

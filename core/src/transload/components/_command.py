@@ -25,7 +25,9 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
     """
     if isinstance(command, str) or not isinstance(command, Sequence) or not command or not command[0]:
         raise SpecError(f"command={shorten(command)}: must be a list of texts, the program first")
-    entrypoint, *args = (str(word) if _is_number(word) else word for word in command)
+    entrypoint, *args = (
+        str(word) if isinstance(word, int | float) and not isinstance(word, bool) else word for word in command
+    )
     role = Role("main", "", entrypoint=entrypoint, args=args)
     return AppDef(name or _name_of(command), [role], arguments=masked_arguments(_options(args)))
 
@@ -38,10 +40,6 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
         if word.startswith("--") and name:
             found[name] = value if sign else following.startswith("--") or following
     return found
-
-
-def _is_number(word: object) -> bool:
-    return isinstance(word, int | float) and not isinstance(word, bool)
 
 
 def _name_of(command: Sequence[str]) -> str:

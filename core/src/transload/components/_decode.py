@@ -183,7 +183,8 @@ def _none(value: Any, tp: Any, path: str, typed: bool) -> None:
 def _union(value: Any, tp: Any, path: str, typed: bool) -> Any:
     members = [plain_type(item) for item in get_args(tp)]
     optional = any(kind_of(item) == "none" for item in members)
-    members = sorted((item for item in members if kind_of(item) != "none"), key=lambda item: _rank(kind_of(item)))
+    members = [item for item in members if kind_of(item) != "none"]
+    members.sort(key=lambda item: _RANK.index(kind_of(item)) if kind_of(item) in _RANK else -1)
     typed = typed or (_is_text(value) and str not in members)
     says_none = optional and (value.strip().lower() in ("", "none", "null") if typed else value is None)
     if says_none and (not typed or (str not in members and not value.strip())):
@@ -204,10 +205,6 @@ def _union(value: Any, tp: Any, path: str, typed: bool) -> Any:
     if says_none and value.strip():
         return None
     refuse_value(path, value, f"must be {type_name(tp)}")
-
-
-def _rank(kind: str) -> int:
-    return _RANK.index(kind) if kind in _RANK else -1
 
 
 def _literal(value: Any, tp: Any, path: str, typed: bool) -> Any:

@@ -304,7 +304,9 @@ class ImportFolder:
                     sys.path.remove(self._folder)
                 sys.path_importer_cache.pop(self._folder, None)
                 if self._forget:
-                    self._kept = _take_out(_neighbours(self._folder))
+                    self._kept = _take_out(
+                        {each for each, module in _loaded().items() if _home(module) == self._folder}
+                    )
                     sys.modules.update(self._hidden)
                     self._hidden = {}
         finally:
@@ -333,10 +335,6 @@ def _loaded() -> dict[str, ModuleType]:
     # the component file itself stays: its classes are looked up by their module's name
     tops = [name for name in tops if isinstance(sys.modules[name], ModuleType) and not name.startswith(FILE_MODULE)]
     return {name: sys.modules[name] for name in tops}
-
-
-def _neighbours(folder: str) -> set[str]:
-    return {name for name, module in _loaded().items() if _home(module) == folder}
 
 
 def _foreign(folder: str) -> set[str]:

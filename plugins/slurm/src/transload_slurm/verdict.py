@@ -108,7 +108,8 @@ def _cancelled(status: AppStatus, job: Job) -> None:
     if job.reason in _DEPENDENCY:
         status.state, status.msg = AppState.FAILED, f"Slurm job {job.id}: its dependency can never be satisfied"
     elif not status.cancel_requested:
-        status.msg = f"Slurm job {job.id} was cancelled"
+        who = job.state.partition(" by ")[2]  # the record of a job knows
+        status.msg = f"Slurm job {job.id} was cancelled" + (f" by user {who}" if who else "")
     else:
         status.msg = ""
 

@@ -132,14 +132,11 @@ class FsspecStore(Store):
             full = str(entry["name"]).rstrip("/")
             name = full.rpartition("/")[2]
             if name and not name.startswith(".") and full.strip("/") != path.strip("/"):
-                found.append((name, entry["type"] == "directory", _etag(entry)))
+                # neither size nor a coarse modification time tells two writes apart: without an etag there is no stamp
+                tag = next((entry[each] for each in _ETAGS if entry.get(each)), None)
+                stamp = None if tag is None else (entry.get("size"), str(tag))
+                found.append((name, entry["type"] == "directory", stamp))
         return found
-
-
-def _etag(entry: Mapping[str, Any]) -> object:
-    # neither size nor a coarse modification time tells two writes apart: without an etag there is no stamp
-    tag = next((entry[name] for name in _ETAGS if entry.get(name)), None)
-    return None if tag is None else (entry.get("size"), str(tag))
 
 
 def _protocols(fs: fsspec.AbstractFileSystem) -> set[str]:

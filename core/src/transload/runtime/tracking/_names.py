@@ -47,11 +47,6 @@ def natural(text: str) -> list[str | int]:
     return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"([0-9]{1,300})", text))]
 
 
-def _percent_encode(text: str) -> str:
-    encoded = "".join([_TABLE[byte] for byte in text.encode()])
-    return "%2E" + encoded[1:] if encoded[:1] == "." else encoded
-
-
 def encode_name(text: str, suffix: str = "") -> str:
     """Return the file name of ``text``.
 
@@ -62,7 +57,8 @@ def encode_name(text: str, suffix: str = "") -> str:
     Returns:
         A name of at most ``MAX_FILE_NAME`` bytes, without ``/``, not starting with a dot.
     """
-    encoded = _percent_encode(text)
+    encoded = "".join([_TABLE[byte] for byte in text.encode()])
+    encoded = "%2E" + encoded[1:] if encoded[:1] == "." else encoded
     if len(encoded) + len(suffix) <= MAX_FILE_NAME:
         return encoded + suffix
     from hashlib import sha256  # only long names need it

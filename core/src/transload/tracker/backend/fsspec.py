@@ -227,12 +227,7 @@ def _linked_run(data: bytes) -> str | None:
 _trackers: weakref.WeakSet[FsspecTracker] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
-    for tracker in list(_trackers):
-        tracker._begin()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=lambda: [tracker._begin() for tracker in list(_trackers)])
 
 
 def create(config: str | None) -> FsspecTracker:
