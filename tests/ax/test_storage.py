@@ -503,3 +503,35 @@ def test_copies_do_not_share_processes(experiment: Callable[..., Any], gate: Pat
         assert {status.name for status in runner.poll_trial_status([trial])} == {"RUNNING"}
     gate.touch()
     assert host_runner("ax").wait(trial.run_metadata["transload_app_handle"]).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+
+
+def test_a_full_disk_stores_no_half_of_a_trial(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
+    """What could not be stored is said, before a job of it is started, and what is stored later can be read."""
+    from transload_ax import Snapshot
+
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("not run: no file system of limited size can be mounted here")
+    try:
+        made, plan, kept = experiment(), sobol(), Snapshot(disk / "kept.json")
+
+        def propose() -> Any:
+            return made.new_trial(generator_run=plan.gen(experiment=made, num_trials=1, n=1)[0][0])
+
+        propose()
+        kept.save(made, plan)
+        first, filler = propose(), disk / "filler"
+        kept.add([first], plan)
+        with open(filler, "wb", buffering=0) as file, pytest.raises(OSError):
+            while True:
+                file.write(b"x" * 4096)
+        with pytest.raises(OSError, match="No space left"):
+            for _ in range(100):  # until the last block that the lines have is full
+                kept.add([first], plan)
+        filler.unlink()
+        kept.add([propose()], plan)
+        assert len(kept.load()[0].trials) == 3
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

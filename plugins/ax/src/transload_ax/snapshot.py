@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -86,16 +87,20 @@ class Snapshot:
 
         Raises:
             ConfigError: if this object has not saved the experiment before.
+            OSError: if there is no room; what was stored before is as it was.
         """
         if self._runs is None:
             raise ConfigError(f"{self.path}: save the experiment as a whole first")
         made = encode_strategy(generation_strategy, self._runs)
         self._runs += len(made["generator_runs"])
         added = {str(trial.index): encode(trial) for trial in trials}
-        line = json.dumps({"schema": SCHEMA, "trials": added, "generation_strategy": made})
+        line = json.dumps({"schema": SCHEMA, "trials": added, "generation_strategy": made}).encode() + b"\n"
         descriptor = os.open(self._added, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(descriptor, line.encode() + b"\n")
+            before = os.fstat(descriptor).st_size
+            if os.write(descriptor, line) < len(line):  # the next line would be one with half of this
+                os.ftruncate(descriptor, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._added))
         finally:
             os.close(descriptor)
 
