@@ -80,9 +80,6 @@ def prefect(folder: Path) -> None:
                 page.set_viewport_size({"width": 1100, "height": 1060})
             page.wait_for_timeout(3000)  # the timeline slides to its place
             page.screenshot(path=IMAGES / f"{name}.png")
-        page.get_by_text("Artifacts", exact=True).first.click()
-        page.get_by_text("train-replicas").first.wait_for()
-        page.screenshot(path=IMAGES / "prefect-artifacts.png")
 
 
 def ax(folder: Path) -> None:

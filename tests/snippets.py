@@ -40,8 +40,8 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 110  # for all commands of one block
 
-HOSTS: Final = ("airflow", "ax", "docker", "kfp", "kubernetes", "mlflow", "prefect", "report", "slurm", "testing")
-BOTH: Final = ("docs/tutorial.md", "README.md")
+HOSTS: Final = ("airflow", "ax", "docker", "kfp", "kubernetes", "mlflow", "prefect", "report", "testing", "torchx")
+BOTH: Final = ("docs/tutorial.md", "docs/try-a-cluster.md", "README.md")
 """Pages of which most runs in the environment of tests/docs, and a part in that of a host."""
 PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md") for name in HOSTS},
@@ -50,10 +50,13 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/adapters.md",
         "plugins/airflow/README.md",
         "examples/airflow/README.md",
-        *BOTH,
+        "docs/tutorial.md",
+        "README.md",
     ),
     "kfp": ("docs/kfp.md", "plugins/kfp/README.md", "examples/kfp/README.md", "README.md"),
     "ax": ("docs/ax.md", "plugins/ax/README.md", "examples/ax/README.md", "README.md"),
+    "kubernetes": ("docs/kubernetes.md", "plugins/kubernetes/README.md", "docs/try-a-cluster.md"),
+    "slurm": ("docs/slurm.md", "plugins/slurm/README.md", "docs/index.md"),
     "torch": ("examples/ddp/README.md",),
     "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md", "README.md"),
     "template": ("docs/writing-an-adapter.md", "plugins/_template/README.md"),

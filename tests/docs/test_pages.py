@@ -54,7 +54,7 @@ def test_who_runs_a_block_instead_is_there(page: str) -> None:
     for snippet in SNIPPETS.snippets(page):
         file, _, name = snippet.run_by.partition("::")
         if file:
-            assert re.search(rf"^(?:async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), snippet.place
+            assert re.search(rf"^ *(?:async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), snippet.place
 
 
 def test_few_blocks_are_run_by_nobody() -> None:

@@ -218,18 +218,48 @@ def test_plugins_install_by_plain_pip(clone: Path, transload_home: Path) -> None
         assert said.returncode == 0 and {"transload-airflow", "transload-report"} <= set(said.stdout.split()), said
 
 
+def _lines(page: Path, begin: str) -> list[str]:
+    """Return the commands of a page that begin so, without what is said of them."""
+    found = [line[2:].partition("  #")[0].rstrip() for line in page.read_text().splitlines()]
+    return [line for line in found if line.startswith(begin)]
+
+
 @pytest.mark.slow
 def test_second_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> None:
-    """It makes its own tools and runs a session; engines that are not here are told at the end."""
-    command = [sys.executable, f"{clone}/run_tests.py", "-s", "core", "--", "-q", "tests/core/house/test_imports.py"]
-    result = subprocess.run(
-        command,
-        cwd=clone.parent,
+    """It makes its own tools, and knows each line of CONTRIBUTING.md; the last one is run, of one file.
+
+    With `-l` sessions are chosen, and none is run: together they are what runs this test.
+    """
+    *choosing, again, slow = _lines(clone / "CONTRIBUTING.md", "python3 run_tests.py")
+    one = again.replace(" -R", "").replace("tests/core/specs -x", "-q tests/core/house/test_imports.py")
+    for line in (*(f"{each} -l" for each in (*choosing, slow)), one):
+        result = subprocess.run(
+            [sys.executable, *line.split()[1:]],
+            cwd=clone,
+            env=_stranger(transload_home),
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        assert result.returncode == 0, f"{line}:\n{result.stdout}{result.stderr}"
+    assert " passed" in result.stdout
+
+
+@pytest.mark.slow
+def test_environment_for_daily_work(clone: Path, transload_home: Path) -> None:
+    """The lines of CONTRIBUTING.md, the tests with one file of those that it names."""
+    making, testing = _lines(clone / "CONTRIBUTING.md", "python3 -m venv") + _lines(
+        clone / "CONTRIBUTING.md", ".venv/bin/pytest"
+    )
+    script = f"set -e; {making}; {testing}/test_names.py -q"
+    said = subprocess.run(
+        ["bash", "-c", script],
+        cwd=clone,
         env=_stranger(transload_home),
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=800,
         check=False,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert " passed" in result.stdout
+    assert said.returncode == 0 and " passed" in said.stdout, said.stdout + said.stderr
