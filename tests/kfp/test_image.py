@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.metadata
+import os
+import shlex
 import shutil
+import subprocess
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -45,21 +48,29 @@ def test_no_image_is_refused_when_compiling(monkeypatch: pytest.MonkeyPatch) -> 
     assert made.component_spec.implementation.container.image == "launcher:2"
 
 
-def _wheel(name: str, folder: Path) -> None:
-    """Pack a distribution as it is installed here, editable or not, into a wheel."""
-    found = importlib.metadata.distribution(name)
-    module = name.replace("-", "_")
-    source = Path(__import__(module).__file__ or "").parent
-    info = f"{module}-{found.version}.dist-info"
-    files = {str(Path(module, path.relative_to(source))): path.read_bytes() for path in source.rglob("*.py")}
-    files |= {f"{info}/{each}": (found.read_text(each) or "").encode() for each in ("METADATA", "entry_points.txt")}
+def _wheel(source: Path, folder: Path) -> None:
+    """Pack a distribution of this repository as a wheel that requires those of this repository alone."""
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    module, version = project["name"].replace("-", "_"), project["version"]
+    lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {version}"]
+    for extra, needs in {"": project["dependencies"], **project.get("optional-dependencies", {})}.items():
+        lines += [f"Provides-Extra: {extra}"] if extra else []
+        own = [each for each in needs if each.startswith("transload")]
+        lines += [f"Requires-Dist: {each}" + (f" ; extra == {extra!r}" if extra else "") for each in own]
+    points = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
+    told = [
+        line for group, names in points.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in names.items()))
+    ]
+    info = f"{module}-{version}.dist-info"
+    files = {str(path.relative_to(source / "src")): path.read_bytes() for path in (source / "src").rglob("*.*")}
+    files |= {f"{info}/METADATA": "\n".join(lines).encode(), f"{info}/entry_points.txt": "\n".join(told).encode()}
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     rows = []
     for path, content in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
         rows.append(f"{path},sha256={digest},{len(content)}")
     files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
-    with zipfile.ZipFile(folder / f"{module}-{found.version}-py3-none-any.whl", "w") as wheel:
+    with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as wheel:
         for path, content in files.items():
             wheel.writestr(path, content)
 
@@ -70,22 +81,22 @@ def _wheel(name: str, folder: Path) -> None:
 def test_the_dockerfile_makes_an_image_that_launches(
     engine: Any, docker_kfp: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Built on an image with Python and libraries alone, with wheels of this project and no index, it runs an app."""
-    import docker
-
+    """The page's line, on an image with Python and libraries alone, with wheels of this project and no index."""
     base = engine.python_image(
         "transload-test/base:1", packages=("pip", "fsspec", "pluggy", "click"), applets="sh mkdir rm echo mktemp"
     )
-    context = tmp_path / "context"
-    context.mkdir()
+    context = tmp_path / "plugins" / "kfp"
+    context.mkdir(parents=True)
     shutil.copy(ROOT / "plugins" / "kfp" / "Dockerfile", context)
-    for name in ("transload", "transload-kfp"):
-        _wheel(name, context)
-    client = docker.APIClient(base_url=engine.url, timeout=120)
-    arguments = {"BASE": base, "PACKAGES": "transload transload-kfp", "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1"}
-    said = list(client.build(path=str(context), tag="transload-test/launcher:1", buildargs=arguments, decode=True))
-    client.close()
-    assert not [each for each in said if "error" in each], said
-    made = launcher_from_app(_app(), scheduler="local", image="transload-test/launcher:1")
+    for name in ("core", "plugins/kfp", "plugins/kubernetes", "plugins/search"):
+        _wheel(ROOT / name, context)
+    page = (ROOT / "docs" / "kfp.md").read_text()
+    (line,) = [line[2:] for line in page.splitlines() if line.startswith("$ docker build")]
+    command = [*shlex.split(line), "--build-arg", f"BASE={base}", "--build-arg", "PIP_NO_INDEX=1"]
+    environment = {**os.environ, "DOCKER_HOST": engine.url, "DOCKER_BUILDKIT": "0"}
+    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "transload-kubernetes" in said.stdout and "transload-search" in said.stdout
+    made = launcher_from_app(_app(), scheduler="local", image=command[command.index("-t") + 1])
     made()
     assert "main/0 hello from inside" in capfd.readouterr().out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -137,3 +139,27 @@ def test_several_users_at_once(
         runner.cancel(handle)
         assert runner.wait(handle, timeout=60).state is AppState.CANCELLED  # type: ignore[union-attr]
         assert runner.status(seen).state is AppState.CANCELLED  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
+    """The page's Roles and its lines for kubectl: the account may submit in its namespace, and nowhere else."""
+    page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    roles = page.partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
+    lines = page.partition("### Give it to a service account")[2].partition("```console")[2].partition("```")[0]
+    made = cluster.namespace()
+    configuration = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    for each in configuration["contexts"]:
+        each["context"]["namespace"] = made
+    (tmp_path / "admin").write_text(yaml.safe_dump(configuration))
+    (tmp_path / "roles.yaml").write_text(roles)
+    who = f"--as=system:serviceaccount:{made}:transload"
+    script = ["set -e", "kubectl apply -f roles.yaml", *(line[2:] for line in lines.splitlines() if line[:2] == "$ ")]
+    script += [f"kubectl auth can-i create jobs {who}", f"kubectl auth can-i create jobs -n default {who} || true"]
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "admin"), "NAMESPACE": made}
+    said = subprocess.run(
+        ["sh", "-c", "\n".join(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "serviceaccount/transload created" in said.stdout
+    assert said.stdout.split()[-2:] == ["yes", "no"], said.stdout
