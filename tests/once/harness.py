@@ -125,8 +125,9 @@ def app_of(ledger: Path, unit: str, engine: str) -> str:
     """Return the app of a unit, as JSON."""
     words = words_of(ledger, unit)[1:]
     mounts = [] if engine in ("local", "slurm", "hpc") else [BindMount(str(ledger), str(ledger))]
-    little = Resource(cpu=1, gpu=0, memMB=200)  # without it a job may take a whole node
-    role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts, resource=little)
+    role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts)
+    if engine in ("slurm", "hpc"):
+        role.resource = Resource(cpu=1, gpu=0, memMB=200)  # else a job takes a whole node
     return AppDef("once", [role]).to_json()
 
 
