@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -22,6 +22,12 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PARTS = ("api-server", "dag-processor", "scheduler", "triggerer")
 READY_S = 240.0
 WAIT_S = 120.0
+SETTINGS = """
+import importlib, sys
+
+for name in {modules} if "scheduler" in sys.argv else ():
+    importlib.import_module(name)
+"""
 ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 
 
@@ -40,15 +46,19 @@ class AirflowServer:
         home: AIRFLOW_HOME, a folder of the test's.
         dags: folder of DAGs.
         environment: more variables for all of its processes.
+        imported: modules that the scheduler imports, from which the processes of tasks are forked.
     """
 
-    def __init__(self, home: Path, dags: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, dags: Path, environment: Mapping[str, str], imported: Collection[str] = ()) -> None:
         self.home = home
         self.port = free_port()
         self.token = ""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.environment = {**os.environ, **_settings(home, dags, self.port), **environment}
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        if imported:
+            (home / "config").mkdir(parents=True)
+            (home / "config" / "airflow_local_settings.py").write_text(SETTINGS.format(modules=list(imported)))
 
     # -- its processes
 

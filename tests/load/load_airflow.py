@@ -6,9 +6,11 @@ import shutil
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "airflow"))
 
 from airflow_server import AirflowServer
+from warm import IMPORTED
 
 DAG = """
 import datetime as dt
@@ -35,7 +37,8 @@ class Host:
             "AIRFLOW__CORE__MAX_MAP_LENGTH": "2000",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=15",
         }
-        self._server = AirflowServer(folder / "airflow", dags, more)
+        modules = [*IMPORTED["airflow"], *IMPORTED[engine], "airflow.sdk.execution_time.task_runner"]
+        self._server = AirflowServer(folder / "airflow", dags, more, modules)
         shutil.rmtree(dags)
 
     def start(self) -> None:

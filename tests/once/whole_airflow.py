@@ -22,13 +22,6 @@ sys.path.insert(0, str(TESTS / "airflow"))
 from airflow_server import ENDED, PARTS, AirflowServer, Run
 from warm import IMPORTED
 
-SETTINGS = """
-import importlib, sys
-
-for name in {modules} if "scheduler" in sys.argv else ():
-    importlib.import_module(name)
-"""
-"""Airflow's workers are forked from the scheduler: what tasks need is imported there, once for all."""
 NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
 
 
@@ -48,11 +41,6 @@ class Host(WholeHost):
         }.get(engine, [])
         if engine == "local":  # jobs of this machine end with it, of right
             self.victims = self.victims[:-1]
-        modules = [*IMPORTED["airflow"], *IMPORTED[engine], "airflow.sdk.execution_time.task_runner"]
-        modules += ["airflow.providers.standard.operators.bash"]
-        modules += ["airflow.providers.cncf.kubernetes.operators.pod"] if engine == "kubernetes" else []
-        (config := folder / "airflow" / "config").mkdir(parents=True)
-        (config / "airflow_local_settings.py").write_text(SETTINGS.format(modules=modules))
         (dags := folder / "dags").mkdir()
         for file in ("airflow_dags.py", "airflow_slurm.py"):
             shutil.copy(HERE / "rivals" / file, dags)
@@ -70,7 +58,10 @@ class Host(WholeHost):
             more |= {"ONCE_NAMESPACE": table["namespace"], "ONCE_KUBECONFIG": table["kubeconfig"]}
             sidecar = {"kube_config_path": table["kubeconfig"], "xcom_sidecar_container_image": table["image"]}
             more["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = json.dumps({"conn_type": "kubernetes", "extra": sidecar})
-        self._server = AirflowServer(folder / "airflow", dags, more)
+        modules = [*IMPORTED["airflow"], *IMPORTED[engine], "airflow.sdk.execution_time.task_runner"]
+        modules += ["airflow.providers.standard.operators.bash"]
+        modules += ["airflow.providers.cncf.kubernetes.operators.pod"] if engine == "kubernetes" else []
+        self._server = AirflowServer(folder / "airflow", dags, more, modules)
 
     def start(self) -> None:
         """Start all parts."""
