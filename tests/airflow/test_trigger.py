@@ -98,6 +98,17 @@ async def test_shutdown_leaves_the_app_and_repeats_no_line(
     assert operator.resume(context, outcome)["state"] == "SUCCEEDED"
 
 
+async def test_positions_that_cannot_be_kept_cost_no_wait(control: ScriptedControl, tmp_path: Path) -> None:
+    """A triggerer whose disk takes no file hands on the lines and waits all the same: no worker slot is held for it."""
+    trigger = deferred(*held())
+    trigger.state["cursor"] = None
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home" / "airflow").touch()  # stands for a full disk
+    control.open("go")
+    outcome = await asyncio.wait_for(first(trigger), 20)
+    assert outcome["kind"] == "ended", outcome
+
+
 @pytest.mark.parametrize(("on_kill", "cancels"), [("cancel", 1), ("detach", 0)])
 async def test_person_ends_a_deferred_task(control: ScriptedControl, on_kill: str, cancels: int) -> None:
     """Airflow calls on_kill for a marked or cleared task: the app is cancelled, or left."""

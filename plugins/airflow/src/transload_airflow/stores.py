@@ -105,11 +105,12 @@ class CursorFile:
         return found if isinstance(found, dict) else None
 
     def put(self, record: dict[str, Any]) -> None:
-        """Keep ``record``. Without fsync: what a power cut takes is only a repeated line."""
+        """Keep ``record``, if there is room. Without fsync: what a power cut takes is only a repeated line, too."""
         from transload.schedulers.local.supervisor.layout import write_file
 
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        write_file(self.path, json.dumps(record).encode())
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            write_file(self.path, json.dumps(record).encode())
 
     def delete(self) -> None:
         """Forget it."""
