@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import platform
+import random
 import resource
 import statistics
 import subprocess
@@ -43,11 +44,15 @@ def process_cost(argv: Sequence[str], env: dict[str, str] | None = None) -> tupl
 
 
 def interleaved(runs: int, *measures: Callable[[], float]) -> list[float]:
-    """Call each measure ``runs`` times, in turn; return the median of each."""
+    """Call each measure once in each of so many runs, in another order each time; return the median of each.
+
+    So what one leaves to be done in the background is not always borne by the same other one.
+    """
     values: list[list[float]] = [[] for _ in measures]
+    orders = random.Random(0)
     for _ in range(runs):
-        for index, measure in enumerate(measures):
-            values[index].append(measure())
+        for index in orders.sample(range(len(measures)), len(measures)):
+            values[index].append(measures[index]())
     return [statistics.median(each) for each in values]
 
 

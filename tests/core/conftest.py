@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from transload.following import watched
+from transload.following.follower import let_go
 from transload.runner import Runner
 from transload_testing.scripted import ScriptedControl
 
@@ -62,6 +63,7 @@ def runner(control: ScriptedControl) -> Iterator[Runner]:
 def _no_thread_left() -> Iterator[None]:
     """Fail the test that leaves a thread behind that follows apps."""
     yield
+    let_go()
     left = [each for each in threading.enumerate() if each.name in ("transload-states", "transload-logs")]
     for thread in left:
         thread.join(5.0)

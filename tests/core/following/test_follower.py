@@ -100,6 +100,25 @@ def wait_for_end() -> None:
 
 
 @pytest.mark.parametrize("push", [False, True])
+def test_apps_that_follow_each_other_share_a_thread_which_ends_with_the_runner(
+    push: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread waits a moment for the next subscriber; a runner that is closed leaves none behind."""
+    monkeypatch.setattr(follower, "LINGER", 60.0)
+    board, used = Board(push), set()
+    runner = runner_of(board)
+    for app_id in ("a", "b", "a"):
+        board.set(app_id, AppState.SUCCEEDED)
+        assert collect(runner, app_id).get(timeout=10).status == AppStatus(AppState.SUCCEEDED)
+        used.update(threads())
+    assert len(used) == 1
+    assert watched() == 0
+    runner.close()
+    assert threads() == []
+    assert all(each.closed for each in board.watches)
+
+
+@pytest.mark.parametrize("push", [False, True])
 def test_changes_arrive_once_each_and_end(push: bool) -> None:
     """First sight, each change, and the end; then nothing is watched and no thread is left."""
     board = Board(push)

@@ -122,8 +122,8 @@ def test_a_cancel_that_fails_for_want_of_something_is_tried_again(
 def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs again ends what the run before it has left, also where the scheduler did not hear it at first."""
-    store, cancel, deaf = MemoryStore(), ScriptedScheduler.cancel, [True]
+    """What runs again ends what the run before it left, also where the scheduler is deaf at first; it says so once."""
+    store, cancel, deaf, said = MemoryStore(), ScriptedScheduler.cancel, [True, True], []
 
     def once_deaf(self: ScriptedScheduler, app_id: str) -> bool:
         if deaf and deaf.pop():
@@ -132,7 +132,7 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
 
     def of(generation: str) -> Execution:
         launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
-        return Execution(runner, launch, Identity("t", "n", ("again",), generation), store=store)
+        return Execution(runner, launch, Identity("t", "n", ("again",), generation), store=store, log=said.append)
 
     handle = of("0").start().handle
     monkeypatch.setattr(ScriptedScheduler, "cancel", once_deaf)
@@ -146,6 +146,9 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
     status = runner.status(handle)
     assert status is not None
     assert status.state is AppState.CANCELLED
+    assert [line for line in said if "waiting for its end" in line] == [
+        f"{handle}, of an earlier run: waiting for its end"
+    ]
     control.open("go")
 
 

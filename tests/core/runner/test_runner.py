@@ -258,6 +258,7 @@ def test_a_described_app_is_not_run_with_the_mask(runner: Runner) -> None:
     with pytest.raises(SpecError, match=r"roles\[0\]\.env\['API_KEY'\]=.*in place of a secret"):
         runner.run(described)
     described.roles[0].env["API_KEY"] = "hunter2"
+    assert runner.describe(handle) != described, "what one has asked for is its own"
     assert runner.wait(runner.run(described), timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
 
 

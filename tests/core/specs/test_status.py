@@ -114,3 +114,10 @@ def test_error_tree() -> None:
 def test_status_survives_pickle() -> None:
     """Hosts move statuses between processes."""
     assert pickle.loads(pickle.dumps(failed())) == failed()
+
+
+def test_an_error_nested_deeper_than_python_goes_is_shown_as_text() -> None:
+    """An error file may hold anything; showing a status never fails."""
+    text = '{"a": ' * 960 + "1" + "}" * 960
+    assert text in repr(AppStatus(AppState.FAILED, structured_error_msg=text))
+    assert '{"a": ' * 9 in str(AppStatus(AppState.FAILED, structured_error_msg='{"a": ' * 99_999 + "1" + "}" * 99_999))

@@ -1,11 +1,12 @@
 """The one engine that follows apps: all waiting of the runner, the command line and the hosts goes through here.
 
-There are threads only while somebody subscribes: for each scheduler one for states and one for logs. So a slow
-scheduler delays nobody but its own apps.
+There are threads only while somebody subscribes, and for a moment after: for each scheduler one for states and one for
+logs. So a slow scheduler delays nobody but its own apps.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
@@ -35,7 +36,11 @@ RECHECK: Final = 60.0
 FIRST_PAUSE: Final = 0.05
 """Seconds before the second question to a scheduler that cannot push."""
 
+LINGER: Final = 0.1
+"""Seconds for which a thread waits for the next subscriber: a host's apps follow each other within milliseconds."""
+
 _NEVER: Final = float("inf")
+_GOODBYE: Final = 1.0
 _FIRST_LOOK: Final = 0.005
 _LOG_RECHECK: Final = 10.0
 _EMPTY_WAITS: Final = 100
@@ -105,6 +110,19 @@ def _subscribe(
         follower.subscriptions.append(subscription)
     follower.wake()
     return subscription
+
+
+@atexit.register
+def let_go(scheduler: SchedulerBase | None = None) -> None:
+    """End the threads that only wait for the next subscriber: of a scheduler that is to be closed, or all."""
+    with _lock:
+        mine = [each for (pid, *_), each in _followers.items() if pid == os.getpid()]
+    for each in mine:
+        if scheduler is None or each.scheduler is scheduler:
+            each.linger = 0.0
+            each.wake()
+            if all(one.closed for one in each.subscriptions) and each.thread is not threading.current_thread():
+                each.thread.join(_GOODBYE)
 
 
 def watched() -> int:
@@ -180,7 +198,7 @@ def _check_time(handle: str, end: float | None) -> None:
 
 
 class Follower:
-    """Follows the states, or the logs, of apps of one scheduler, in one thread; it ends when nobody subscribes.
+    """Follows the states, or the logs, of apps of one scheduler, in one thread; it ends soon after nobody subscribes.
 
     Then ``ended`` is called, under the lock of all followers.
     """
@@ -188,6 +206,7 @@ class Follower:
     def __init__(self, scheduler: SchedulerBase, logs: bool, ended: Callable[[], object]) -> None:
         self.scheduler = scheduler
         self.subscriptions: list[Subscription] = []
+        self.linger = LINGER
         self.thread = threading.Thread(
             target=self._run, daemon=True, name="transload-logs" if logs else "transload-states"
         )
@@ -210,13 +229,18 @@ class Follower:
             watch.wake()
 
     def _run(self) -> None:
+        end = _NEVER
         while True:
             self._woken.clear()
             with _lock:
                 self.subscriptions = mine = [each for each in self.subscriptions if not each.closed]
-                if not mine:
+                end = _NEVER if mine else min(end, time.monotonic() + self.linger)
+                if time.monotonic() >= end:
                     self._ended()
                     break
+            if not mine:
+                self._wait(max(0.0, end - time.monotonic()))
+                continue
             members = list(dict.fromkeys(each.app_id for each in mine))
             self._update_watch(members)
             changes = self._wait(max(0.0, min(self._next, *(each.due for each in mine)) - time.monotonic()))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 
+_MOST_SAID: Final = 1000
 _said: Final[set[tuple[str, tuple[str, ...]]]] = set()
 """Variables that were told not to reach an app: once for all of its runs in this process."""
 
@@ -173,7 +174,7 @@ class Attacher:
     ) -> Generator[Wait, None, tuple[Action, AppStatus | None]]:
         """Return what to do about an app, once that can be said."""
         parsed = parse_app_handle(handle)
-        since, pause = None, FIRST_PAUSE
+        since, pause, told = None, FIRST_PAUSE, False
         while True:
             status, existed = self._probe(parsed.app_id, parsed.scheduler_backend)
             action = judge(status, existed=existed)
@@ -188,7 +189,9 @@ class Attacher:
                 raise StateUnknown(handle, unknown_for(since), status.msg if status is not None else "")
             if action is Action.WAIT_END:
                 why = "of an earlier run" if judge is decide_earlier else "which is being cancelled"
-                self.log(f"{handle}, {why}: waiting for its end")
+                if not told:
+                    self.log(f"{handle}, {why}: waiting for its end")
+                told = True
                 if judge is decide_earlier and self.options.on_kill == "cancel":  # whoever asks again meant it to end
                     try:
                         self.runner.cancel(handle)
@@ -238,6 +241,8 @@ class Attacher:
         info = self._dryrun(app_id)
         missing = () if self.given._inherit_env else (*not_passed(info._converted, os.environ),)
         if missing and (self.launch.name, missing) not in _said:
+            if len(_said) >= _MOST_SAID:
+                _said.clear()
             _said.add((self.launch.name, missing))
             self.log(f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it names)")
         if attempt is not None:

@@ -197,7 +197,6 @@ class Execution:
         if self.status is None or not self.status.is_terminal():
             with self._following(self._need_handle(), unknown_for(self._unknown_since)) as news:
                 try:
-                    self._logs.follow(news.wake, here=True)
                     while True:
                         left = end - time.monotonic()
                         if left <= 0:
@@ -206,6 +205,7 @@ class Execution:
                             break
                         if self._logs.due:
                             self._logs.pump()
+                        self._logs.follow(news.wake, here=True)
                 finally:
                     self._logs.stop()
         self._logs.finish()
@@ -218,10 +218,10 @@ class Execution:
         if self.status is None or not self.status.is_terminal():
             with self._following(self._need_handle(), unknown_for(self._unknown_since)) as news:
                 try:
-                    self._logs.follow(news.wake, here=False)
                     while not self._take(await news.next_async(self._tick())):
                         if self._logs.due:
                             self._logs.pump()
+                        self._logs.follow(news.wake, here=False)
                 finally:
                     await asyncio.to_thread(self._logs.stop)
         await asyncio.to_thread(self._logs.finish)
@@ -270,7 +270,7 @@ class Execution:
         """Return the seconds until there is something to do besides taking observations."""
         waits = (self._killed or self._passed) and not self._cancelled
         again = max(self._cancel_due - time.monotonic(), 0.01) if waits else float("inf")
-        left = next_limit(self.options, self._counts)[0] - time.time()
+        left = min(next_limit(self.options, self._counts)[0] - time.time(), self._logs.pause)
         return again if self._passed else max(0.0, min(again, left))
 
     def _take(self, observation: Observation | None) -> bool:
@@ -341,7 +341,8 @@ class Execution:
             raise ConfigError(f"{handle} has not ended ({status.state if status else 'not seen yet'}): follow it first")
         if status.usage().peak_memory is not None:
             with suppress(TransloadError):
-                for line in status.short_of_memory(self.runner.describe(handle)):
+                found = self.runner.description(handle)
+                for line in status.short_of_memory(found and found.app):
                     self.log(f"warning: {line}")
         if status.state is AppState.SUCCEEDED:
             try:

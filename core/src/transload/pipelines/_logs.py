@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LogSink = Callable[[str, int, Stream, str], None]
 """``sink(role, replica, stream, line)``; the line ends in a newline, save perhaps the last one of a replica."""
 
+FIRST_S: Final = 0.05
+"""Seconds before logs are followed: those of an app that has ended by then are read once."""
+
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(lines|B|kB|KB|MB|GB|KiB|MiB|GiB)?\s*(?:/\s*s)?\s*\Z")
 _UNITS: Final = {"B": 1, "kB": 1000, "KB": 1000, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -95,6 +98,7 @@ class LogForwarder:
         self._discovered = self._moved = False
         self._failed: Exception | None = None
         self._subscription: Subscription | None = None
+        self._first = time.monotonic() + FIRST_S
         self.dropped = 0
         self.due = False
         if cursor is None and store is not None:
@@ -153,8 +157,14 @@ class LogForwarder:
 
     # -- moving
 
+    @property
+    def pause(self) -> float:
+        """Seconds until `follow` begins."""
+        waits = self._sink is not None and self._subscription is None
+        return max(0.0, self._first - time.monotonic()) if waits else float("inf")
+
     def follow(self, wake: Callable[[], object], *, here: bool) -> None:
-        """Hand on lines as they come, until `stop`.
+        """Hand on lines as they come, until `stop`; nothing happens before `pause` is over, or the second time.
 
         Args:
             wake: called when `due` has become true.
@@ -175,7 +185,7 @@ class LogForwarder:
                 wake()
                 raise
 
-        if self._sink is not None:
+        if self.pause == 0.0:
             self._subscription = read_logs(*self._locate(), read, longest=self._longest)
 
     def stop(self) -> None:

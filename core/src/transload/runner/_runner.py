@@ -387,7 +387,7 @@ class Runner:
     def describe(self, app_handle: AppHandle) -> AppDef | None:
         """Return the app as it was submitted, secret-looking values masked; None if it is not known."""
         found = self.description(app_handle)
-        return None if found is None else found.app
+        return None if found is None else copy.deepcopy(found.app)
 
     def list(self, scheduler: str | None = None) -> list[ListAppResponse]:
         """Return the apps that a scheduler knows, newest first, each with its handle."""

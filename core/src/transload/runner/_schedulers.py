@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -209,7 +210,10 @@ class Schedulers:
         with self._lock:
             schedulers = list(self._made.values())
             self._made.clear()
+        following = sys.modules.get("transload.following.follower")  # without it nobody has followed an app
         for scheduler in schedulers:
+            if following is not None:
+                following.let_go(scheduler)
             scheduler.close()
 
     def _factory(self, kind: str) -> SchedulerFactory:

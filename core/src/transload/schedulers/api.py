@@ -73,7 +73,7 @@ class AppDescription:
     Args:
         app_id: its id.
         status: its status.
-        app: the app as submitted, secret-looking values masked; None if the scheduler does not keep it.
+        app: the app as submitted, secret-looking values masked; not to be changed; None if it is not kept.
         session: name of the session that submitted it.
         cfg: the run options that it was submitted with, without secrets.
         digest: digest of the app as submitted.

@@ -224,8 +224,12 @@ class AppStatus:
 
         values = to_value(self)
         values["state"] = repr(self.state)
-        values["structured_error_msg"] = _error_value(self.structured_error_msg)
-        return "\n".join(["AppStatus:", *_yaml(_without_unset(values), 1), ""])
+        try:
+            error = _error_value(self.structured_error_msg)
+            lines = _yaml(_without_unset({**values, "structured_error_msg": error}), 1)
+        except RecursionError:  # nested deeper than Python goes: as the text that it is
+            lines = _yaml(_without_unset(values), 1)
+        return "\n".join(["AppStatus:", *lines, ""])
 
 
 def _role_status(data: Any, path: str) -> RoleStatus:

@@ -25,7 +25,8 @@ _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 
 # read once: by path, with inode and time of the file
 _records: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
-_going: dict[str, tuple[int, int]] = {}
+_ended: dict[str, tuple[tuple[int, int], bool]] = {}
+_apps: dict[str, tuple[dict[str, Any], AppDef | None]] = {}
 _lock = fork_lock()
 
 
@@ -55,10 +56,7 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
         return cached[1]
     record = _read(path) or {}
     _check_schema(record, path)
-    with _lock:
-        if len(_records) >= _CACHED:
-            _records.clear()
-        _records[path] = (key, record)
+    _keep(_records, path, (key, record))
     return record
 
 
@@ -114,13 +112,10 @@ def describe(local: str, app_id: str) -> AppDescription | None:
     record = read_record(local, app_id) if state is not None else None
     if state is None or record is None:
         return None
-    app = None
-    with contextlib.suppress(SpecError):  # a newer version of transload wrote it: its status can be read
-        app = AppDef.from_dict(record["app"]) if record.get("app") else None
     return AppDescription(
         app_id,
         AppStatus.from_dict(state),
-        app,
+        _app_of(app_id, record),
         session=record.get("session"),
         cfg=dict(record.get("cfg") or {}),
         digest=record.get("digest"),
@@ -128,6 +123,25 @@ def describe(local: str, app_id: str) -> AppDescription | None:
         created=record.get("created"),
         log_url=record.get("logs"),
     )
+
+
+def _app_of(app_id: str, record: dict[str, Any]) -> AppDef | None:
+    """Return the app of a record, the same one each time: it is read, and never changed."""
+    cached = _apps.get(app_id)
+    if cached is None or cached[0] is not record:
+        app = None
+        with contextlib.suppress(SpecError):  # a newer version of transload wrote it: its status can be read
+            app = AppDef.from_dict(record["app"]) if record.get("app") else None
+        cached = record, app
+        _keep(_apps, app_id, cached)
+    return cached[1]
+
+
+def _keep(cache: dict[str, Any], name: str, value: object) -> None:
+    with _lock:
+        if len(cache) >= _CACHED:
+            cache.clear()
+        cache[name] = value
 
 
 def has_ended(local: str, app_id: str) -> bool:
@@ -138,16 +152,13 @@ def has_ended(local: str, app_id: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return true_state(local, app_id) is None
     key = (stat.st_ino, stat.st_mtime_ns)
-    if _going.get(folder) == key and layout.keeper_lives(folder):
-        return False  # the same file as when it was last seen going on
+    before = _ended.get(folder)
+    if before is not None and before[0] == key and (before[1] or layout.keeper_lives(folder)):
+        return before[1]  # the same file as when it was last looked at
     state = true_state(local, app_id)
-    if state is None or state.get("state") in layout.TERMINAL:
-        return True
-    with _lock:
-        if len(_going) >= _CACHED:
-            _going.clear()
-        _going[folder] = key
-    return False
+    ended = state is None or state.get("state") in layout.TERMINAL
+    _keep(_ended, folder, (key, ended))
+    return ended
 
 
 def app_ids(local: str) -> Iterator[str]:

@@ -95,7 +95,7 @@ def write_new(path: str, data: bytes) -> None:
 def read_json(path: str) -> dict[str, Any] | None:
     """Return the JSON object in a file; None if it is not there or damaged (a crash of the machine can do that)."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", 0) as file:  # unbuffered: fewer system calls
             value = loads(file.read())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
