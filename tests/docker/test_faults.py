@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from transload.errors import SchedulerUnavailable
+from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.schedulers import Change
-from transload.specs import AppState, RetryPolicy, parse_app_handle
+from transload.specs import AppState, Resource, RetryPolicy, parse_app_handle
 
 pytestmark = pytest.mark.engine("docker")
 
@@ -111,6 +111,29 @@ def test_stopped_from_outside(runner: Runner, shell: Any, engine: Any) -> None:
     engine.client.kill(container(engine, f"{parse_app_handle(handle).app_id}.main.0.0")["Id"])
     status = ends(runner, handle)
     assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, -9)
+
+
+def test_gpus_of_a_submit_that_was_killed(
+    runner: Runner, shell: Any, engine: Any, busybox: str, transload_home: Path, eventually: Any
+) -> None:
+    """It died between its containers and its record: what it holds is cleared though nothing else wants a keeper."""
+    from transload_docker import names
+    from transload_docker.home import Home
+
+    labels = {names.LABEL_APP: "dead", names.LABEL_OWNER: Home(engine.url).owner, names.LABEL_GPUS: "0"}
+    config = engine.client.create_container_config(busybox, "true", labels=labels)
+    engine.client.create_container_from_config(config, "dead.main.0.0")
+    app = shell("true", resource=Resource(cpu=1, gpu=1, memMB=64))
+
+    def refused() -> str:
+        with pytest.raises(SubmitError) as caught:
+            runner.run(app, "docker", {"gpu_ids": ["0"]})
+        return str(caught.value)
+
+    assert "0 of 1 are free" in refused()
+    # this engine has no GPUs to give: that is told once one is free
+    eventually(lambda: "are free" not in refused(), 30)
+    assert not engine.client.containers(all=True)
 
 
 def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: Any) -> None:

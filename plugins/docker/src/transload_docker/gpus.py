@@ -32,7 +32,7 @@ def assigned(engine: Engine, home: Home, request: DockerRequest) -> Iterator[Non
         yield
         return
     with home.lock("", name="gpus.lock"):
-        free = _free(engine, request, sum(_wanted(container) for container in wanting))
+        free = _free(engine, home, request, sum(_wanted(container) for container in wanting))
         for container in wanting:
             _assign(container, [free.pop(0) for _ in range(_wanted(container))])
         yield
@@ -52,7 +52,7 @@ def _assign(container: ContainerRequest, ids: list[str]) -> None:
             device["DeviceIDs"] = ids
 
 
-def _free(engine: Engine, request: DockerRequest, wanted: int) -> list[str]:
+def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> list[str]:
     """Return so many GPUs that nobody holds, those of low numbers first."""
     held = _held(engine)
     known = request.gpus or _of_this_machine(engine)
@@ -66,6 +66,7 @@ def _free(engine: Engine, request: DockerRequest, wanted: int) -> list[str]:
         raise UnsupportedFeature(f"{path}: the app wants {wanted} GPUs in all, {has}", path)
     free = [each for each in known if each not in held]
     if wanted > len(free):
+        home.ensure_keeper()  # it clears what a submit that was killed still holds
         raise SubmitError(
             f"app {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of {len(known)} are free",
             transient=True,
