@@ -114,7 +114,7 @@ def test_apps_that_follow_each_other_share_a_thread_which_ends_with_the_runner(
     assert len(used) == 1
     assert watched() == 0
     runner.close()
-    assert threads() == []
+    wait_for_end()
     assert all(each.closed for each in board.watches)
 
 

@@ -40,7 +40,7 @@ LINGER: Final = 0.1
 """Seconds for which a thread waits for the next subscriber: a host's apps follow each other within milliseconds."""
 
 _NEVER: Final = float("inf")
-_GOODBYE: Final = 1.0
+_GOODBYE: Final = 0.2
 _FIRST_LOOK: Final = 0.005
 _LOG_RECHECK: Final = 10.0
 _EMPTY_WAITS: Final = 100
@@ -116,13 +116,13 @@ def _subscribe(
 def let_go(scheduler: SchedulerBase | None = None) -> None:
     """End the threads that only wait for the next subscriber: of a scheduler that is to be closed, or all."""
     with _lock:
-        mine = [each for (pid, *_), each in _followers.items() if pid == os.getpid()]
+        mine = [each for key, each in _followers.items() if key[0] == os.getpid()]
     for each in mine:
-        if scheduler is None or each.scheduler is scheduler:
+        if scheduler in (None, each.scheduler):
             each.linger = 0.0
             each.wake()
             if all(one.closed for one in each.subscriptions) and each.thread is not threading.current_thread():
-                each.thread.join(_GOODBYE)
+                each.thread.join(_GOODBYE)  # one that is asking a scheduler that hangs is not waited for long
 
 
 def watched() -> int:

@@ -51,7 +51,7 @@ def error_frames(error: str) -> list[str]:
     try:
         message = json.loads(error)["message"]
         more = message.get("extraInfo")
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return []
     lines = str(more.get("py_callstack") or "").splitlines() if isinstance(more, dict) else []
     starts = [number for number, line in enumerate(lines) if line.startswith("  File ")]
