@@ -277,6 +277,10 @@ class Run:
         """Mark a task as a person would."""
         self.server.call("PATCH", f"{self._path}/taskInstances/{task_id}", {"new_state": state})
 
+    def mark_run(self, state: str) -> None:
+        """Mark the whole run as a person would."""
+        self.server.call("PATCH", self._path, {"state": state})
+
     def clear(self, *task_ids: str) -> None:
         """Clear tasks as a person would."""
         body = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -79,3 +81,11 @@ class Stage:
     def cancelled(self, app_id: str) -> bool:
         """Tell whether the end of an app was asked for."""
         return bool(self.control.calls("cancel", app_id))
+
+
+def kill_task(stage: Stage, run: Run) -> str:
+    """Kill the process of a task that waits in place, as an out-of-memory killer would; return the app's id."""
+    app_id = stage.app_id(run)
+    stage.handle(run)
+    os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGKILL)
+    return app_id

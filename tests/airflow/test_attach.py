@@ -6,18 +6,10 @@ import os
 import signal
 
 import pytest
-from airflow_server import AirflowServer, Run
-from scripts import Stage, held
+from airflow_server import AirflowServer
+from scripts import Stage, held, kill_task
 
 pytestmark = pytest.mark.timeout(280)
-
-
-def kill_task(stage: Stage, run: Run) -> str:
-    """Kill the process of a task that waits in place, as an out-of-memory killer would; return the app's id."""
-    app_id = stage.app_id(run)
-    stage.handle(run)
-    os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGKILL)
-    return app_id
 
 
 def test_killed_task_attaches_again(stage: Stage) -> None:

@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from scripts import Stage, held
+from scripts import Stage, held, kill_task
 
 from transload.specs import AppDef, Role
 
@@ -56,9 +56,13 @@ def test_mark_cancels(stage: Stage, mode: str, state: str) -> None:
 
 @pytest.mark.timeout(240)  # with the servers that are started for it
 def test_mark_before_the_triggerer_has_it(stage: Stage) -> None:
-    """A deferred task that is marked while no triggerer runs, and one that is marked as it defers: the app is ended."""
+    """A deferred task that is marked, or whose run times out, while no triggerer runs, and one that is marked as it
+    defers: the app is ended.
+    """
     stage.server.end_part("triggerer", signal.SIGKILL)
     try:
+        slow = stage.run("timed_out", held())
+        slow.wait("deferred")
         run, detached = stage.run("deferrable_plain", held()), stage.run("deferrable_detach", held())
         for each, state in ((run, "failed"), (detached, "success")):
             each.wait("deferred")
@@ -67,12 +71,33 @@ def test_mark_before_the_triggerer_has_it(stage: Stage) -> None:
         late = stage.run("marked", held())
         stage.server.until(lambda: stage.cancelled(stage.app_id(late)), "the app that could not defer is ended")
         assert late.wait("failed")
-        time.sleep(1)  # nobody is there to cancel it
-        assert not ended(stage, stage.app_id(run))
+        slow.wait("skipped")
+        time.sleep(1)  # nobody is there to cancel them
+        assert not ended(stage, stage.app_id(run)) and not ended(stage, stage.app_id(slow))
     finally:
         stage.server.start_part("triggerer")
-    stage.server.until(lambda: ended(stage, stage.app_id(run)), "the app is ended by the next triggerer")
+    for each in (run, slow):
+        stage.server.until(lambda each=each: ended(stage, stage.app_id(each)), "the next triggerer ends the app")
     assert (run.state(), detached.state()) == ("failed", "success")
+    assert not ended(stage, stage.app_id(detached))
+    stage.go(detached)
+
+
+def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
+    """The app that the retry would have attached to is ended, by a mark of the task as by one of its whole run."""
+    runs = [stage.run(dag, held()) for dag in ("later", "later", "later_detach")]
+    for run in runs:
+        kill_task(stage, run)
+    for run in runs:
+        run.wait("up_for_retry")
+        assert not ended(stage, stage.app_id(run))
+    marked, whole, detached = runs
+    detached.mark("failed")
+    marked.mark("failed")
+    whole.mark_run("failed")
+    for run in (marked, whole):
+        stage.server.until(lambda run=run: ended(stage, stage.app_id(run)), "the triggerer ends the app")
+    assert [run.state() for run in runs] == ["failed", "skipped", "failed"]
     assert not ended(stage, stage.app_id(detached))
     stage.go(detached)
 

@@ -94,6 +94,17 @@ class Marked(TransloadOperator):
 with DAG("marked", schedule=None, start_date=START) as marked:
     Marked(task_id="job", app=app_of, deferrable=True, **QUICK)
 
+LATER = {"retries": 1, "retry_delay": dt.timedelta(hours=1), **QUICK}
+
+with DAG("later", schedule=None, start_date=START, max_active_runs=100) as later:
+    TransloadOperator(task_id="job", app=app_of, deferrable=False, **LATER)
+
+with DAG("later_detach", schedule=None, start_date=START) as later_detach:
+    TransloadOperator(task_id="job", app=app_of, deferrable=False, on_kill="detach", **LATER)
+
+with DAG("timed_out", schedule=None, start_date=START, dagrun_timeout=dt.timedelta(seconds=40)) as timed_out:
+    TransloadOperator(task_id="job", app=app_of, deferrable=True, **QUICK)
+
 with DAG("clustered", schedule=None, start_date=START) as clustered:
     TransloadOperator(
         task_id="job", app=app_of, conn_id="{{ dag_run.conf['connection'] }}", deferrable=True, defer_after=0

@@ -92,15 +92,13 @@ class AirflowAdapter:
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
         """Return what a task would submit, of a Search what its first round would; no Airflow is needed for that."""
-        launches = _first_round(source) if _is_search(source) else [(_split(source, host_options)[0], {})]
-        return "\n".join(dry_run(self.name, launch, known=known) for launch, known in launches)
+        if not _is_search(source):
+            return dry_run(self.name, _split(source, host_options)[0])
+        from transload_search import next_round
 
-
-def _first_round(search: Search) -> list[tuple[Launch, dict[str, Any]]]:
-    from transload_search import next_round
-
-    trials, _ = next_round(search, None, {})
-    where: dict[str, Any] = {"component": search.component, "scheduler": search.scheduler, "cfg": dict(search.cfg)}
-    return [
-        (Launch(args={**search.constants, **trial.parameters}, **where), {"trial_idx": trial.index}) for trial in trials
-    ]
+        where: dict[str, Any] = {"component": source.component, "scheduler": source.scheduler, "cfg": dict(source.cfg)}
+        first = [
+            (Launch(args={**source.constants, **trial.parameters}, **where), {"trial_idx": trial.index})
+            for trial in next_round(source, None, {})[0]
+        ]
+        return "\n".join(dry_run(self.name, launch, known=known) for launch, known in first)

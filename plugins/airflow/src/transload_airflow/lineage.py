@@ -76,19 +76,18 @@ def parent_variables(ti: Any) -> dict[str, str]:
     try:
         from airflow.providers.openlineage import conf
         from airflow.providers.openlineage.plugins import macros
+
+        if not conf.is_disabled():
+            return {
+                "OPENLINEAGE_NAMESPACE": macros.lineage_job_namespace(),
+                "OPENLINEAGE_PARENT_ID": macros.lineage_parent_id(ti),
+                "OPENLINEAGE_ROOT_PARENT_ID": macros.lineage_root_parent_id(ti),
+            }
     except ImportError:
-        return {}
-    if conf.is_disabled():
-        return {}
-    try:
-        return {
-            "OPENLINEAGE_NAMESPACE": macros.lineage_job_namespace(),
-            "OPENLINEAGE_PARENT_ID": macros.lineage_parent_id(ti),
-            "OPENLINEAGE_ROOT_PARENT_ID": macros.lineage_root_parent_id(ti),
-        }
+        pass
     except Exception as exc:  # of the provider: no task fails for its lineage
         logging.getLogger(__name__).warning("OpenLineage: the job is not told of its parent: %s", exc)
-        return {}
+    return {}
 
 
 def dataset_name(path: str) -> tuple[str, str]:
@@ -97,9 +96,7 @@ def dataset_name(path: str) -> tuple[str, str]:
     if not separator:
         return "file", path
     place, _, name = rest.partition("/")
-    if scheme == "file":
-        return "file", f"/{name}"
-    return f"{scheme}://{place}", name or "/"
+    return ("file", f"/{name}") if scheme == "file" else (f"{scheme}://{place}", name or "/")
 
 
 def sources_of(handle: str) -> list[str]:
@@ -129,15 +126,7 @@ def _facet(handle: str, results: AppResults | None, execution: Execution | None)
         results: dict[str, Any]
         metadata: dict[str, Any]
 
-        @staticmethod
-        def _get_schema() -> str:
-            return "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunFacet"
-
     status = execution.status if execution is not None else None
-    state = status.state.name if status is not None else "UNKNOWN"
-    known: dict[str, Any] = (
-        results.to_dict() if results is not None else {"state": state, "results": {}, "metadata": {}}
-    )
-    return TransloadRunFacet(
-        handle=handle, state=known["state"], results=plain(known["results"]), metadata=plain(known["metadata"])
-    )
+    if results is None:
+        return TransloadRunFacet(handle, status.state.name if status is not None else "UNKNOWN", {}, {})
+    return TransloadRunFacet(handle, results.state.name, plain(results.results), plain(results.metadata))

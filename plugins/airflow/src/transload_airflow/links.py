@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom
@@ -24,11 +25,7 @@ class AppLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Return the link of a task instance, or an empty text."""
-        known = getattr(operator, "app_link", None)
-        if known:
-            return str(known)
-        try:
-            found = XCom.get_value(key=LINK_KEY, ti_key=ti_key)
-        except Exception:
-            return ""  # no such task, or an Airflow that has no XComs here: there is no link then
+        found = getattr(operator, "app_link", None)
+        with suppress(Exception):  # no such task, or an Airflow that has no XComs here: there is no link then
+            found = found or XCom.get_value(key=LINK_KEY, ti_key=ti_key)
         return str(found or "")

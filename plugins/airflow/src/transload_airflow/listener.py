@@ -1,17 +1,23 @@
-"""Ending the app of a task that a person marks while it is on its way to the triggerer.
+"""Ending the app of a task that nobody waits for when a person marks it, or when its run ends without it.
 
-A trigger's ``on_kill`` is called only where a triggerer runs it: a mark before that, or while none runs, reaches nobody
-(seen in Airflow 3.3.2). But the API server tells listeners of each mark, and a deferral that comes too late is refused.
+A trigger's ``on_kill`` is called only where a triggerer runs it: a mark before that, or while none runs, reaches
+nobody, nor does one of a task that waits for a retry (seen in Airflow 3.3.2). But the API server tells listeners of
+each mark, the scheduler of a run that has timed out, and a deferral that comes too late is refused.
 """
 
 from __future__ import annotations
 
+import json
+from inspect import signature
 from typing import Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowPlugin, hookimpl
 
 departing: Final[list[tuple[Any, Any]]] = []
 """Task instance of the task that this process is about to defer, and the execution of its app."""
+
+OVER: Final = ("success", "task_failure", "all_tasks_deadlocked")
+"""What Airflow says of a run that ended by itself: nothing of it goes on."""
 
 
 class Listener:
@@ -29,28 +35,54 @@ class Listener:
 
     @hookimpl
     def on_task_instance_failed(self, previous_state: object, task_instance: Any) -> None:
-        """Have the next triggerer end the app of a deferred task that somebody has marked; called in the API server.
-
-        That it is to do so stands in Airflow's database, by the transaction that marks the task.
-        """
-        if previous_state is not None:
-            return  # Airflow's own doing, in the task's process
-        try:
-            from airflow.models.callback import TriggererCallback  # from 3.2 on
-        except ImportError:
-            return
-        from airflow.sdk import AsyncCallback
-        from sqlalchemy.orm import object_session
-
-        session: Any = object_session(task_instance)
-        trigger = task_instance.trigger
-        if trigger is not None and trigger.classpath == "transload_airflow.triggers.AppStateTrigger":
-            callback = TriggererCallback(AsyncCallback("transload_airflow.triggers.end_app", trigger.kwargs))
-            session.add(callback)
-            callback.queue(**({"session": session} if hasattr(trigger, "team_name") else {}))  # 3.2 has no teams
-            callback.trigger.team_name = getattr(trigger, "team_name", None)
+        """Have the next triggerer end the app of a task that somebody has marked; called in the API server."""
+        if previous_state is None:  # else it is Airflow's own doing, in the task's process
+            _have_ended(task_instance)
 
     on_task_instance_success = on_task_instance_skipped = on_task_instance_failed
+
+    @hookimpl
+    def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:
+        """Do so for what a run that was marked, or has timed out, leaves: Airflow skips it, and tells nobody."""
+        if msg not in OVER:
+            for task_instance in dag_run.task_instances:
+                if task_instance.state == "skipped":
+                    _have_ended(task_instance)
+
+    on_dag_run_success = on_dag_run_failed
+
+
+def _have_ended(task_instance: Any) -> None:
+    """Note in Airflow's database, by the transaction that marks a task, that a triggerer is to end its app."""
+    try:
+        from airflow.models.callback import TriggererCallback  # from 3.2 on
+    except ImportError:
+        return
+    from airflow.sdk import AsyncCallback
+    from sqlalchemy.orm import object_session
+
+    session: Any = object_session(task_instance)
+    trigger = task_instance.trigger
+    if trigger is not None and trigger.classpath == "transload_airflow.triggers.AppStateTrigger":
+        what = trigger.kwargs
+    elif not (what := _stored(task_instance, session)):
+        return
+    callback = TriggererCallback(AsyncCallback("transload_airflow.triggers.end_app", what))
+    session.add(callback)
+    callback.queue(**({"session": session} if signature(callback.queue).parameters else {}))  # 3.2 takes none
+    callback.trigger.team_name = getattr(trigger, "team_name", None)
+
+
+def _stored(ti: Any, session: Any) -> dict[str, Any]:
+    """Return what the task itself has stored of its app, if that ends with it; before Airflow 3.3 there is no store."""
+    try:
+        from airflow._shared.state import TaskScope
+        from airflow.state import get_state_backend
+    except ImportError:
+        return {}
+    scope = TaskScope(ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
+    record = json.loads(get_state_backend().get(scope, "transload.app", session=session) or "{}")
+    return {"record": record} if record.get("on_kill") == "cancel" else {}
 
 
 class ListenerPlugin(AirflowPlugin):

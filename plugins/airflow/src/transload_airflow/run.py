@@ -125,7 +125,8 @@ def dag_folder(context: Mapping[str, Any]) -> str | None:
 def traces_of(context: Mapping[str, Any], options: ExecutionOptions) -> dict[str, Any]:
     """Return where a task leaves what it knows of its app: arguments of ``transload.pipelines.Execution``."""
     accessor = state_store(context) if options.durable else None
-    stores = {} if accessor is None else {"store": TaskStore(accessor, "app"), "log_store": LogStore(accessor, "logs")}
+    app = None if accessor is None else TaskStore(accessor, "app", on_kill=options.on_kill)
+    stores = {} if app is None else {"store": app, "log_store": LogStore(accessor, "logs")}
     logger = getattr(context.get("task"), "log", None) or _app_log
     return {"sink": log_line, "log": lambda message: logger.info(message), **stores}
 

@@ -28,10 +28,8 @@ def triggerer_on_same_machine() -> bool:
         ConfigError: for a setting that is none of auto, true, false.
     """
     value = setting("triggerer_on_same_machine", "auto").strip().lower()
-    if value in ("true", "yes", "on", "1"):
-        return True
-    if value in ("false", "no", "off", "0"):
-        return False
+    if value in ("true", "yes", "on", "1", "false", "no", "off", "0"):
+        return value in ("true", "yes", "on", "1")
     if value != "auto":
         raise ConfigError(f"[transload] triggerer_on_same_machine={value!r}: must be 'auto', 'true' or 'false'")
     executors = {

@@ -43,10 +43,6 @@ async def settled(left: Mapping[str, Any]) -> None:
     if left and left["name"] not in _left_here:
         # within which a supervisor notices for certain that its process has gone
         heartbeat = float(conf.getint("workers", "min_heartbeat_interval", fallback=5))
-        await asyncio.sleep(max(0.0, float(left["at"]) + heartbeat + _turns() - time.time()))
-
-
-def _turns() -> float:
-    """Return the seconds that a few turns of the scheduler take; on a busy machine each takes longer."""
-    crowd = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
-    return min(SETTLE_S * max(1.0, crowd), LONGEST_SETTLE_S)
+        crowd = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
+        turns = min(SETTLE_S * max(1.0, crowd), LONGEST_SETTLE_S)  # on a busy machine each takes longer
+        await asyncio.sleep(max(0.0, float(left["at"]) + heartbeat + turns - time.time()))

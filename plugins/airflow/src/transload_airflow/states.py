@@ -8,21 +8,23 @@ from typing import Final
 from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
-TASK_STATES: Final = (
-    "removed",
-    "scheduled",
-    "queued",
-    "running",
-    "success",
-    "restarting",
-    "failed",
-    "up_for_retry",
-    "up_for_reschedule",
-    "upstream_failed",
-    "skipped",
-    "deferred",
-    "awaiting_input",
-)
+_APP_STATES: Final = {
+    "removed": AppState.UNKNOWN,
+    "scheduled": AppState.UNSUBMITTED,
+    "queued": AppState.SUBMITTED,
+    "running": AppState.RUNNING,
+    "success": AppState.SUCCEEDED,
+    "restarting": AppState.RUNNING,
+    "failed": AppState.FAILED,
+    "up_for_retry": AppState.PENDING,
+    "up_for_reschedule": AppState.PENDING,
+    "upstream_failed": AppState.UNSUBMITTED,
+    "skipped": AppState.CANCELLED,
+    "deferred": AppState.RUNNING,
+    "awaiting_input": AppState.PENDING,
+}
+
+TASK_STATES: Final = tuple(_APP_STATES)
 """The values of ``TaskInstanceState`` in Airflow 3.3."""
 
 STATES: Final = StateMap(
@@ -37,21 +39,7 @@ STATES: Final = StateMap(
         AppState.CANCELLED: "failed",
         AppState.UNKNOWN: "failed",
     },
-    reverse={
-        "removed": AppState.UNKNOWN,
-        "scheduled": AppState.UNSUBMITTED,
-        "queued": AppState.SUBMITTED,
-        "running": AppState.RUNNING,
-        "success": AppState.SUCCEEDED,
-        "restarting": AppState.RUNNING,
-        "failed": AppState.FAILED,
-        "up_for_retry": AppState.PENDING,
-        "up_for_reschedule": AppState.PENDING,
-        "upstream_failed": AppState.UNSUBMITTED,
-        "skipped": AppState.CANCELLED,
-        "deferred": AppState.RUNNING,
-        "awaiting_input": AppState.PENDING,
-    },
+    reverse=_APP_STATES,
     host_values=TASK_STATES,
     notes={
         AppState.SUBMITTED: "shown as running, or deferred: the task itself has started",

@@ -20,10 +20,7 @@ LOG_INTERVAL: Final = 1.0
 
 def state_store(context: Mapping[str, Any]) -> Any | None:
     """Return the task state store (Airflow 3.3), or None where there is none."""
-    try:
-        return context["task_state_store"]
-    except KeyError:
-        return None
+    return context.get("task_state_store")
 
 
 class TaskStore:
@@ -32,11 +29,11 @@ class TaskStore:
     Args:
         accessor: ``context["task_state_store"]``; only the task's own process may use it, a trigger would hang.
         key: which entry.
+        more: what is kept with each record.
     """
 
-    def __init__(self, accessor: Any, key: str) -> None:
-        self._accessor = accessor
-        self._key = f"{KEY}.{key}"
+    def __init__(self, accessor: Any, key: str, **more: Any) -> None:
+        self._accessor, self._key, self._more = accessor, f"{KEY}.{key}", more
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
@@ -47,7 +44,7 @@ class TaskStore:
         """Keep ``record``."""
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        self._accessor.set(self._key, record, retention=NEVER_EXPIRE)
+        self._accessor.set(self._key, {**record, **self._more}, retention=NEVER_EXPIRE)
 
 
 class LogStore(TaskStore):

@@ -11,8 +11,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from transload import pipelines
-from transload.specs import parse_app_handle
-from transload_airflow.run import log_line, runner_for_tasks, task_state
+from transload.specs import make_app_handle, parse_app_handle
+from transload_airflow.run import HOST, log_line, runner_for_tasks, task_state
 from transload_airflow.settling import settled
 from transload_airflow.stores import CursorFile
 
@@ -100,8 +100,7 @@ class AppStateTrigger(BaseTrigger):
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        positions = self._positions()
-        if positions is not None:
+        if (positions := self._positions()) is not None:
             positions.delete()
 
     async def _left_alone(self) -> None:
@@ -116,6 +115,11 @@ class AppStateTrigger(BaseTrigger):
             self.log.warning("whether the task was ended cannot be found out, its app goes on: %s", exc)
 
 
-async def end_app(**trigger: Any) -> None:
-    """Do for a trigger that does not run what its `AppStateTrigger.on_kill` does."""
+async def end_app(record: dict[str, Any] | None = None, **trigger: Any) -> None:
+    """Do what `AppStateTrigger.on_kill` does, for a trigger that does not run, or what a task has stored of its app."""
+    if record is not None:
+        handle = make_app_handle(record["scheduler"], HOST, record["app_id"])
+        who, options = [HOST, "", [], record["generation"]], {"on_kill": record["on_kill"]}
+        state = {**record, "handle": handle, "identity": who, "options": options}
+        trigger = {"state": state, "forward_logs": False}
     await AppStateTrigger(**trigger).on_kill()
