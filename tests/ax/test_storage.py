@@ -147,9 +147,7 @@ def test_all_classes_round_trip(experiment: Callable[..., Any], tmp_path: Path, 
     from transload_ax import Snapshot, TransloadCurveMetric
 
     curve = TransloadCurveMetric("accuracy", lower_is_better=False, step_name="epoch")
-    made = experiment(
-        metrics=[curve], constants={"y": 2.0}, cfg={"log_dir": "/x"}, options={"patience": 7.0}, max_running=3
-    )
+    made = experiment(metrics=[curve], constants={"y": 2.0}, cfg={"log_dir": "/x"}, patience=7.0, max_running=3)
     kept = Snapshot(tmp_path / "deep" / "kept.json")
     kept.save(made, sobol(), note="ä")
     loaded, plan, more = kept.load()
@@ -292,7 +290,7 @@ def test_another_search_under_the_same_name(experiment: Callable[..., Any], tmp_
         ({"parameters": ["x:float:-1:3", "y:float:0:1"]}, "search space (y)"),
         ({"minimize": False}, "objective"),
         ({"curve": True}, "metrics (loss)"),
-        ({"options": {"patience": 7.0}}, "options (patience)"),
+        ({"patience": 7.0}, "options (patience)"),
         ({"parent_run_id": "local://a/b"}, "parent_run_id (none, not local://a/b)"),
         ({"inherit_env": True}, "inherit_env (False, not True)"),
         ({"arms_as_apps": True}, "arms_as_apps (False, not True)"),

@@ -259,7 +259,7 @@ class TestPolling:
         self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
     ) -> None:
         """UNKNOWN for longer than patience is FAILED; the job is not touched, not even later."""
-        made = experiment("ax_components:waits", constants={"gate": str(gate)}, options={"patience": 0.2})
+        made = experiment("ax_components:waits", constants={"gate": str(gate)}, patience=0.2)
         trial = new_trial(made).run()
         trial.mark_running()
         backend = host_runner("ax").scheduler("local")
@@ -575,6 +575,8 @@ class TestMetadata:
         assert json.loads(json.dumps(stored)) == stored
         assert runner.clone() == runner
         assert runner.clone().namespace == runner.namespace
+        with pytest.raises(ConfigError, match="'patiense' does not exist.*patience"):
+            TransloadRunner("/tmp/base", "utils.booth", patiense=3)
 
     def test_a_copy_takes_nothing_away(self, experiment: Callable[..., Any], tmp_path: Path) -> None:
         """A clone, and a stored experiment loaded in this process, leave secret options in place."""

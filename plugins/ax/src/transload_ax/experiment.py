@@ -79,7 +79,7 @@ def make_experiment(
         constants: arguments that are the same in all trials.
         constraints: bounds on other results: ``latency<=20``, or `transload_search.Constraint`.
         metrics: more metrics to record.
-        runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg`` …
+        runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg``, ``patience`` …
 
     Raises:
         SpecError: if the search does not fit the component, by name.

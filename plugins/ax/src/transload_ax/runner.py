@@ -73,11 +73,11 @@ class TransloadRunner(Runner):
         arms_as_apps: accept batch trials: one app for each arm, each with the tracker base ``<tracker_base>/<arm>``.
         max_running: how many apps may run at once; None: as many as the host likes.
         inherit_env: give jobs the whole environment of this process, not an allow-list of it.
-        options: see `transload.pipelines.ExecutionOptions`, by name.
         parent_run_id: the run that all trials derive from, for the trackers' lineage; often the handle of an app.
         pass_env: variables of this process that jobs get, by patterns: ``["HF_*"]``.
         folder: what relative paths (component file, ``workspace``) are relative to, and where trials work on this
             machine's disk; default: the folder of the file that calls this.
+        options: of `transload.pipelines.ExecutionOptions`: ``patience``, ``on_kill`` …
 
     Raises:
         ConfigError: for a wrong option.
@@ -99,10 +99,10 @@ class TransloadRunner(Runner):
         arms_as_apps: bool = False,
         max_running: int | None = None,
         inherit_env: bool = False,
-        options: Mapping[str, Any] | None = None,
         parent_run_id: str | None = None,
         pass_env: Sequence[str] = (),
         folder: str | None = None,
+        **options: Any,
     ) -> None:
         if tracker_base is not None and (not isinstance(tracker_base, str) or not tracker_base):
             raise SpecError(f"tracker_base={tracker_base!r}: must be a path or a URL")
@@ -124,7 +124,7 @@ class TransloadRunner(Runner):
         self.arms_as_apps = arms_as_apps
         self.max_running = max_running
         self.inherit_env = inherit_env
-        self.options: dict[str, Any] = dict(options or {})
+        self.options = options
         self.parent_run_id = parent_run_id
         self.pass_env = list(pass_env)
         self.folder = (caller_folder("transload_ax", "ax") or "") if folder is None else folder
@@ -258,8 +258,7 @@ class TransloadRunner(Runner):
         """Let go of all trials, and see to it that nothing is left behind.
 
         Args:
-            cancel: cancel the apps that still run, and wait for their end; None: unless ``options`` has
-                ``on_kill="detach"``.
+            cancel: cancel the apps that still run, and wait for their end; None: unless ``on_kill="detach"``.
         """
         self.trials.apps.close(cancel=cancel)
 
@@ -283,7 +282,7 @@ class TransloadRunner(Runner):
         cls, args: dict[str, Any], decoder_registry: Any = None, class_decoder_registry: Any = None
     ) -> dict[str, Any]:
         """Return constructor arguments from what `serialize_init_args` returned; the component is not looked up."""
-        return {name: args[name] for name in ARGUMENTS if name in args}
+        return {**{name: args[name] for name in ARGUMENTS if name in args and name != "options"}, **args["options"]}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
