@@ -108,6 +108,19 @@ def test_somebody_elses_jobset_is_left_alone(fake: Any, scheduler: Any, shell: A
     assert held(fake) == before
 
 
+def test_what_an_undone_submit_has_left_passes(fake: Any, scheduler: Any, shell: Any) -> None:
+    """The garbage collector takes its time: until then its names are taken, and a host may try again."""
+    base = names.base_name("x")
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": base, "uid": "of the record that was removed"}
+    job = {"name": names.job_name(base, "main"), "ownerReferences": [owner]}
+    fake.cluster.create("jobs", "default", {"metadata": job, "spec": {"suspend": True, "template": {}}})
+    with pytest.raises(SubmitError, match="left of an earlier submit") as caught:
+        start(scheduler, shell("sleep 300"), "x")
+    assert caught.value.transient
+    fake.cluster.delete("jobs", "default", job["name"])
+    start(scheduler, shell("sleep 300"), "x")
+
+
 def test_a_restart_whose_name_is_taken_says_so(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
     """The Job of a later attempt may have the name of somebody else's: FAILED by that name, not "deleted"."""
     spec = {"suspend": True, "completions": 1, "template": {}}

@@ -262,9 +262,11 @@ class Apps:
             # one of the same record was made by another owner of the same app: names follow from it
             record, owners = item["metadata"]["ownerReferences"], found["metadata"].get("ownerReferences") or ()
             if record[0]["uid"] not in [owner.get("uid") for owner in owners]:
-                what = f"{item['kind']} {item['metadata']['name']} of namespace {namespace} is somebody else's"
-                reason = "and this app needs that name: choose another app id or role name"
-                raise SubmitError(f"{what}, {reason}") from exc
+                what = f"{item['kind']} {item['metadata']['name']} of namespace {namespace} is"
+                left = record[0]["name"] in [owner.get("name") for owner in owners if owner.get("kind") == "ConfigMap"]
+                taken = "somebody else's, and this app needs that name: choose another app id or role name"
+                passing = "left of an earlier submit of this id, and is about to be removed"
+                raise SubmitError(f"{what} {passing if left else taken}", transient=left) from exc
 
     def _events(self, namespace: str, facts: Facts) -> list[str]:
         """Return the last warning about what an app waits for, if there is one."""
@@ -434,4 +436,5 @@ def _refused(app_id: str, exc: Exception) -> SubmitError | SchedulerUnavailable:
         hint = _STRICT
     # a conflict that is not about the name, such as that of a quota's count, passes
     transient = status == 429 or status >= 500 or (isinstance(exc, ClusterError) and exc.reason == "Conflict")
+    transient = transient or (isinstance(exc, SubmitError) and exc.transient)
     return SubmitError(f"app {app_id} was not started: {text}{hint}", transient=transient)
