@@ -58,6 +58,14 @@ def test_long_keys_come_back() -> None:
     assert {key: body.results for key, body in read_bodies(store).items()} == {"é" * 100: {"x": 1}}
 
 
+def test_a_key_that_no_text_can_hold_comes_back() -> None:
+    """A program in any language may write an escape that is no character; its results are not lost by it."""
+    store = results.PodStore("here")
+    body = '{"schema": 1, "key": "a\\ud800", "results": {"x": 1}}'
+    store.take_end({"exitCode": 0, "reason": "Completed", "message": body}, "0", "main/0")
+    assert {key: body.results for key, body in read_bodies(store).items()} == {"a?": {"x": 1}}
+
+
 def test_too_much_for_the_status_is_refused(scheduler: Any, eventually: Any, shell: Any) -> None:
     """What was cut off is not taken for the whole: the replica is named, and the way out."""
     command = """printf '{"x": "%05000d"}' 0 > $TRANSLOAD_RESULT_FILE"""

@@ -136,12 +136,13 @@ class PodStore(Store):
         if end.get("exitCode") == 0 and len(message.encode()) >= MESSAGE_LIMIT:
             more = ", or the cluster a helper_image"
             raise _too_much(f"results of {who}", f"{MESSAGE_LIMIT:,} bytes or more", MESSAGE_LIMIT - 1, more)
-        for found in _read_lines(message)[0]:
+        for found in _read_lines(message)[0]:  # escapes may hold what no text can: lone surrogates
             if "base64" in found:
                 self.files[str(found.get("file"))] = base64.b64decode(str(found["base64"]) + "==")
             else:
                 body = found if isinstance(found.get("results"), dict) else {"schema": 1, "key": key, "results": found}
-                self.files[encode_name(str(body.get("key", key)), ".json")] = json.dumps(body).encode()
+                name = encode_name(str(body.get("key", key)).encode("utf-8", "replace").decode(), ".json")
+                self.files[name] = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def said_of(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
