@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,7 +29,7 @@ class TestKubernetes(SchedulerConformance):
         # not promised is that all start together; that all end with the first failure is, and the suite looks for it
         # and a device takes run option privileged, so that without it the suite looks for a refusal
         mounts = scheduler.capabilities.mounts - {MountType.DEVICE}
-        scheduler.capabilities = replace(scheduler.capabilities, gangs=True, mounts=mounts)
+        scheduler.capabilities = scheduler.capabilities._replace(gangs=True, mounts=mounts)
         return scheduler
 
 

@@ -38,7 +38,7 @@ class TestJobs(SchedulerConformance):
         # not promised is that all start together; that all end with the first failure is, and the suite looks for it
         # and a device takes run option privileged, so that without it the suite looks for a refusal
         mounts = scheduler.capabilities.mounts - {MountType.DEVICE}
-        scheduler.capabilities = replace(scheduler.capabilities, gangs=True, mounts=mounts)
+        scheduler.capabilities = scheduler.capabilities._replace(gangs=True, mounts=mounts)
         return scheduler
 
     def make_app(

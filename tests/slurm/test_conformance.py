@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -43,5 +42,5 @@ class TestArrays(SchedulerConformance):
         """Return a scheduler that says what an array can."""
         scheduler = create_slurm("suite")
         only = frozenset({RetryPolicy.REPLICA})
-        scheduler.capabilities = replace(scheduler.capabilities, roles=False, gangs=False, retries=only)
+        scheduler.capabilities = scheduler.capabilities._replace(roles=False, gangs=False, retries=only)
         return scheduler

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload._builtins import BUILTINS
@@ -18,6 +18,7 @@ from transload._forks import fork_lock
 from transload.errors import PluginError, TransloadError
 from transload.specs import AppDef, AppState, AppStatus
 from transload.specs._check import nearest
+from transload.specs._record import record
 from transload.specs._sizes import ResourceFactory, builtin_named_resources
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class AppEvent(NamedTuple):
         return f"{self.handle}#{self.state.name}#{self.attempt}"
 
 
-@dataclass
+@record
 class PluginInfo:
     """A plugin as `Plugins.infos` lists it.
 

@@ -8,7 +8,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -777,7 +776,7 @@ def test_where_an_app_can_be_waited_for(
 ) -> None:
     """By reach: never elsewhere, on the same machine, anywhere."""
     scheduler = runner.scheduler("scripted")
-    monkeypatch.setattr(scheduler, "capabilities", replace(scheduler.capabilities, reachable_from=reach))
+    monkeypatch.setattr(scheduler, "capabilities", scheduler.capabilities._replace(reachable_from=reach))
     one = execution(runner, HELD)
     one.attach("scripted://host/a")
     assert one.may_wait_elsewhere(same_machine=False) is anywhere

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def far(plain_folder: str) -> Callable[..., Role]:
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
-        scheduler.capabilities = replace(scheduler.capabilities, shares_disk=False)
+        scheduler.capabilities = scheduler.capabilities._replace(shares_disk=False)
         return scheduler
 
     def convert(source: Any, **more: Any) -> Role:

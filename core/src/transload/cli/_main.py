@@ -78,6 +78,8 @@ def _run_command(name: str, args: list[str]) -> int:
             what = "option" if name.startswith("-") else "command"
             hint = "" if what == "option" else f": {nearest(name, names())}"
             raise click.UsageError(f"no such {what}: {name!r}{hint} (see `transload --help`)")
+        # for the text of that option click looks for translations, which costs more than all others together
+        command.add_help_option = any(word.startswith("-") and "h" in word for word in args)
         with command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS) as context:
             result = command.invoke(context)
     except click.ClickException as exc:

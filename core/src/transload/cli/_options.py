@@ -92,10 +92,10 @@ def json_option(function: F) -> F:
 
 def duration(value: str | float) -> float:
     """Return seconds of ``90``, ``10m``, ``1h30m``: the type of an option."""
-    from transload.cli._quantities import parse_duration
-
     if isinstance(value, (int, float)):
         return float(value)
+    from transload.cli._quantities import parse_duration
+
     try:
         return parse_duration(value)
     except SpecError as exc:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transload.specs import Usage
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_DURATION: Final = r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)"
 
 
 def parse_duration(text: str, what: str = "duration") -> float:
@@ -21,9 +21,9 @@ def parse_duration(text: str, what: str = "duration") -> float:
     text = text.strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
-    if not text or _DURATION.sub("", text):
+    if not text or re.sub(_DURATION, "", text):
         raise SpecError(f"{what}={text!r}: must be a duration such as 90s, 10m, 1h30m or 7d")
-    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
+    return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_DURATION, text))
 
 
 def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:

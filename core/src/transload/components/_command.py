@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from transload.errors import SpecError
 from transload.specs import AppDef, Role, nearest
@@ -49,8 +50,7 @@ def _name_of(command: Sequence[str]) -> str:
     return os.path.splitext(os.path.basename(named))[0] or "app"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overrides:
+class Overrides(NamedTuple):
     """What is set in an app over what it says itself; None leaves it.
 
     Args:
@@ -70,7 +70,7 @@ class Overrides:
     role: str | None = None
     name: str | None = None
     time_limit: float | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = MappingProxyType({})
     image: str | None = None
     replicas: int | None = None
     retries: int | None = None

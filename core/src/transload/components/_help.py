@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -27,7 +26,7 @@ def component_help(
     Returns:
         Usage, description and one entry for each argument, with its type and default; ends in a newline.
     """
-    component = replace(component, parameters=tuple(_settled(item, defaults or {}) for item in component.parameters))
+    component = component._replace(parameters=tuple(_settled(item, defaults or {}) for item in component.parameters))
     rest = component.varargs
     usage = [f"usage: {prog or f'transload run {component.name}'}"]
     usage += [f"{spelling(item)} {_metavar(item)}" for item in component.parameters if item.required]
@@ -47,7 +46,7 @@ def component_help(
 
 
 def _settled(item: Parameter, defaults: Mapping[str, Any]) -> Parameter:
-    return replace(item, default=defaults[item.name], required=False) if item.name in defaults else item
+    return item._replace(default=defaults[item.name], required=False) if item.name in defaults else item
 
 
 def _metavar(item: Parameter) -> str:

@@ -8,8 +8,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from transload.components._decode import type_name, type_problem
 from transload.components._errors import ComponentInvalid
@@ -24,8 +23,7 @@ ParameterKind = Literal["positional", "keyword", "varargs"]
 HELP: Final = "--help"
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One parameter of a component.
 
     Args:
@@ -50,8 +48,7 @@ class Parameter:
         return type_name(self.annotation)
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(NamedTuple):
     """A component: a function that returns an ``AppDef``, and what was read from it.
 
     Args:
@@ -70,7 +67,7 @@ class Component:
     parameters: tuple[Parameter, ...] = ()
     varargs: Parameter | None = None
     fn_name: str = ""
-    place: ImportFolder | None = field(default=None, repr=False, compare=False)
+    place: ImportFolder | None = None
 
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of that name, or None."""
@@ -204,17 +201,16 @@ def returns_app(fn: Callable[..., Any]) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, AppDef)
 
 
-_SECTIONS: Final = (
-    "args|arguments|parameters|params|keyword args|keyword arguments|other parameters|returns?|yields?|raises|"
-    "examples?|notes?|attributes|see also|references|todo|warnings?|warns|methods"
-)
-_SECTION = re.compile(rf"({_SECTIONS}):\s*\Z", re.IGNORECASE)
 _ARGS: Final = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments", "other parameters"}
-_ITEM = re.compile(r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)\Z")
-_FIELD = re.compile(r":(\w+)((?:\s+[^:\s]+)*)\s*:(.*)\Z")
+_ITEM: Final = r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)\Z"
+_FIELD: Final = r":(\w+)((?:\s+[^:\s]+)*)\s*:(.*)\Z"
 _PARAM_FIELDS: Final = {"param", "parameter", "arg", "argument", "key", "keyword"}
 # these end the description, as the sections about values do; examples and notes are part of it
 _ENDING: Final = _ARGS | {"return", "returns", "yield", "yields", "raises"}
+_SECTIONS: Final = _ENDING.union(
+    ("example", "examples", "note", "notes", "attributes", "see also", "references", "todo"),
+    ("warning", "warnings", "warns", "methods"),
+)
 
 
 def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -228,13 +224,13 @@ def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
     indent = 0
     current: list[str] | None = None
     for line in text.splitlines():
-        heading = _SECTION.match(line)
-        if heading is not None:
-            section, indent, current = heading.group(1).lower(), 0, None
+        heading = line.rstrip().lower()
+        if heading.endswith(":") and heading[:-1] in _SECTIONS:
+            section, indent, current = heading[:-1], 0, None
             if section not in _ENDING:
                 description.append(line)
             continue
-        field = _FIELD.match(line)
+        field = re.match(_FIELD, line) if line.startswith(":") else None
         if field is not None:
             words = field.group(2).split()
             section = "fields"
@@ -244,7 +240,7 @@ def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
                 current.append(field.group(3))
             continue
         if section in _ARGS and line[:1].isspace():
-            item = _ITEM.match(line)
+            item = re.match(_ITEM, line)
             if item is not None and (indent == 0 or len(item.group(1)) <= indent):
                 indent = len(item.group(1))
                 current = helps.setdefault(item.group(2), [])

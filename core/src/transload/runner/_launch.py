@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from transload.components import (
@@ -21,9 +21,10 @@ from transload.errors import SpecError
 from transload.runner.config import Defaults
 from transload.specs import AppDef, CfgVal, Workspace
 from transload.specs._json import SCHEMA, reading
+from transload.specs._record import record
 
 
-@dataclass(kw_only=True)
+@record(kw_only=True)
 class Launch:
     """An app to be built when it is submitted, and where it goes.
 

@@ -13,8 +13,8 @@ from transload.specs import CfgVal, SpecError, looks_secret
 from transload.specs._check import shorten
 from transload.specs._secrets import check_source
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_NAME: Final = r"[a-z][a-z0-9_-]{0,62}"
+_CONTROL: Final = r"[\x00-\x1f\x7f]"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Cluster:
         if not isinstance(self.kind, str):
             raise ConfigError(f"cluster {self.name!r}: kind={shorten(self.kind)}: must be a str")
         object.__setattr__(self, "kind", self.kind or self.name)
-        if not isinstance(self.name, str) or (self.kind != self.name and not _NAME.fullmatch(self.name)):
+        if not isinstance(self.name, str) or (self.kind != self.name and not re.fullmatch(_NAME, self.name)):
             rule = "a letter a-z, then up to 62 of a-z, 0-9, _ and -"
             raise ConfigError(f"{self.name!r}: the name of a cluster must be {rule}")
         for table in ("connection", "secrets"):
@@ -51,7 +51,7 @@ class Cluster:
             if looks_secret(key):
                 raise ConfigError(f"cluster {self.name!r}: {key}: is a secret: name where it is found in secrets")
             # some of these end in a command line or a URL
-            if isinstance(value, str) and (value.startswith("-") or _CONTROL.search(value)):
+            if isinstance(value, str) and (value.startswith("-") or re.search(_CONTROL, value)):
                 rule = "must not begin with '-' or hold control characters"
                 raise ConfigError(f"cluster {self.name!r}: {key}={shorten(value)}: {rule}")
         for key, source in self.secrets.items():

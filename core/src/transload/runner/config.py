@@ -25,14 +25,15 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import ConfigError
-from transload.runner.clusters import Cluster
 from transload.specs import CfgVal, get_type_name, runopts
 from transload.specs._check import nearest, shorten
+
+if TYPE_CHECKING:
+    from transload.runner.clusters import Cluster
 
 KEYS: Final[dict[str, type]] = {
     "scheduler": str,
@@ -55,8 +56,7 @@ _SECRETS: Final = "secrets"  # of a scheduler's table: connection setting → wh
 _RUNNERS_OWN: Final = frozenset({"tracker_base", "pass_env"})  # taken for every scheduler, and no option of any
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One value in force.
 
     Args:
@@ -154,6 +154,8 @@ class Settings:
         secrets = self.get(f"schedulers.{name}.{_SECRETS}", {})
         if not connection and not secrets and name not in self.clusters():
             return None
+        from transload.runner.clusters import Cluster
+
         try:
             return Cluster(name, kind, connection, secrets)
         except ConfigError as exc:
@@ -345,12 +347,15 @@ def _flatten(path: str, table: Any) -> list[Setting]:
             found += [Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()]
             if key == "tracker" and not entries:
                 found.append(Setting(f"{key}.{name}.config", None, path))
-    _check_clusters(path, table.get("schedulers", {}))
+    if "schedulers" in table:
+        _check_clusters(path, table["schedulers"])
     return found
 
 
 def _check_clusters(path: str, tables: dict[str, Any]) -> None:
     """Refuse names of clusters that could not stand in a handle, or that variables could not tell apart."""
+    from transload.runner.clusters import Cluster
+
     taken: dict[str, str] = {}
     for name, entries in tables.items():
         try:

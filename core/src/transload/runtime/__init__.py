@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from transload.runtime._report import report
+from transload._lazy import lazy_names
 
-__all__ = ["report"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from transload.runtime._report import report as report
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"_report": "report"})

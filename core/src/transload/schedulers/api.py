@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, UnsupportedFeature
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, MountType, RetryPolicy, masked_env, runopts
 from transload.specs._app import RETRY_DELAY
+from transload.specs._record import record
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -28,8 +29,7 @@ class Stream(str, Enum):
     COMBINED = "combined"
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What a scheduler can express. What it cannot, it refuses in ``convert`` by field name.
 
     Args:
@@ -66,7 +66,7 @@ class Capabilities:
     reachable_from: Reach = "network"
 
 
-@dataclass(slots=True)
+@record
 class AppDescription:
     """What a scheduler knows of an app.
 
@@ -95,7 +95,7 @@ class AppDescription:
     due: bool = False
 
 
-@dataclass(slots=True)
+@record
 class ListAppResponse:
     """One row of a list of apps. (The name is TorchX's, kept for those who come from there.)"""
 
@@ -106,7 +106,7 @@ class ListAppResponse:
     created: float | None = None
 
 
-@dataclass(slots=True)
+@record
 class LogPage:
     """A piece of one replica's log.
 
@@ -126,7 +126,7 @@ class LogPage:
     stamps: list[tuple[int, float]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Submission:
     """What goes with a native request when it is submitted.
 

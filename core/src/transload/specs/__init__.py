@@ -5,10 +5,9 @@ A name is imported when it is first asked for: whoever only needs one part does 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from transload._lazy import lazy_names
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from transload.components import materialize_appdef as materialize_appdef
     from transload.errors import SpecError as SpecError

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
 
 from transload.specs._check import (
     as_list,
@@ -17,13 +16,18 @@ from transload.specs._check import (
     check_str,
     refuse,
 )
+from transload.specs._record import record
 from transload.specs._resource import BindMount, DeviceMount, Mount, Resource, VolumeMount, null_resource
 from transload.specs._secrets import check_source, looks_secret, masked_env
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, Final
 
     from transload.specs._dryrun import AppDryRunInfo
+else:
+    Any = object  # for those who resolve the annotations of a record
 
 MISSING: Final = "<MISSING>"
 """Stands for an entrypoint or image that is not given."""
@@ -54,7 +58,7 @@ class RetryPolicy(str, Enum):
     HOT_SPARE = "HOT_SPARE"
 
 
-@dataclass
+@record
 class Workspace:
     """Local folders that are copied to where the job runs.
 
@@ -96,7 +100,7 @@ class Workspace:
         return ",".join(f"{source}={target}" if target else source for source, target in self.projects.items())
 
 
-@dataclass
+@record
 class Role:
     """A group of equal replicas within an `AppDef`.
 
@@ -206,7 +210,7 @@ def _check_env_name(name: str, path: str) -> None:
         refuse(f"{path} name", name, "must not be empty or contain '=' or NUL")
 
 
-@dataclass
+@record
 class AppDef:
     """A job: one or more roles that run together.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn
 
 from transload.errors import SpecError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 # texts, not compiled: importing the specs costs less, and the first use compiles them
 ROLE_NAME = r"\w[\w.-]{0,127}\Z"

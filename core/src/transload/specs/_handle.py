@@ -11,8 +11,8 @@ AppHandle = str
 """A URL-like name of a submitted app: ``{scheduler}://{session}/{app_id}``."""
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:@+=,;")
-_FORM = re.compile(r"([A-Za-z0-9_][\w.+-]*)://([^/]*)/([^/]+)\Z")
-_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_FORM = r"([A-Za-z0-9_][\w.+-]*)://([^/]*)/([^/]+)\Z"
+_ESCAPE = r"%([0-9A-Fa-f]{2})"
 
 
 class MalformedAppHandleException(SpecError):
@@ -41,7 +41,7 @@ def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> A
         MalformedAppHandleException: if the scheduler's name is not one, or the app id is empty.
     """
     handle = f"{scheduler_backend}://{_quote(session_name)}/{_quote(app_id)}"
-    if not _FORM.match(handle):
+    if not re.match(_FORM, handle):
         raise MalformedAppHandleException(handle)
     return handle
 
@@ -52,7 +52,7 @@ def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
     Raises:
         MalformedAppHandleException: if it is not of that form.
     """
-    match = _FORM.match(app_handle) if isinstance(app_handle, str) else None
+    match = re.match(_FORM, app_handle) if isinstance(app_handle, str) else None
     if match is None:
         raise MalformedAppHandleException(app_handle)
     try:
@@ -68,7 +68,7 @@ def _quote(text: str) -> str:
 def _unquote(text: str) -> str:
     if "%" not in text:
         return text
-    parts = _ESCAPE.split(text)
+    parts = re.split(_ESCAPE, text)
     data = b"".join(
         bytes([int(part, 16)]) if index % 2 else part.encode("utf-8", "surrogatepass")
         for index, part in enumerate(parts)

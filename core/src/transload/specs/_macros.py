@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
+from transload.specs._record import record
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from transload.specs._app import Role
 
@@ -59,7 +61,7 @@ class macros:  # noqa: N801 - the field's established name
     rank0_env = "${rank0_env}"
     output_dir = "${output_dir}"
 
-    @dataclass
+    @record
     class Values:
         """The values that the tokens stand for."""
 

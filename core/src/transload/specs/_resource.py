@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
-from typing import Any, ClassVar, Final
 
 from transload.errors import SpecError
 from transload.specs._check import check_dict, check_int, check_json, check_number, check_str, nearest, refuse
+from transload.specs._record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+else:
+    Any = object  # for those who resolve the annotations of a record
 
 
-@dataclass
+@record
 class Resource:
     """What each replica of a role needs.
 
@@ -98,7 +104,7 @@ class _Mount:
                 refuse(f"{path}.{name}", value, "must be True or False")
 
 
-@dataclass
+@record
 class BindMount(_Mount):
     """A path of the host, mounted into the replica.
 
@@ -108,14 +114,14 @@ class BindMount(_Mount):
         read_only: True to forbid writes.
     """
 
-    JSON_TYPE: ClassVar = "bind"
+    JSON_TYPE = "bind"
 
     src_path: str
     dst_path: str
     read_only: bool = False
 
 
-@dataclass
+@record
 class VolumeMount(_Mount):
     """A persistent volume, mounted into the replica.
 
@@ -125,14 +131,14 @@ class VolumeMount(_Mount):
         read_only: True to forbid writes.
     """
 
-    JSON_TYPE: ClassVar = "volume"
+    JSON_TYPE = "volume"
 
     src: str
     dst_path: str
     read_only: bool = False
 
 
-@dataclass
+@record
 class DeviceMount(_Mount):
     """A device of the host, made visible inside the replica.
 
@@ -142,7 +148,7 @@ class DeviceMount(_Mount):
         permissions: any of ``r`` (read), ``w`` (write), ``m`` (make node).
     """
 
-    JSON_TYPE: ClassVar = "device"
+    JSON_TYPE = "device"
 
     src_path: str
     dst_path: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from transload.errors import ConfigError, SpecError
 from transload.specs._check import nearest, shorten
+from transload.specs._record import record
 from transload.specs._text import parse_bool, split_list, split_pairs
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
@@ -40,7 +40,7 @@ class UnknownSchedulerException(ConfigError):
         self.scheduler_backend = scheduler_backend
 
 
-@dataclass
+@record
 class runopt:  # noqa: N801 - the field's established name
     """One option: its default, type, whether it must be given, and what it is for."""
 

@@ -6,10 +6,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.specs._check import check_str, refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 MASK: Final = "******"
 """What is shown in the place of a secret value."""

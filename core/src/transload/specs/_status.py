@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from transload.errors import AppFailed, SpecError
 from transload.specs._app import NONE
 from transload.specs._check import refuse
+from transload.specs._record import record
 from transload.specs._state import AppState, ReplicaState, is_started, is_terminal
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ AppStatusError = AppFailed
 """TorchX's name of `AppFailed`, kept for those who come from there."""
 
 
-@dataclass
+@record
 class ReplicaAttempt:
     """One attempt of a replica that was started again.
 
@@ -41,7 +42,7 @@ class ReplicaAttempt:
     end_time: float | None = None
 
 
-@dataclass
+@record
 class Usage:
     """What was used, as far as the scheduler can tell.
 
@@ -54,7 +55,7 @@ class Usage:
     cpu_seconds: float | None = None
 
 
-@dataclass
+@record
 class ReplicaStatus:
     """Status of one replica.
 
@@ -90,7 +91,7 @@ class ReplicaStatus:
         return next((name for name in names if msg.startswith(name)), "")
 
 
-@dataclass
+@record
 class RoleStatus:
     """Status of one role, by its name: that of each replica, in order."""
 
@@ -98,7 +99,7 @@ class RoleStatus:
     replicas: list[ReplicaStatus]
 
 
-@dataclass
+@record
 class AppStatus:
     """Status of an app.
 

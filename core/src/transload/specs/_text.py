@@ -8,11 +8,9 @@ from transload.errors import SpecError
 
 _TRUE = {"true", "t", "yes", "y", "on", "1"}
 _FALSE = {"false", "f", "no", "n", "off", "0"}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B?)\Z", re.IGNORECASE)
+_SIZE = r"(?i)(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B?)\Z"
 SIZE_UNITS = "KMGTP"
-_PAIR = re.compile(
-    r"""\s*([^\s=,;]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*(?=\Z|[,;]\s*(?:\Z|[^\s=,;]+\s*=))""", re.DOTALL
-)
+_PAIR = r"""(?s)\s*([^\s=,;]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*(?=\Z|[,;]\s*(?:\Z|[^\s=,;]+\s*=))"""
 
 
 def parse_bool(text: str, path: str = "value") -> bool:
@@ -38,7 +36,7 @@ def split_pairs(text: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     position = 0
     while text[position:].strip(" ,;"):
-        match = _PAIR.match(text, position)
+        match = re.compile(_PAIR).match(text, position)
         if match is None:
             raise SpecError(f"{text!r}: must be of the form key=value[,key=value…]")
         pairs[match.group(1)] = next((item for item in match.groups()[1:] if item is not None), "")
@@ -57,7 +55,7 @@ def parse_size(text: str, what: str = "size") -> int:
     Raises:
         SpecError: for any other text.
     """
-    match = _SIZE.match(text.strip())
+    match = re.match(_SIZE, text.strip())
     if match is None:
         raise SpecError(f"{what}={text!r}: must be a size such as 500M or 10G")
     unit = match.group(2).upper()

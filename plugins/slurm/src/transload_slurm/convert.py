@@ -6,7 +6,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
@@ -145,7 +145,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     if kind not in KINDS:
         raise ConfigError(f"run option container={kind!r}: must be one of {', '.join(KINDS)}")
     mounts = frozenset({MountType.BIND}) if kind != "none" else frozenset()
-    refuse_unsupported(app, replace(CAPABILITIES, mounts=mounts), "slurm")
+    refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
     gang = cfg.get("gang") is not False
     if not gang:
         _refuse_array(app)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from transload.runtime.tracking._stores import Store
@@ -67,7 +66,7 @@ class SlurmScheduler(SchedulerBase):
         host, folder = connection.get("ssh"), connection.get("folder")
         python = str(connection.get("login_python") or "python3")
         if host is not None:
-            self.capabilities = replace(_convert.CAPABILITIES, shares_disk=False)
+            self.capabilities = _convert.CAPABILITIES._replace(shares_disk=False)
             self.apps = RemoteApps(str(host), str(folder or "~/.transload/slurm"), python)
         elif folder:
             self.apps = Apps(os.path.abspath(os.path.expanduser(str(folder))))

@@ -75,7 +75,7 @@ def _look(runner: Runner, name: str) -> dict[str, Any]:
         found["kind"] = runner.cluster(name).kind
         scheduler = runner.scheduler(name)
         found |= {"location": scheduler.location(), "connection": scheduler.connection_opts()}
-        able = {key: _plain(value) for key, value in asdict(scheduler.capabilities).items()}
+        able = {key: _plain(value) for key, value in scheduler.capabilities._asdict().items()}
         return found | {"options": runner.scheduler_run_opts(name), "capabilities": able}
     except TransloadError as exc:
         return found | {"error": str(exc)}

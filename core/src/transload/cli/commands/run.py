@@ -15,7 +15,7 @@ from transload.cli._options import complete_components, duration, json_option, s
 from transload.cli._output import OutputFailed, emit, emit_json, note
 from transload.cli._screen import Screen, show_progress
 from transload.cli._session import app_json, find_target, open_runner
-from transload.components import ComponentArgumentError, ComponentHelpRequested, NoComponent, Overrides
+from transload.components import ComponentArgumentError, ComponentHelpRequested, NoComponent
 from transload.errors import SpecError, TransloadError
 from transload.runner import Launch
 from transload.specs import AppDef
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from transload.cli._session import Target
     from transload.cli._wait import Events, Outcome
+    from transload.components import Overrides
     from transload.runner import Runner
     from transload.specs import AppDryRunInfo, CfgVal
 
@@ -225,7 +226,11 @@ def _overrides(options: dict[str, Any]) -> Overrides | None:
         from transload.cli._env_file import read_env
 
         values["env"] = read_env(options["env"], options["env_file"])
-    return Overrides(**values) if values else None
+    if not values:
+        return None
+    from transload.components import Overrides
+
+    return Overrides(**values)
 
 
 def _read_app() -> AppDef:

@@ -5,33 +5,24 @@ Needs only the standard library, and fsspec for a base that is not a path.
 
 from __future__ import annotations
 
-from transload.runtime.tracking._names import app_folder, given_base, output_folder
-from transload.runtime.tracking._steps import read_curves, read_steps
-from transload.runtime.tracking._stores import Store
-from transload.runtime.tracking.api import (
-    ENV_TRANSLOAD_TRACKER_BASE,
-    FsspecResultTracker,
-    KeyType,
-    ResultTracker,
-    ResultType,
-    TrackingError,
-    open_store,
-    read_bodies,
-)
+from transload._lazy import lazy_names
 
-__all__ = [
-    "ENV_TRANSLOAD_TRACKER_BASE",
-    "FsspecResultTracker",
-    "KeyType",
-    "ResultTracker",
-    "ResultType",
-    "Store",
-    "TrackingError",
-    "app_folder",
-    "given_base",
-    "open_store",
-    "output_folder",
-    "read_bodies",
-    "read_curves",
-    "read_steps",
-]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from transload.runtime.tracking._names import *
+    from transload.runtime.tracking._steps import *
+    from transload.runtime.tracking._stores import *
+    from transload.runtime.tracking.api import *
+    from transload.runtime.tracking.api import open_store as open_store
+    from transload.runtime.tracking.api import read_bodies as read_bodies
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "_names": "app_folder given_base output_folder",
+        "_steps": "read_curves read_steps",
+        "_stores": "Store",
+        "api": "ENV_TRANSLOAD_TRACKER_BASE FsspecResultTracker KeyType ResultTracker ResultType TrackingError "
+        "open_store read_bodies",
+    },
+)

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import select
-import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,8 @@ from transload._forks import fork_lock
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.schedulers.local import scope
 from transload.schedulers.local.supervisor import layout, protocol
+from transload.schedulers.local.supervisor.kernel import signal
+from transload.schedulers.local.supervisor.protocol import socket
 
 _ATTEMPTS: Final = 6
 _ANSWER_S: Final = 60.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
@@ -27,8 +26,7 @@ CAPABILITIES: Final = Capabilities(
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 
 
-@dataclass(frozen=True)
-class RoleRequest:
+class RoleRequest(NamedTuple):
     """One role."""
 
     role: Role
@@ -36,8 +34,7 @@ class RoleRequest:
     replicas: list[tuple[list[str], dict[str, str]]]  # arguments and environment of each, macros replaced
 
 
-@dataclass(frozen=True)
-class LocalRequest:
+class LocalRequest(NamedTuple):
     """A request to the local scheduler."""
 
     name: str
@@ -48,7 +45,7 @@ class LocalRequest:
     log_dir: str | None  # None: the app's own folder
     assign_gpus: bool
     prepend_cwd: bool  # the working directory comes first on PATH
-    workspaces: list[str] = field(default_factory=list)  # copies that this app alone uses
+    workspaces: list[str]  # copies that this app alone uses
 
     def __str__(self) -> str:
         return format_request(self)

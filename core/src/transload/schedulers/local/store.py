@@ -19,7 +19,7 @@ from transload.schedulers.api import AppDescription, ListAppResponse
 from transload.schedulers.local.supervisor import finalise, layout
 from transload.specs import AppDef, AppState, AppStatus, SpecError, make_app_handle
 
-_SAFE_ID = re.compile(r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z")
+_SAFE_ID = r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z"
 _CACHED: Final = 1024
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 
@@ -32,7 +32,7 @@ _lock = fork_lock()
 
 def safe_id(app_id: str) -> bool:
     """Tell whether an app id can name a folder: no ``/``, no control characters, no leading dot, at most 200 bytes."""
-    return _SAFE_ID.match(app_id) is not None and len(os.fsencode(app_id)) <= 200
+    return re.match(_SAFE_ID, app_id) is not None and len(os.fsencode(app_id)) <= 200
 
 
 def read_record(local: str, app_id: str) -> dict[str, Any] | None:
