@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
+from transload._lazy import lazy_names
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from transload.cli._exit import ExitCode
 
 __all__ = ["ExitCode", "main"]
+
+__getattr__, __dir__, _ = lazy_names(__name__, {"_exit": "ExitCode"})
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -28,11 +32,3 @@ def main(args: Sequence[str] | None = None) -> int:
     if args is None:
         gc.freeze()
     return code
-
-
-def __getattr__(name: str) -> Any:
-    if name == "ExitCode":
-        from transload.cli._exit import ExitCode
-
-        return ExitCode
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

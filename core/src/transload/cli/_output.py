@@ -13,16 +13,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = 1
 """Number of the JSON forms that the command line writes."""
 
-_CODES: Final = {
-    "bold": "1",
-    "dim": "2",
-    "red": "31",
-    "green": "32",
-    "yellow": "33",
-    "blue": "34",
-    "magenta": "35",
-    "cyan": "36",
-}
+_COLOURS: Final = ("red", "green", "yellow", "blue", "magenta", "cyan")
+_CODES: Final = {"bold": "1", "dim": "2", **{name: str(31 + index) for index, name in enumerate(_COLOURS)}}
 
 REPLICA_COLOURS: Final = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
 """ANSI codes that replicas take in turn."""

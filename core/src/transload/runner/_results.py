@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
 from transload.specs import AppState, make_app_handle, parse_app_handle
 from transload.specs._json import SCHEMA, load, reading, to_value
+from transload.specs._record import record
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -25,7 +26,7 @@ class NoSuchResult(TransloadError, LookupError):
     """A result was asked for that the app did not report, or reported under several keys."""
 
 
-@dataclass
+@record
 class AppResults:
     """What an app reported.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from transload._forks import fork_lock
 from transload.errors import ConfigError, PluginError, SchedulerUnavailable, TransloadError
+from transload.runner.clusters import Cluster
 from transload.specs import (
     AppState,
     AppStatus,
@@ -23,7 +24,6 @@ from transload.specs import (
 )
 
 if TYPE_CHECKING:
-    from transload.runner.clusters import Cluster
     from transload.runner.config import Settings
     from transload.schedulers.api import SchedulerBase, SchedulerFactory
 
@@ -103,11 +103,7 @@ class Schedulers:
             UnknownSchedulerException: if there is none; the nearest name is suggested.
         """
         kind, cluster = self._find(name)
-        if cluster is not None:
-            return cluster
-        from transload.runner.clusters import Cluster
-
-        return Cluster(kind)
+        return cluster or Cluster(kind)
 
     def knows(self, cluster: Cluster) -> bool:
         """Tell whether the name of a cluster means that very cluster here."""
@@ -157,7 +153,7 @@ class Schedulers:
         if table is not None and given is not None and table != given:
             _warn_once(name)
         cluster = table or given
-        return kind, None if cluster is None or cluster == type(cluster)(kind) else cluster
+        return kind, None if cluster is None or cluster == Cluster(kind) else cluster
 
     def _make(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
         key = kind if cluster is None else cluster.to_json()

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, SpecError, looks_secret
 from transload.specs._check import shorten
+from transload.specs._record import record
 from transload.specs._secrets import check_source
 
 _NAME: Final = r"[a-z][a-z0-9_-]{0,62}"
 _CONTROL: Final = r"[\x00-\x1f\x7f]"
 
 
-@dataclass(frozen=True)
+@record
 class Cluster:
     """A scheduler with a name of its own. Hosts keep one with each handle, so that any process finds the same cluster.
 
@@ -40,7 +41,7 @@ class Cluster:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str):
             raise ConfigError(f"cluster {self.name!r}: kind={shorten(self.kind)}: must be a str")
-        object.__setattr__(self, "kind", self.kind or self.name)
+        self.kind = self.kind or self.name
         if not isinstance(self.name, str) or (self.kind != self.name and not re.fullmatch(_NAME, self.name)):
             rule = "a letter a-z, then up to 62 of a-z, 0-9, _ and -"
             raise ConfigError(f"{self.name!r}: the name of a cluster must be {rule}")

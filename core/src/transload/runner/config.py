@@ -2,22 +2,8 @@
 
 The nearest folder upwards of the working directory that holds a ``transload.toml``, or a ``pyproject.toml`` with a
 ``[tool.transload]`` table, is the project's configuration; ``$XDG_CONFIG_HOME/transload/config.toml`` is the user's
-own, and weaker. ``TRANSLOAD_CONFIG`` names a file that takes the project's place. The keys are those of `KEYS`::
-
-    scheduler = "local"                 # TRANSLOAD_SCHEDULER
-    workspace = "."                     # TRANSLOAD_WORKSPACE
-    tracker_base = "s3://bucket/runs"   # cfg key tracker_base
-    pass_env = ["HF_*"]                 # cfg key pass_env
-    [schedulers.slurm]           # TRANSLOAD_CFG_SLURM_PARTITION
-    partition = "gpu"
-    [schedulers.prod]            # a cluster with a name of its own: another scheduler of that kind
-    kind = "kubernetes"
-    context = "prod-eu"          # TRANSLOAD_CFG_PROD_CONTEXT
-    [component."utils.echo"]
-    msg = "hello"
-    [tracker.team]                      # TRANSLOAD_TRACKERS, TRANSLOAD_TRACKER_TEAM_CONFIG
-    config = "file:///runs"
-    [plugins.NAME]                      # handed to the plugin of that name, which says what may stand there
+own, and weaker. ``TRANSLOAD_CONFIG`` names a file that takes the project's place. Keys and variables with examples:
+docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -26,24 +12,17 @@ import functools
 import os
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from transload.errors import ConfigError
+from transload.runner.clusters import Cluster
 from transload.specs import CfgVal, get_type_name, runopts
 from transload.specs._check import nearest, shorten
 
-if TYPE_CHECKING:
-    from transload.runner.clusters import Cluster
-
 KEYS: Final[dict[str, type]] = {
-    "scheduler": str,
-    "workspace": str,
-    "tracker_base": str,
+    **dict.fromkeys(("scheduler", "workspace", "tracker_base"), str),
     "pass_env": list,
-    "schedulers": dict,
-    "component": dict,
-    "tracker": dict,
-    "plugins": dict,
+    **dict.fromkeys(("schedulers", "component", "tracker", "plugins"), dict),
 }
 """The keys of a configuration and their types."""
 
@@ -154,8 +133,6 @@ class Settings:
         secrets = self.get(f"schedulers.{name}.{_SECRETS}", {})
         if not connection and not secrets and name not in self.clusters():
             return None
-        from transload.runner.clusters import Cluster
-
         try:
             return Cluster(name, kind, connection, secrets)
         except ConfigError as exc:
@@ -347,15 +324,12 @@ def _flatten(path: str, table: Any) -> list[Setting]:
             found += [Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()]
             if key == "tracker" and not entries:
                 found.append(Setting(f"{key}.{name}.config", None, path))
-    if "schedulers" in table:
-        _check_clusters(path, table["schedulers"])
+    _check_clusters(path, table.get("schedulers", {}))
     return found
 
 
 def _check_clusters(path: str, tables: dict[str, Any]) -> None:
     """Refuse names of clusters that could not stand in a handle, or that variables could not tell apart."""
-    from transload.runner.clusters import Cluster
-
     taken: dict[str, str] = {}
     for name, entries in tables.items():
         try:

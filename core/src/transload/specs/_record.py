@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+__all__ = ["record"]
+
 TYPE_CHECKING = False  # importing typing would be a tenth of what a program pays for the spec
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
@@ -21,7 +23,7 @@ else:
         return dataclass(cls, eq=False, repr=False, **options)
 
 
-def _equal(self: Any, other: object) -> Any:
+def _equal(self: Any, other: Any) -> Any:
     if type(other) is not type(self):
         return NotImplemented
     return all([getattr(self, name)] == [getattr(other, name)] for name in self.__dataclass_fields__)  # NaN is itself

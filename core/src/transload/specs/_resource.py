@@ -163,17 +163,8 @@ class DeviceMount(_Mount):
 
 Mount = BindMount | VolumeMount | DeviceMount
 
-_OPTIONS: Final = {
-    "type": "type",
-    "destination": "dst",
-    "dst": "dst",
-    "target": "dst",
-    "read_only": "readonly",
-    "readonly": "readonly",
-    "source": "src",
-    "src": "src",
-    "perm": "perm",
-}
+_OPTIONS: Final = {name: name for name in ("type", "src", "dst", "readonly", "perm")}
+_OPTIONS.update(source="src", destination="dst", target="dst", read_only="readonly")
 
 
 def parse_mounts(opts: list[str]) -> list[Mount]:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
-
 
 class AppState(int, Enum):
     """State of an app or of a replica.
@@ -46,7 +42,7 @@ class AppState(int, Enum):
 ReplicaState = AppState
 """A replica has the states of an app."""
 
-_TERMINAL: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
+_TERMINAL = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
 
 
 def is_terminal(state: AppState) -> bool:

@@ -135,8 +135,6 @@ class AppStatus:
         Raises:
             AppFailed: with this status, if the state is not SUCCEEDED.
         """
-        from transload.errors import AppFailed
-
         if self.state is not AppState.SUCCEEDED:
             raise AppFailed(self)
 
