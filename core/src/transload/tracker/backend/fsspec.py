@@ -227,7 +227,7 @@ def _linked_run(data: bytes) -> str | None:
 _trackers: weakref.WeakSet[FsspecTracker] = weakref.WeakSet()
 
 
-os.register_at_fork(after_in_child=lambda: [tracker._begin() for tracker in list(_trackers)])
+os.register_at_fork(after_in_child=lambda: list(map(FsspecTracker._begin, list(_trackers))))
 
 
 def create(config: str | None) -> FsspecTracker:
