@@ -342,7 +342,7 @@ class Execution:
         if status.usage().peak_memory is not None:
             with suppress(TransloadError):
                 found = self.runner.description(handle)
-                for line in status.short_of_memory(found and found.app):
+                for line in status.short_of_memory(None if found is None else found.app):
                     self.log(f"warning: {line}")
         if status.state is AppState.SUCCEEDED:
             try:
