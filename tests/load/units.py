@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transload.specs import AppDef, Role
+from transload.specs import AppDef, Resource, Role
 
 SLEEP_S = 20
 SCRIPT = (
@@ -18,4 +18,5 @@ def unit(number: float) -> AppDef:
         number: what is reported
     """
     words = ["-c", SCRIPT, "sh", str(number), str(SLEEP_S)]
-    return AppDef("unit", [Role("main", "", entrypoint="sh", args=words)])
+    # without it a job takes a whole node of Slurm
+    return AppDef("unit", [Role("main", "", entrypoint="sh", args=words, resource=Resource(1, 0, 100))])
