@@ -150,21 +150,22 @@ def _task_process(task: str) -> int:
 
 
 def render(lines: list[Line], *, still: bool) -> str:
-    """Return lines as a terminal, in which each appears when it came unless it stands still; longer pauses are cut."""
+    """Return lines as a terminal: all of them, then each when it came, unless it stands still; longer pauses are cut."""
     shown, clock, before = [], 0.0, 0.0
     for when, kind, text in sorted(lines, key=lambda line: line[0]):
         clock += min(PAUSE_S, max(0.0, when - before))
         before = max(before, when)
         shown.append((clock, kind, text))
-    total = clock + HOLD_S
+    total = HOLD_S + clock
     width = int(max(len(text) for _, _, text in shown) * WIDE + 2 * MARGIN)
     height = len(shown) * HIGH + 2 * MARGIN
+    gone = 100 * HOLD_S / total  # who only glances at it sees all of it
     body = []
     for number, (at, kind, text) in enumerate(shown):
-        share = 100 * at / total
+        back = gone + 100 * at / total
         moves = (
-            f"<style>@keyframes l{number}{{0%,{share:.2f}%{{opacity:0}}{share + 0.01:.2f}%,100%{{opacity:1}}}}"
-            f"#l{number}{{animation:l{number} {total:.1f}s infinite}}</style>"
+            f"<style>@keyframes l{number}{{0%,{gone:.2f}%{{opacity:1}}{gone + 0.01:.2f}%,{back:.2f}%{{opacity:0}}"
+            f"{back + 0.01:.2f}%,100%{{opacity:1}}}}#l{number}{{animation:l{number} {total:.1f}s infinite}}</style>"
         )
         body.append(
             f"{'' if still else moves}"
