@@ -150,7 +150,7 @@ def _task_process(task: str) -> int:
 
 
 def render(lines: list[Line], *, still: bool) -> str:
-    """Return lines as a terminal: all of them, then each when it came, unless it stands still; longer pauses are cut."""
+    """Return lines as a terminal: all of them, then each when it came (or still); longer pauses are cut."""
     shown, clock, before = [], 0.0, 0.0
     for when, kind, text in sorted(lines, key=lambda line: line[0]):
         clock += min(PAUSE_S, max(0.0, when - before))
