@@ -81,11 +81,8 @@ def watch(
 def read_logs(scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5) -> Subscription:
     """Call ``read`` whenever the logs of an app may have grown, in a thread of the scheduler.
 
-    Args:
-        scheduler: where the app is.
-        app_id: the app.
-        read: reads and hands on what is there; tells whether there was anything.
-        longest: seconds between two calls, at most, where the scheduler does not tell of growth.
+    It hands on what is there, and tells whether there was anything; ``longest``: seconds between two calls, at most,
+    where the scheduler does not tell of growth.
     """
     return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest)
 
@@ -143,9 +140,9 @@ def wait(
     on_change: Callable[[AppStatus], object] | None = None,
     patience: float = DEFAULT_PATIENCE,
 ) -> AppStatus | None:
-    """Block until the app has ended; None if there is no such app.
+    """Block until the app has ended, ``timeout`` seconds at most (None: no limit); None if there is no such app.
 
-    ``timeout`` is in seconds (None: no limit); ``on_change`` is called with each status that is seen, in this thread.
+    ``on_change`` is called with each status that is seen, in this thread.
 
     Raises:
         StateUnknown: if patience is exhausted.

@@ -31,11 +31,7 @@ class LogReader:
     """One stream of one replica, read page by page.
 
     Args:
-        scheduler: where the app is.
-        app_id: the app.
-        role: the role.
         replica: number of the replica within the role.
-        stream: which output.
         cursor: where to begin; None: at the beginning.
         wanted: what is asked of ``log_read`` besides: ``since``, ``until``, ``last``.
 

@@ -20,21 +20,13 @@ _LONGEST: float = threading.TIMEOUT_MAX
 
 
 class Observation(NamedTuple):
-    """What was seen of an app.
-
-    Args:
-        handle: the app.
-        status: its status; None: it provably does not exist (any more).
-        exhausted: its state was unknown for longer than the subscriber's patience.
-        unknown_for: seconds of unbroken UNKNOWN.
-        final: nothing comes after it: the app has ended or is gone, or patience is exhausted.
-    """
+    """What was seen of an app."""
 
     handle: str
-    status: AppStatus | None
-    exhausted: bool
-    unknown_for: float
-    final: bool
+    status: AppStatus | None  # None: it provably does not exist (any more)
+    exhausted: bool  # its state was unknown for longer than the subscriber's patience
+    unknown_for: float  # seconds of unbroken UNKNOWN
+    final: bool  # nothing comes after it: the app has ended or is gone, or patience is exhausted
 
 
 def observed(handle: str, status: AppStatus | None, patience: float, since: float | None) -> Observation:
@@ -62,8 +54,6 @@ class Subscription:
     what is seen is kept for `next` and `next_async`.
 
     Args:
-        app_id: the app.
-        handle: the app, as observations name it.
         callback: whom to call; None: nobody.
         longest: longest pause in seconds between two looks, where the scheduler does not push.
         wake: wakes the thread.

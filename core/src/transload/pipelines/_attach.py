@@ -12,38 +12,24 @@ from transload.specs._json import SCHEMA, reading
 
 
 class Action(str, Enum):
-    """What to do about one attempt.
+    """What to do about one attempt."""
 
-    - ``submit``: it never existed.
-    - ``attach``: it is on its way.
-    - ``collect``: it has ended, and that is the answer.
-    - ``next``: it has ended, and the host asks again: look at the next attempt.
-    - ``wait_end``: it is being cancelled: wait for its end, then decide again.
-    - ``wait_known``: the scheduler cannot say: wait, as long as patience lasts.
-    - ``gone``: it existed and does not any more: lost, unless a later attempt is there.
-    - ``lost``: its handle was stored and it is gone.
-    """
-
-    SUBMIT = "submit"
-    ATTACH = "attach"
-    COLLECT = "collect"
-    NEXT = "next"
-    WAIT_END = "wait_end"
-    WAIT_KNOWN = "wait_known"
-    GONE = "gone"
-    LOST = "lost"
+    SUBMIT = "submit"  # it never existed
+    ATTACH = "attach"  # it is on its way
+    COLLECT = "collect"  # it has ended, and that is the answer
+    NEXT = "next"  # it has ended, and the host asks again: look at the next attempt
+    WAIT_END = "wait_end"  # it is being cancelled: wait for its end, then decide again
+    WAIT_KNOWN = "wait_known"  # the scheduler cannot say: wait, as long as patience lasts
+    GONE = "gone"  # it existed and does not any more: lost, unless a later attempt is there
+    LOST = "lost"  # its handle was stored and it is gone
 
 
 def decide(
     status: AppStatus | None, next_after: frozenset[AppState], *, existed: bool = False, handle_stored: bool = False
 ) -> Action:
-    """Return what to do about an attempt.
+    """Return what to do about an attempt; ``status`` is None only if it is provably absent.
 
-    Args:
-        status: of the attempt; None only if it is provably absent.
-        next_after: see `ExecutionOptions`.
-        existed: an absent attempt was submitted once (``SchedulerBase.existed``).
-        handle_stored: the host has stored the handle of this very attempt.
+    An absent one that ``existed`` was submitted once; ``handle_stored``: the host has the handle of this very attempt.
     """
     if status is None:
         return Action.LOST if handle_stored else Action.GONE if existed else Action.SUBMIT
@@ -75,27 +61,16 @@ class AttachStore(Protocol):
 
 @dataclass(slots=True)
 class AttachRecord:
-    """What a host stores about its unit of work. Written before the submit (without handle), and after it (with).
+    """What a host stores about its unit of work. Written before the submit (without handle), and after it (with)."""
 
-    Args:
-        generation: see `Identity`.
-        attempt: the latest attempt.
-        app_id: its intended id.
-        scheduler: where it is submitted.
-        cluster: which cluster that is.
-        handle: its handle, once it is submitted.
-        cfg: run options without secrets.
-        lost: it was found to be lost, and the host was told.
-    """
-
-    generation: str
-    attempt: int
-    app_id: str
-    scheduler: str
-    handle: str | None = None
-    cfg: dict[str, CfgVal] = field(default_factory=dict)
-    lost: bool = False
-    cluster: Cluster | None = None
+    generation: str  # see `Identity`
+    attempt: int  # the latest
+    app_id: str  # its intended id
+    scheduler: str  # where it is submitted
+    handle: str | None = None  # once it is submitted
+    cfg: dict[str, CfgVal] = field(default_factory=dict)  # run options without secrets
+    lost: bool = False  # it was found to be lost, and the host was told
+    cluster: Cluster | None = None  # which one the scheduler is
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values; options whose name looks secret are left out."""

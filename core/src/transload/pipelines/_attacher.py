@@ -33,21 +33,16 @@ if TYPE_CHECKING:
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 
-_MOST_SAID: Final = 1000
 _said: Final[set[tuple[str, tuple[str, ...]]]] = set()
 """Variables that were told not to reach an app: once for all of its runs in this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """How a host came by its app.
+    """How a host came by its app: ``submit``, ``attach`` or ``collect``.
 
-    Args:
-        handle: the app.
-        app_id: its id.
-        attempt: which attempt of the generation it is; None where every run has an id of its own.
-        action: ``submit``, ``attach`` or ``collect``.
-        status: what it was seen to do; None right after a submit.
+    ``attempt`` is that of the generation, None where every run has an id of its own; ``status`` is what the app was
+    seen to do, None right after a submit.
     """
 
     handle: str
@@ -66,20 +61,13 @@ Wait = float | str
 
 @dataclass
 class Attacher:
-    """One run of the attach policy for one unit of work of a host. Besides what `Execution` takes:
+    """One run of the attach policy for one unit of work of a host, of what `Execution` takes.
 
-    Args:
-        given: the runner that submits.
-        killed: tells whether the host was asked to stop.
-        intended: the app that is being submitted, or was found.
-
-    Attributes:
-        runner: the runner that knows the cluster of the app.
-        submitting: a submit is under way.
-        undone: what was submitted for a host that was stopped meanwhile has been cancelled.
+    ``runner`` is the one that knows the cluster of the app, ``submitting`` tells of a submit under way, and ``undone``
+    that what was submitted for a host that was stopped meanwhile has been cancelled.
     """
 
-    given: Runner
+    given: Runner  # who submits
     launch: Launch
     identity: Identity
     options: ExecutionOptions
@@ -87,9 +75,9 @@ class Attacher:
     log: Callable[[str], None]
     known: Mapping[str, Any]
     host_retries: int | None
-    killed: Callable[[], bool]
+    killed: Callable[[], bool]  # whether the host was asked to stop
     submitting = undone = False
-    intended: str | None = None
+    intended: str | None = None  # the app that is being submitted, or was found
     _stored: AttachRecord | None = None
 
     def __post_init__(self) -> None:
@@ -241,7 +229,7 @@ class Attacher:
         info = self._dryrun(app_id)
         missing = () if self.given._inherit_env else (*not_passed(info._converted, os.environ),)
         if missing and (self.launch.name, missing) not in _said:
-            if len(_said) >= _MOST_SAID:
+            if len(_said) >= 1000:  # names of launches have no end
                 _said.clear()
             _said.add((self.launch.name, missing))
             self.log(f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it names)")

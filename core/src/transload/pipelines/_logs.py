@@ -69,13 +69,11 @@ class LogForwarder:
     another process too, it goes on exactly there. Memory does not grow with the log.
 
     Args:
-        handle: the app.
         locate: returns its scheduler, and its id there.
         sink: gets each line; None: nothing is forwarded.
         options: the host's settings.
         store: where to keep how far it came, for a restart; None: nowhere.
         cursor: where an earlier forwarder left off; None: what the store has kept for this app.
-        clock: seconds that only grow.
     """
 
     def __init__(

@@ -42,12 +42,8 @@ def _from(folder: str, path: str) -> str:
 def take_along(app: AppDef, code: str | None, folder: str) -> None:
     """Give roles without a workspace the folder that they need where jobs do not see the submitter's files.
 
-    A role whose image is a folder says itself where its files are.
-
-    Args:
-        app: is changed.
-        code: folder of the component file that the app comes from, if it does.
-        folder: what a role without an image works in.
+    A role whose image is a folder says itself where its files are. ``app`` is changed; ``code`` is the folder of the
+    component file that it comes from, if it does, and ``folder`` what a role without an image works in.
 
     Raises:
         SpecError: if the folder is too large to travel unasked.
