@@ -14,7 +14,7 @@ import pytest
 
 from transload.components import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
-from transload.specs import AppState, RetryPolicy, macros, parse_app_handle
+from transload.specs import AppState, Resource, RetryPolicy, macros, parse_app_handle
 from transload_testing._scheduler_stage import Program, SchedulerStage, SchedulerSuite, needs_programs
 
 
@@ -303,6 +303,15 @@ class AppTests(SchedulerSuite):
         assert usage.cpu_seconds is not None
         assert 0.01 < usage.cpu_seconds < 60
         assert status.usage() == usage
+
+    @needs_programs
+    def test_out_of_memory_is_named(self, stage: SchedulerStage) -> None:
+        """A program that takes far more memory than its role asked for is ended for that, and so it is told."""
+        program = Program(command="exec dd if=/dev/zero of=/dev/null bs=400M count=40")
+        status = stage.ended(stage.submit(stage.app(program, resource=Resource(cpu=1, gpu=0, memMB=64))))
+        if status.state is AppState.SUCCEEDED:
+            pytest.skip("this scheduler sets no limit of memory")
+        assert status.state is AppState.FAILED and "memory" in status.msg
 
     @needs_programs
     def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
