@@ -254,6 +254,8 @@ def test_the_exception_of_a_program() -> None:
         "\nTraceback (most recent call last):\n  File t\ntorch.errors.ChildFailedError: \n=====\ntrain.py FAILED\n"
     )
     assert error_frames(traceback_error((ranks + torchrun).encode())) == frames
+    assert error_frames(traceback_error(done.stderr + torchrun.encode())) == frames  # without --tee nobody is named
+    assert "ChildFailedError" in error_line(traceback_error(torchrun.encode()))
     assert traceback_error(b"") == traceback_error(b"all\nis well\n") == ""
     assert traceback_error(b"Traceback (most recent call last):\n  File\n+++ not one: +++\n") == ""
 

@@ -88,7 +88,7 @@ def traceback_error(tail: bytes) -> str:
     if not found:
         return ""
     if _CHILD_FAILED in found[-1][1]:  # torchrun's own: what the first of its processes said of itself comes before
-        found = [each for each in found if each[0] == found[0][0]]
+        found = [each for each in found if each[0] == found[0][0] and _CHILD_FAILED not in each[1]] or found
     _, line, frames = found[-1]
     import json
 
