@@ -195,15 +195,16 @@ class AirflowServer:
         return Run(self, dag_id, self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)["dag_run_id"])
 
     def until(self, condition: Callable[[], T], what: str, timeout: float = WAIT_S) -> T:
-        """Return the first truthy value of a condition, or raise."""
-        end = time.monotonic() + timeout
+        """Return the first truthy value of a condition, or raise; each question costs the API server some 20 ms."""
+        end, pause = time.monotonic() + timeout, 0.1
         while True:
             value = condition()
             if value:
                 return value
             if time.monotonic() > end:
                 raise AssertionError(f"{what}: not within {timeout} s (last: {value!r})")
-            time.sleep(0.15)
+            time.sleep(pause)
+            pause = min(pause * 1.3, 0.7)
 
 
 class Run:

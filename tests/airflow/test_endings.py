@@ -21,7 +21,7 @@ def test_endings(stage: Stage) -> None:
     runs = [
         (
             stage.run(f"{mode}_plain", {"results": {"0": {"x": 1.5}}}),
-            stage.run(f"{mode}_plain", {**wrong, "exit_code": 3}),
+            stage.run(f"{mode}_plain", {**wrong, "exit_code": 3, "page": "http://localhost/app"}),
             stage.run(f"{mode}_skipping", {**wrong, "exit_code": 99}),
             stage.run(f"{mode}_retry", cancelled),
             stage.run(f"{mode}_skipping", cancelled),
@@ -38,6 +38,7 @@ def test_endings(stage: Stage) -> None:
         assert f"transload describe {handle}" in good.log()
         assert "/transload_airflow/" not in bad.log()
         bad.wait("failed")
+        assert bad.links()["transload app"] == "http://localhost/app"
         for words in ("main/0", "exit code 3", "it broke"):
             assert words in bad.log()
         bad.wait("upstream_failed", task_id="after")

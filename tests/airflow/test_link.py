@@ -66,6 +66,7 @@ def _open(browser: Any, run: Any) -> Any:
     return shown
 
 
+@pytest.mark.slow  # Airflow draws its whole page, twice; that the link is there is tested by `test_endings`
 def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> None:
     """With a page there is a button, and it opens that page; with a folder alone there is none."""
     with_page, without = stage.run("sync_plain", {"page": page}), stage.run("sync_plain", {})
