@@ -52,12 +52,8 @@ SCHEMAS = {
 EVERYWHERE = [path.stem.removeprefix("run_") for path in sorted((ROOT / "tests" / "everywhere").glob("run_*.py"))]
 HOSTS = ("airflow", "ax", "kfp", "prefect")
 HOST_SUITES = {"command_line": "core"}
-PICTURES = {
-    "airflow": ("airflow", "kill"),
-    "prefect": ("prefect",),
-    "kfp": ("kfp",),
-    "ax": ("ax", "search", "report", "run", "benchmarks"),
-}
+PICTURES = {"airflow": ("airflow", "kill"), "docker": ("engines",), "kfp": ("kfp",), "prefect": ("prefect",)}
+PICTURES["ax"] = ("ax", "search", "report", "run", "benchmarks")
 """What `docs/make_pictures.py` makes, by the host whose environment it needs."""
 nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
@@ -225,14 +221,15 @@ def load(session: nox.Session) -> None:
 def pictures(session: nox.Session) -> None:
     """Make all pictures and recordings of the pages anew, from real runs; `-- report kill`: these alone."""
     find_cpu_torch(session)
-    if unknown := set(session.posargs) - {name for names in PICTURES.values() for name in names}:
-        session.error(f"{', '.join(sorted(unknown))}: there are: {', '.join(sum(PICTURES.values(), ()))}")
+    if unknown := set(session.posargs) - set(sum(PICTURES.values(), ())):
+        session.error(f"{', '.join(unknown)}: there are: {', '.join(sum(PICTURES.values(), ()))}")
     more = [word for name in ("report", "search") for word in files_of(name)]
-    for host, names in PICTURES.items():
-        if wanted := [name for name in names if name in (session.posargs or names)]:
-            digits = ("-r", "examples/digits/requirements.txt")
-            python = python_of(session, host, *digits, *more, place=f"pictures-{host}")
-            session.run(str(python), "docs/make_pictures.py", *wanted, external=True)
+    more += ["-r", "examples/digits/requirements.txt", *wheels_of(["plugins/kubernetes", "plugins/slurm"])]
+    with real_cluster(session):
+        for host, names in PICTURES.items():
+            if wanted := [name for name in names if name in (session.posargs or names)]:
+                python = python_of(session, host, *more, place=f"pictures-{host}")
+                session.run(str(python), "docs/make_pictures.py", *wanted, external=True)
 
 
 def hosts_and_engines(session: nox.Session, names: Sequence[str], *, rivals: bool = False) -> list[str]:

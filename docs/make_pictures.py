@@ -1,12 +1,13 @@
 """Make the pictures and recordings of the pages anew, from real runs: `python3 run_tests.py -s pictures`.
 
 After ``--``, names choose: ``airflow``, ``prefect``, ``kfp``, ``ax`` (the hosts of the README and of their pages),
-``search``, ``report``, ``run``, ``kill`` (the recordings), ``benchmarks``. Chromium must be there. ``architecture.svg``
-is drawn by hand, and is its own source.
+``engines``, ``search``, ``report``, ``run``, ``kill`` (the recordings), ``benchmarks``. Chromium must be there.
+``architecture.svg`` is drawn by hand, and is its own source.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import shutil
@@ -23,7 +24,7 @@ ROOT = HERE.parent
 IMAGES = HERE / "images"
 SHOW = runpy.run_path(str(ROOT / "examples" / "everywhere" / "show.py"))
 RECORD = runpy.run_path(str(HERE / "make_recordings.py"))
-KEPT = ("HOME", "LANG", "PATH", "TMPDIR")
+KEPT = ("HOME", "LANG", "PATH", "TMPDIR", "REAL_CLUSTER", "REAL_KUBECONFIG")
 """All that is left of the environment: nothing of this machine's belongs into a picture."""
 SEARCH = "--suggester ax --name booth --component utils.booth --param x1:float:-10:10 --param x2:float:-10:10"
 JOB = """
@@ -113,6 +114,16 @@ def report(folder: Path) -> None:
         page.locator("#results").screenshot(path=IMAGES / "report-dark.png")
 
 
+def engines(_folder: Path) -> None:
+    """One job on each engine that can be started here; a picture of another one stays as it is."""
+    sys.path.insert(0, str(ROOT / "tests" / "everywhere"))
+    table = importlib.import_module("table")
+    with table.started(sys.executable, [sys.executable], ("docker", "slurm", "kubernetes")) as there:
+        os.environ |= there["environment"]
+        for engine in set(there["engines"]) - {"local"}:
+            RECORD["record"](engine, ROOT)
+
+
 def record(name: str) -> Callable[[Path], None]:
     """Return what makes a recording."""
     return lambda folder: RECORD["record"](name, folder)
@@ -159,6 +170,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "ax": ax,
     "search": search,
     "report": report,
+    "engines": engines,
     "run": record("run"),
     "kill": record("kill"),
     "benchmarks": benchmarks,

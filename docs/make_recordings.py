@@ -5,7 +5,8 @@ the network for nothing.
 
 - ``run``: `transload run` with live progress.
 - ``kill``: a task of a real Airflow trains; its process is killed by SIGKILL; the retry finds the job, which went on.
-- ``kfp``: what `quickstart.py --host kfp` shows, without the executor's input; a picture that stands still.
+- ``docker``, ``slurm``, ``kubernetes``: `transload run` on that engine; pictures that stand still, as the next one.
+- ``kfp``: what `quickstart.py --host kfp` shows, without the executor's input.
 """
 
 from __future__ import annotations
@@ -50,13 +51,20 @@ Line = tuple[float, str, str]
 
 def record(name: str, folder: Path) -> None:
     """Make one of them; the folder is for what the run leaves behind."""
-    lines = {"run": record_run, "kill": record_kill, "kfp": record_kfp}[name](folder)
-    (IMAGES / f"recording-{name}.svg").write_text(render(lines, still=name == "kfp"), encoding="utf-8")
+    recorders = {"run": record_run, "kill": record_kill, "kfp": record_kfp}
+    lines = recorders[name](folder) if name in recorders else record_engine(name)
+    (IMAGES / f"recording-{name}.svg").write_text(render(lines, still=name not in ("run", "kill")), encoding="utf-8")
 
 
 def record_run(_folder: Path) -> list[Line]:
     """Run the first example as the command line shows it."""
     command = ["transload", "run", "examples/digits/component.py", "--replicas", "2", "--epochs", "8"]
+    return _terminal(" ".join(command), [sys.executable, "-m", *command], ROOT)
+
+
+def record_engine(engine: str) -> list[Line]:
+    """Run the first example on an engine."""
+    command = ["transload", "run", "-s", engine, "examples/digits/component.py", "--replicas", "2", "--epochs", "4"]
     return _terminal(" ".join(command), [sys.executable, "-m", *command], ROOT)
 
 
