@@ -256,11 +256,12 @@ def test_unknown_for_a_while(invoke: Any, plugin: None, component_file: str, mon
 
 
 def test_doctor_sees_what_is_broken(invoke: Any, plugin: None) -> None:
-    """The doctor names what does not answer; a scheduler that is not the default is merely missing."""
+    """The doctor names what does not answer, once; a scheduler that is not the default is merely missing."""
     result = invoke("doctor", "--json")
     rows = {(row["area"], row["name"]): row for row in result.json["checks"]}
     assert rows["scheduler", "moody"]["status"] == "missing"
     assert rows["scheduler", "local runs an app"]["status"] == "ok"
+    assert rows["scheduler", "local_cwd"]["detail"] == "the same as local"
     assert rows["python", "python"]["status"] == "ok"
 
 

@@ -60,8 +60,7 @@ def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
 def _check_versions() -> Rows:
     """Python, platform and our own version."""
     yield "python", OK, f"{platform.python_version()} at {sys.executable}"
-    system = platform.system()
-    known = {"Linux": "fully supported", "Darwin": "supported; not tested by us on every release"}
+    system, known = platform.system(), {"Linux": "fully supported", "Darwin": "should work; not tried by us"}
     yield "platform", OK, f"{system} {platform.release()} ({known.get(system, 'not known to us')})"
     yield "transload", OK, __version__
 
@@ -106,10 +105,14 @@ def _check_settings() -> Rows:
 
 
 def _check_schedulers(run_app: bool) -> Rows:
-    """Whether each scheduler can be asked, and whether the local one runs an app."""
+    """Whether each scheduler can be asked, and whether the local one runs an app; nothing is told twice."""
+    told: dict[str, str] = {}
     with open_runner() as runner:
         for name in runner.scheduler_backends():
-            yield from _guarded(name, lambda name=name: _check_scheduler(runner, name))  # type: ignore[misc]
+            rows = [*_guarded(name, lambda name=name: _check_scheduler(runner, name))]  # type: ignore[misc]
+            first = told.setdefault(re.sub(rf"\b{name}(?=\)|: )", "", str(rows)), name)  # but for its name
+            worst = min((status for _, status, _ in rows), key=(BROKEN, MISSING, OK).index)
+            yield from rows if first == name else [(name, worst, f"the same as {first}")]
         if run_app:
             well, found = _run_tiny_app(runner)
             yield "local runs an app", OK if well else BROKEN, found
