@@ -11,7 +11,7 @@ import pytest
 from transload.cli import main
 from transload.components import get_component
 from transload.runner import Runner, load_settings
-from transload.specs import named_resources_aws
+from transload.specs import named_resources_aws, runopts
 from transload_torchx import convert_settings, convert_source
 
 JOB = """\
@@ -114,6 +114,18 @@ def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     if importlib.util.find_spec("transload_slurm"):
         assert settings.get("schedulers.slurm.nice") == 3
         assert any("no_such" in what for _, what in left)
+
+
+def test_an_option_that_means_something_else_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue of Volcano would have Kueue, which may not be there, suspend each app for ever."""
+    opts = runopts()
+    for name in ("queue", "namespace"):
+        opts.add(name, str, "as the scheduler has it, which is not installed with these tests")
+    with Runner("test") as runner:
+        monkeypatch.setattr(runner, "scheduler_run_opts", lambda name: opts)
+        text, ((line, why),) = convert_settings("[kubernetes]\nqueue = default\nnamespace = team\n", runner)
+    assert text == '[schedulers.kubernetes]\n# queue = "default"\nnamespace = "team"\n'
+    assert line == 1 and "queue = default: named a queue of Volcano" in why
 
 
 def _migrate(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, str, str]:

@@ -6,12 +6,14 @@ import configparser
 import json
 from typing import Any
 
-from transload.errors import TransloadError
+from transload.errors import SpecError, TransloadError
 from transload.runner import Runner
 from transload_torchx.sources import Left
 
 SCHEDULERS = {"local_cwd": "local_cwd", "local_docker": "docker"}
 """Section of TorchX → our scheduler, where the name is another."""
+OTHERWISE = {("kubernetes", "queue"): "named a queue of Volcano; here it would be one of Kueue"}
+"""(Scheduler, option) of an equal name → why its value is not taken over."""
 
 
 def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
@@ -66,6 +68,8 @@ def _options(name: str, values: dict[str, str], runner: Runner, line: int, left:
     rows = []
     for key, text in values.items():
         try:
+            if (name, key) in OTHERWISE:
+                raise SpecError(OTHERWISE[name, key])
             value: Any = None if text in ("None", "") else opts.parse(key, text)
         except TransloadError as exc:
             left.append(Left(line, f"[{name}] {key} = {text}: {exc}"))
