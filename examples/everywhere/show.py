@@ -83,7 +83,7 @@ def run_dag(url: str, token: str, name: str) -> str:
     call(dag, {"is_paused": False}, token=token, method="PATCH")
     run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
     ended = wait_for(
-        lambda: (state := call(f"{dag}/dagRuns/{run}", token=token)["state"]) in ("success", "failed") and state,
+        lambda: (found := call(f"{dag}/dagRuns/{run}", token=token)) and found["end_date"] and found["state"],
         "the run has ended",
     )
     print(f"the run of the DAG: {ended}")
