@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
@@ -29,6 +29,7 @@ _NOT_RUN: Final = "not run: "
 # Processes that look after apps, which end by themselves when idle: no leak, unless they guard something that is.
 _HELPERS: Final = (b"transload.schedulers.local", b"transload/schedulers/local", b"transload_docker.keeper")
 _SETTLE_S: Final = 3.0
+_PROCESSES: Final = os.path.isdir("/proc/self")
 
 
 def _load(neighbour: str) -> ModuleType:
@@ -120,20 +121,25 @@ def _alive(pid: int) -> bool:
     return bool(stat) and stat[stat.rfind(b")") + 2 : stat.rfind(b")") + 3] not in (b"Z", b"X")
 
 
-def _pids() -> set[str]:
-    """Return the ids of all processes. Linux only; elsewhere nothing is found and nothing is checked."""
-    return {entry for entry in os.listdir("/proc") if entry.isdigit()} if os.path.isdir("/proc/self") else set()
+def _ticks() -> int:
+    """Return the time as the kernel dates processes, a little early. Linux only; elsewhere no process is found."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")) - 1 if _PROCESSES else 0
 
 
-def processes_of(home: Path, older: Set[str] = frozenset()) -> dict[int, bytes]:
+def processes_of(home: Path, since: int) -> dict[int, bytes]:
     """Return the living processes that carry this TRANSLOAD_HOME, mention it, or hold files below it, by pid.
 
-    Those that are older than the folder are not looked at: that would be most of the time of a test without any.
+    Those that are older than the folder (`_ticks`) are not looked at: that would be most of the time of most tests.
     """
     found: dict[int, bytes] = {}
     folder = str(home)
     mark = folder.encode()
-    for entry in _pids() - older - {str(os.getpid())}:
+    for entry in os.listdir("/proc") if _PROCESSES else ():
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        stat = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
+        if not stat or int(stat[19]) < since:
+            continue
         command = _read(f"/proc/{entry}/cmdline")
         environ = _read(f"/proc/{entry}/environ")
         named = b"TRANSLOAD_HOME=" + mark in environ or mark in command
@@ -147,11 +153,11 @@ def _strangers(found: dict[int, bytes]) -> dict[int, bytes]:
     return {pid: command for pid, command in found.items() if not any(name in command for name in _HELPERS)}
 
 
-def _end(home: Path, older: Set[str]) -> None:
+def _end(home: Path, since: int) -> None:
     """End every process of the folder: helpers first get a chance to end what they guard, then all are killed."""
     for number, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 5.0)):
         deadline = time.monotonic() + patience
-        victims = processes_of(home, older)
+        victims = processes_of(home, since)
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -159,17 +165,17 @@ def _end(home: Path, older: Set[str]) -> None:
             time.sleep(0.005)
 
 
-def _sweep(home: Path, may_leave: bool, older: Set[str]) -> str | None:
+def _sweep(home: Path, may_leave: bool, since: int) -> str | None:
     """Clean a state folder up; return what is wrong: processes that should have been gone."""
     deadline = time.monotonic() + _SETTLE_S
-    found = processes_of(home, older)
+    found = processes_of(home, since)
     left = _strangers(found)
     while left and not may_leave and time.monotonic() < deadline:
         time.sleep(0.02)  # replicas of an app just cancelled may be on their way out
-        found = processes_of(home, older)
+        found = processes_of(home, since)
         left = _strangers(found)
     if found:
-        _end(home, older)
+        _end(home, since)
     shutil.rmtree(home, ignore_errors=True)
     if not left or may_leave:
         return None
@@ -186,9 +192,9 @@ def _no_real_home() -> Iterator[None]:
             del os.environ[name]
     home = Path(tempfile.mkdtemp(prefix="tl-session-", dir=_short_folder()))
     os.environ["TRANSLOAD_HOME"] = str(home)
-    older = _pids()
+    since = _ticks()
     yield
-    problem = _sweep(home, may_leave=False, older=older)
+    problem = _sweep(home, may_leave=False, since=since)
     os.environ.pop("TRANSLOAD_HOME", None)
     os.environ.update(kept)
     if problem:
@@ -209,9 +215,9 @@ def transload_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """
     home = Path(tempfile.mkdtemp(prefix="tl-", dir=_short_folder())).resolve()
     monkeypatch.setenv("TRANSLOAD_HOME", str(home))
-    older = _pids()
+    since = _ticks()
     yield home
-    problem = _sweep(home, request.node.get_closest_marker("leaves_processes") is not None, older)
+    problem = _sweep(home, request.node.get_closest_marker("leaves_processes") is not None, since)
     if problem:
         pytest.fail(problem, pytrace=False)
 
