@@ -45,6 +45,7 @@ RIVALS = {
 """Rival in a process of its own → whose Python has it, and its engines. The others run inside the whole hosts."""
 COUNTED = {
     "kills": "kills",
+    "in_life": "of them while the job lived",
     "second_jobs": "second jobs",
     "run_again": "run again",
     "never_ran": "never ran",
@@ -111,7 +112,7 @@ def add(kept: list[Row], row: Row) -> list[Row]:
     now = {**row, "code": state_of(row), **stamp, "load": round(os.getloadavg()[1])}
     same = [each for each in kept if all(each[name] == row[name] for name in (*CELL,)) and each["code"] == now["code"]]
     for each in same:
-        now |= {name: now[name] + each[name] for name in (*COUNTED, "seconds")}
+        now |= {name: now[name] + each.get(name, 0) for name in (*COUNTED, "seconds")}
         now["first_seed"] = min(now["first_seed"], each["first_seed"])
     return sorted([*(each for each in kept if each not in same), now], key=lambda each: [each[name] for name in CELL])
 
@@ -123,7 +124,7 @@ def void(rows: list[Row], older: list[Row]) -> tuple[list[Row], list[Row]]:
         if row["code"] != state_of(row):
             key = (row["host"], row["engine"], row["struck"])
             before = sums.get(key, {})
-            added = {name: before.get(name, 0) + row[name] for name in COUNTED}
+            added = {name: before.get(name, 0) + row.get(name, 0) for name in COUNTED}
             sums[key] = dict(zip(("host", "engine", "struck"), key, strict=True)) | added | {"date": row["date"]}
     return [row for row in rows if row["code"] == state_of(row)], [sums[key] for key in sorted(sums)]
 
@@ -153,7 +154,7 @@ def in_a_sentence(ours: list[Row]) -> str:
     """Return what the README says of our own rows."""
     if not ours:
         return "Of the code of today nothing is counted yet."
-    total = {name: sum(row[name] for row in ours) for name in COUNTED}
+    total = {name: sum(row.get(name, 0) for row in ours) for name in COUNTED}
     days = sorted({row["date"] for row in ours})
     return (
         f"{total['kills']} kills up to {days[-1]}, in {len(ours)} pairs of a host and an engine: "
@@ -165,16 +166,16 @@ def _table(rows: list[Row]) -> str:
     titles = [*CELL, *COUNTED.values(), "seconds to the right end, median", "on", "load"]
     lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
     for row in rows:
-        told = [row[name] for name in (*CELL, *COUNTED)]
+        told = [row.get(name, "–") for name in (*CELL, *COUNTED)]
         told += [round(statistics.median(row["seconds"]), 1), f"{row['date']}, {row['commit']}", row["load"]]
         lines.append(f"| {' | '.join(map(str, told))} |")
     return "\n".join(lines)
 
 
 def _of_older(older: list[Row]) -> str:
-    total = {name: sum(each[name] for each in older) for name in COUNTED}
+    total = {name: sum(each.get(name, 0) for each in older) for name in COUNTED}
     said = ", ".join(
-        f"{total[name]} {words}" for name, words in COUNTED.items() if name not in ("run_again", "repeated")
+        f"{total[name]} {words}" for name, words in COUNTED.items() if name not in ("in_life", "run_again", "repeated")
     )
     return f"Counted of older code, and so void: {said} (in {len(older)} cells)."
 

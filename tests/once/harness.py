@@ -33,8 +33,9 @@ TESTS = HERE.parent
 SECONDS, LINES = 1.5, 15
 """How long a job lives, and how many lines it prints."""
 LIMIT_S = 300.0
-LATE_S = 2.5
-"""A kill may come that long after the unit was begun: before its submit, in its life, or after its end."""
+LATE_S = 1.0
+"""Half of the kills come at most that long after the unit was begun, about its submit; the others after its job was,
+at most that long after the job's end."""
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Case:
         lost: lines that the host does not show.
         repeated: lines that it shows more than once.
         seconds: from the last kill to the final state.
+        in_life: kills that came while a job lived.
     """
 
     seed: int
@@ -64,6 +66,7 @@ class Case:
     lost: int = 0
     repeated: int = 0
     seconds: float = 0.0
+    in_life: int = 0
 
     def wrong(self, success: str, *, lost_jobs: bool = False) -> list[str]:
         """Return what must not be, in words; a line that is shown again is no fault after a kill.
@@ -134,13 +137,19 @@ def app_of(ledger: Path, unit: str, engine: str) -> str:
 def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1) -> Case:
     """Begin a unit of work, kill its host as the seed says, and count."""
     chance, unit = random.Random(seed), f"unit-{seed}"
-    case = Case(seed, [(chance.uniform(0, LATE_S), chance.choice(("kill", "kill", "freeze"))) for _ in range(kills)])
+    case = Case(seed)
     began = time.monotonic()
     driver.start(app_of(ledger, unit, engine), HostJob(name=unit, scheduler=engine))
-    for moment, way in case.kills:
+    for _ in range(kills):
+        after_birth, way = chance.random() < 0.5, chance.choice(("kill", "kill", "freeze"))
+        moment = chance.uniform(0, LATE_S + (SECONDS if after_birth else 0))
+        while after_birth and not _files("born", unit, ledger) and (seen := driver.observe()).alive and not seen.state:
+            time.sleep(0.02)
         time.sleep(moment)
         if driver.observe().state is not None:
             break
+        case.kills.append((round(moment, 2), f"{way} after {'birth' if after_birth else 'start'}"))
+        case.in_life += lives(unit, ledger)
         if way == "freeze":
             freeze([driver._process], chance.uniform(0.2, 2.0))
         else:
@@ -164,10 +173,19 @@ def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
     case.repeated = sum(count - 1 for count in shown.values())
 
 
+def lives(unit: str, ledger: Path) -> bool:
+    """Return whether a job of the unit has begun that is not done."""
+    return len(_files("born", unit, ledger)) > len(_files("done", unit, ledger))
+
+
+def _files(kind: str, unit: str, ledger: Path) -> list[Path]:
+    return list(ledger.glob(f"{kind}.{unit}.*"))
+
+
 def _births(unit: str, ledger: Path) -> tuple[int, int]:
     """Return how often a job was started, and how often needlessly: while another lived, or after it was done."""
     lives = []
-    for born in ledger.glob(f"born.{unit}.*"):
+    for born in _files("born", unit, ledger):
         name = born.name.partition(".")[2]
         done = (ledger / f"done.{name}").exists()
         last = ledger / f"alive.{name}"
@@ -252,6 +270,7 @@ def row_of(host: str, engine: str, tool: str, struck: str, cases: list[Case], su
         "tool": tool,
         "struck": struck,
         "kills": len(cases),
+        "in_life": sum(case.in_life for case in cases),
         "second_jobs": sum(case.second for case in cases),
         "run_again": sum(max(0, case.births - 1 - case.second) for case in cases),
         "never_ran": sum(case.births == 0 for case in cases),

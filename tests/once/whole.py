@@ -103,6 +103,7 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
     began = time.monotonic()
     runs = [(tool, unit, host.begin(tool, unit, ledger)) for tool, unit in wanted]
     time.sleep(max(0.0, began + moment - time.monotonic()))
+    living = {unit for _, unit in wanted if harness.lives(unit, ledger)}
     if victim in daemons:
         strike_engine(victim, way)
     else:
@@ -116,7 +117,8 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
         time.sleep(1)
     cases: dict[str, list[harness.Case]] = {}
     for tool, unit, run in runs:
-        case = harness.Case(seed, [(round(moment, 1), f"{way} {victim}")], seconds=round(ended[unit] or LIMIT_S, 1))
+        case = harness.Case(seed, [(round(moment, 1), f"{way} {victim}")], in_life=unit in living)
+        case.seconds = round(ended[unit] or LIMIT_S, 1)
         harness.count(case, host.look(tool, run), ledger, unit)
         cases.setdefault(tool, []).append(case)
         again = ["run again"] if case.births > 1 + case.second and tool.startswith("transload") else []
