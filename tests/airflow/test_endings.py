@@ -156,6 +156,7 @@ def test_sensors_wait_for_what_others_started(airflow: AirflowServer, stage: Sta
         assert "does not exist" in missing.log(task)
 
 
+@pytest.mark.slow  # the session everywhere trains the digits in Airflow
 def test_example(airflow: AirflowServer) -> None:
     """The example trains at three learning rates, picks the best, and trains it again with three replicas."""
     run = airflow.trigger("digits")

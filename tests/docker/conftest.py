@@ -21,8 +21,8 @@ def busybox(private_engine: Any) -> str:
 
 @pytest.fixture(scope="session")
 def python_image(private_engine: Any) -> str:
-    """Name of an image with this Python, NumPy and scikit-learn."""
-    name: str = private_engine.python_image()
+    """Name of an image with this Python, and nothing that is installed here."""
+    name: str = private_engine.python_image(packages=())
     return name
 
 

@@ -29,11 +29,13 @@ def train(runner: Runner, scheduler: str, **cfg: Any) -> float:
     return float(accuracy)
 
 
-def test_digits(engine: Any, python_image: str, transload_home: Path) -> None:
+@pytest.mark.slow  # the session everywhere compares the accuracy of all engines
+def test_digits(engine: Any, transload_home: Path) -> None:
     """Nothing changes but the scheduler's name and the image that the code is mounted into."""
     pytest.importorskip("sklearn")
+    image = engine.python_image("transload-test/digits:1")
     with get_runner() as runner:
-        docker = train(runner, "docker", image=python_image)
+        docker = train(runner, "docker", image=image)
         local = train(runner, "local")
     assert docker == local
     assert docker > 0.8

@@ -21,6 +21,7 @@ def nightly():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # two flow runs in processes of their own, and Prefect's command line
 async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], Any]) -> None:
     """Both run to their end on the pool's defaults, and what they print is in their logs."""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from transload.pipelines import host_runner
 from transload.tracker import FsspecTracker
 
@@ -47,6 +49,7 @@ def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventual
     assert found[0]["payload"]["rows"] == 3000
 
 
+@pytest.mark.slow  # the session everywhere trains the digits in Prefect
 def test_digits(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
     """Two learning rates side by side, the better one again with more replicas; three apps, three task runs."""
     body = f"""

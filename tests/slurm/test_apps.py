@@ -426,6 +426,7 @@ def test_doctor_says_what_is_missing(cluster: Any, tmp_path: Path, monkeypatch: 
     assert "sbatch" in first[2] and "squeue" in first[2]
 
 
+@pytest.mark.slow  # the session everywhere compares the accuracy of all engines
 def test_digits_example(runner: Runner) -> None:
     """The digits trainer runs over three tasks, finds rank 0, and learns bit for bit what it learns on one machine."""
     pytest.importorskip("sklearn")
