@@ -6,7 +6,9 @@ Nothing but the suites' own modules imports pytest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from transload._lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload_testing.adapter_driver import AdapterDriver, ChildDriver, HostJob, Observed
@@ -14,24 +16,6 @@ if TYPE_CHECKING:
     from transload_testing.schedulers import Program, SchedulerConformance
     from transload_testing.scripted import Line, Script, ScriptedControl, ScriptedScheduler, Step, scripted_app
     from transload_testing.trackers import ResultTrackerConformance, TrackerConformance
-
-_HOMES: Final = {
-    "AdapterConformance": "adapters",
-    "AdapterDriver": "adapter_driver",
-    "ChildDriver": "adapter_driver",
-    "HostJob": "adapter_driver",
-    "Line": "scripted",
-    "Observed": "adapter_driver",
-    "Program": "schedulers",
-    "ResultTrackerConformance": "trackers",
-    "SchedulerConformance": "schedulers",
-    "Script": "scripted",
-    "ScriptedControl": "scripted",
-    "ScriptedScheduler": "scripted",
-    "Step": "scripted",
-    "TrackerConformance": "trackers",
-    "scripted_app": "scripted",
-}
 
 __all__ = [
     "AdapterConformance",
@@ -54,11 +38,13 @@ __all__ = [
 
 __version__: Final = "0.1.0"
 
-
-def __getattr__(name: str) -> Any:
-    module = _HOMES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+__getattr__, __dir__, _ = lazy_names(
+    __name__,
+    {
+        "adapter_driver": "AdapterDriver ChildDriver HostJob Observed",
+        "adapters": "AdapterConformance",
+        "schedulers": "Program SchedulerConformance",
+        "scripted": "Line Script ScriptedControl ScriptedScheduler Step scripted_app",
+        "trackers": "ResultTrackerConformance TrackerConformance",
+    },
+)
