@@ -9,10 +9,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pathspec import GitIgnoreSpec
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import Workspace
 from transload.workspace import (
+    ALWAYS,
     copy_workspace,
     ignore_rules,
     workspace_digest,
@@ -128,7 +132,17 @@ def test_the_digest_follows_content_path_and_mode(tmp_path: Path) -> None:
 def test_ignore_patterns(tmp_path: Path, rules: list[str], path: str, is_folder: bool, ignored: bool) -> None:
     """Patterns mean what they mean in a .gitignore; the last that matches decides."""
     (tmp_path / ".transloadignore").write_text("\n".join(rules))
-    assert ignore_rules(str(tmp_path)).match_file(f"{path}/" if is_folder else path) is ignored
+    assert ignore_rules(str(tmp_path))(f"{path}/" if is_folder else path) is ignored
+
+
+@given(
+    st.lists(st.sampled_from([*ALWAYS, "x.pyc", ".pyc", "x.pyc.txt", "a", ".gitignore", "VENV"]), min_size=1),
+    st.booleans(),
+)
+def test_without_an_ignore_file_pathspec_is_not_needed(names: list[str], is_folder: bool) -> None:
+    """What never travels is told without it, which takes its time to import, and in the same way."""
+    path = "/".join(names) + "/" * is_folder
+    assert ignore_rules("/nowhere")(path) is GitIgnoreSpec.from_lines(ALWAYS).match_file(path)
 
 
 def test_a_pattern_that_is_none_names_the_file(tmp_path: Path) -> None:

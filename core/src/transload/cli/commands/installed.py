@@ -214,9 +214,7 @@ def doctor(no_run: bool, as_json: bool) -> int:
     checks = list(all_checks(run_app=not no_run))
     ok = all(status != BROKEN for _, _, status, _ in checks)
     if as_json:
-        emit_json(
-            {"ok": ok, "checks": [dict(zip(("area", "name", "status", "detail"), row, strict=True)) for row in checks]}
-        )
+        emit_json({"ok": ok, "checks": _records(("area", "name", "status", "detail"), checks)})
     else:
         marks = _MARKS if is_terminal(sys.stdout) else {}
         rows = [(_painted(status, marks.get(status, "")), area, name, detail) for area, name, status, detail in checks]

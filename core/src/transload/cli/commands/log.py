@@ -120,13 +120,7 @@ def _write_json(role: str, k: int, lines: list[str]) -> None:
     write(sys.stdout, text, flush=True)
 
 
-def _show(
-    target: Target,
-    replicas: Replicas,
-    options: dict[str, Any],
-    span: list[float | None],
-    write: Write,
-) -> None:
+def _show(target: Target, replicas: Replicas, options: dict[str, Any], span: list[float | None], write: Write) -> None:
     """Show what each replica has written so far, in constant memory; then, if asked, all of them until they end."""
     (since, until), tail, stream = span, options["tail"], Stream(options["stream"])
     chosen: dict[LogReader, LineFilter] = {}
