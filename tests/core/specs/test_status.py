@@ -116,8 +116,9 @@ def test_status_survives_pickle() -> None:
     assert pickle.loads(pickle.dumps(failed())) == failed()
 
 
-def test_an_error_nested_deeper_than_python_goes_is_shown_as_text() -> None:
-    """An error file may hold anything; showing a status never fails."""
-    text = '{"a": ' * 960 + "1" + "}" * 960
-    assert text in repr(AppStatus(AppState.FAILED, structured_error_msg=text))
-    assert '{"a": ' * 9 in str(AppStatus(AppState.FAILED, structured_error_msg='{"a": ' * 99_999 + "1" + "}" * 99_999))
+@pytest.mark.parametrize("depth", [960, 100_000])
+def test_an_error_nested_deeper_than_python_goes_is_shown_as_text(depth: int) -> None:
+    """An error file may hold anything; showing a status never fails. How deep it goes is Python's, by its version."""
+    text = '{"a": ' * depth + "1" + "}" * depth
+    shown = repr(AppStatus(AppState.FAILED, structured_error_msg=text))
+    assert text in shown or (depth < 1000 and " a: 1\n" in shown)
