@@ -47,13 +47,16 @@ def in_lanes(nox: str) -> int:
     there = [str(each["session"]) for each in json.loads(listed)]
     names = sorted(there, key=lambda name: (name == LAST, (*LONGEST, name).index(name)))
     begin, rows, twice, code = time.monotonic(), [], [], 0
-    with ThreadPoolExecutor(LANES) as pool:
+    pool = ThreadPoolExecutor(LANES)
+    try:
         for ended in as_completed([pool.submit(_session, nox, name) for name in names]):
             name, failed, seconds, written = ended.result()
             print(f"\n{written}", end="", flush=True)
             rows.append(f"{'failed' if failed else 'passed'} {seconds:6.0f} s  {name}")
             twice += [line for line in written.splitlines() if line.startswith("RERUN ")]
             code = code or failed
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, which ends the sessions that run, no other one begins
     print("", *rows, f"together {time.monotonic() - begin:.0f} s", *twice, sep="\n")
     return code
 

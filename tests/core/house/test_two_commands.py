@@ -218,6 +218,51 @@ def test_plugins_install_by_plain_pip(clone: Path, transload_home: Path) -> None
         assert said.returncode == 0 and {"transload-airflow", "transload-report"} <= set(said.stdout.split()), said
 
 
+SESSIONS = """#!/bin/sh
+case "$1" in
+--list) echo '[{"session": "everywhere"}, {"session": "search"}, {"session": "core"}, {"session": "prefect"}]' ;;
+*) touch begun.$2; n=0
+   # the two longest begin together, or neither ends well
+   case $2 in core | prefect) while ! { test -e begun.core && test -e begun.prefect; }; do
+     n=$((n + 1)); test $n -lt 300 || exit 9; sleep 0.1; done ;; esac
+   echo "first of $2"; echo "RERUN tests/$2::test_it"; echo "last of $2"
+   test $2 != search ;;
+esac
+"""
+
+
+def test_sessions_run_two_at_a_time(tmp_path: Path) -> None:
+    """With a nox that only talks: the longest begin, the output of each stays together, one failure is all's."""
+    nox = tmp_path / "nox"
+    nox.write_text(SESSIONS)
+    nox.chmod(0o755)
+    code = "import pathlib, sys, run_tests; run_tests.ROOT = pathlib.Path.cwd(); sys.exit(run_tests.in_lanes('./nox'))"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.splitlines()
+    begun = [line.partition(" ")[0] for line in lines if line.endswith(" ...")]
+    assert sorted(begun[:2]) == ["core", "prefect"] and begun[2:] == ["search", "everywhere"]
+    for name in begun:
+        first = lines.index(f"first of {name}")
+        assert lines[first + 1 : first + 3] == [f"RERUN tests/{name}::test_it", f"last of {name}"]
+    *rows, together = done.stdout.rpartition("\n\n")[2].partition("RERUN")[0].splitlines()
+    assert sorted(row.split()[0] + row.split()[3] for row in rows) == [
+        "failedsearch",
+        *(f"passed{name}" for name in ("core", "everywhere", "prefect")),
+    ]
+    assert together.startswith("together ")
+    assert len([line for line in lines if line.startswith("RERUN ")]) == 8, "each is said in its place and at the end"
+
+
 def _lines(page: Path, begin: str) -> list[str]:
     """Return the commands of a page that begin so, without what is said of them."""
     found = [line[2:].partition("  #")[0].rstrip() for line in page.read_text().splitlines()]
