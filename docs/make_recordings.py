@@ -170,7 +170,7 @@ def render(lines: list[Line], *, still: bool) -> str:
     gone = 100 * HOLD_S / total  # who only glances at it sees all of it
     body = []
     for number, (at, kind, text) in enumerate(shown):
-        back = gone + 100 * at / total
+        back = max(gone + 0.02, gone + 100 * at / total)
         moves = (
             f"<style>@keyframes l{number}{{0%,{gone:.2f}%{{opacity:1}}{gone + 0.01:.2f}%,{back:.2f}%{{opacity:0}}"
             f"{back + 0.01:.2f}%,100%{{opacity:1}}}}#l{number}{{animation:l{number} {total:.1f}s infinite}}</style>"
