@@ -55,6 +55,15 @@ CONNECTION = """
         assert runner.wait(runner.run(app, "local")).state.name == "SUCCEEDED"
         runner.close()
 """
+FUNCTIONS = """
+    from transload._functions import _pickled
+    class Slow:
+        def __reduce__(self):
+            block()
+    in_a_thread(lambda: _pickled(Slow(), print))
+    def child():
+        assert _pickled(1, print)
+"""
 END = """
     pid = os.fork()
     if pid == 0:
@@ -70,9 +79,11 @@ END = """
 """
 
 
-@pytest.mark.parametrize("work", [PLUGINS, RUNNER, CONNECTION], ids=["plugins", "runner", "connection"])
+@pytest.mark.parametrize(
+    "work", [PLUGINS, RUNNER, CONNECTION, FUNCTIONS], ids=["plugins", "runner", "connection", "functions"]
+)
 def test_lock_held_by_another_thread(transload_home: Path, work: str) -> None:
-    """Another thread loads plugins, makes a scheduler or submits while the program forks: the child can, too."""
+    """Another thread loads plugins, makes a scheduler, submits or pickles while the program forks: the child can, too."""
     script = "".join(map(textwrap.dedent, (BEGIN, work, END)))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout == "0\n", done.stderr

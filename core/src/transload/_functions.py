@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from transload._app import App, default_runner, run
+from transload._forks import fork_lock
 from transload.errors import AppFailed, AppNotFound, SpecError
 from transload.specs import AppDef, AppState, CfgVal, Resource, Role, Workspace, named_resources
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RESULT = "function.result"
-_pickling = threading.Lock()
+_pickling = fork_lock()
 
 
 class FunctionApp(App, Generic[T]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -71,7 +72,7 @@ def test_overrides_are_set_in_every_role() -> None:
         assert (role.image, role.num_replicas, role.max_retries, role.retry_delay) == ("j", 3, 2, 7.5)
         assert role.resource == Resource(0.5, 0, 4)
         assert (role.env, role.secrets) == ({"A": "2", "S": "plain"}, {})
-    assert app == _app() and Overrides().apply(app) == app
+    assert app == _app() and pickle.loads(pickle.dumps(Overrides())).apply(app) == app
 
 
 def test_overrides_of_one_role() -> None:

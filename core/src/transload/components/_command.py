@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from transload.errors import SpecError
@@ -70,7 +69,7 @@ class Overrides(NamedTuple):
     role: str | None = None
     name: str | None = None
     time_limit: float | None = None
-    env: Mapping[str, str] = MappingProxyType({})
+    env: Mapping[str, str] | None = None
     image: str | None = None
     replicas: int | None = None
     retries: int | None = None
@@ -97,8 +96,8 @@ class Overrides(NamedTuple):
         again = _given(max_retries=self.retries, retry_delay=self.retry_delay)
         return replace(
             role,
-            env={**role.env, **self.env},
-            secrets={name: source for name, source in role.secrets.items() if name not in self.env},
+            env={**role.env, **(self.env or {})},
+            secrets={name: source for name, source in role.secrets.items() if name not in (self.env or ())},
             resource=replace(role.resource, **_given(cpu=self.cpu, gpu=self.gpu, memMB=memory)),
             **_given(image=self.image, num_replicas=self.replicas),
             **again,
