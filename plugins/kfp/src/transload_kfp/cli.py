@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,10 +119,10 @@ def _settled(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
     from transload.components import ComponentHelpRequested, arguments_of
 
     left_open = [
-        item if item.kind == "varargs" else replace(item, default=_OPEN, required=False) for item in found.parameters
+        item if item.kind == "varargs" else item._replace(default=_OPEN, required=False) for item in found.parameters
     ]
     try:
-        typed = arguments_of(replace(found, parameters=tuple(left_open)), arguments)
+        typed = arguments_of(found._replace(parameters=tuple(left_open)), arguments)
     except ComponentHelpRequested:
         arguments_of(found, arguments)  # with the help of the component as it is
         raise
