@@ -58,7 +58,7 @@ def test_keeper_is_replaced(runner: Runner, shell: Any, transload_home: Path, ev
     os.kill(keeper, signal.SIGKILL)
     eventually(lambda: keeper not in keepers(transload_home))
     status = runner.status(handle)
-    assert status is not None and status.state is AppState.RUNNING
+    assert status is not None and not status.is_terminal()  # on a busy machine it may be between its two attempts
     eventually(lambda: (s := runner.status(handle)) and s.roles[0].replicas[0].restarts == 1, timeout=30)
     assert keepers(transload_home)
     runner.cancel(handle)
