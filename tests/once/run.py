@@ -24,7 +24,7 @@ def main(host: str, engine: str, kills: int, first: int) -> int:
         os.environ["TRANSLOAD_HOME"] = home
         for begin in range(first, first + kills, PART):
             seeds = range(begin, min(begin + PART, first + kills))
-            cases, wrong = harness.cell(host, engine, seeds, at_once=16)
+            cases, wrong = harness.cell(host, engine, seeds, at_once=8)
             row = harness.row_of(host, engine, tool, "process", cases, harness.made_by(host)[1])
             print(json.dumps(row | {"first_seed": seeds.start, "next_seed": seeds.stop}), flush=True)
             for line in wrong:
