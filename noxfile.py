@@ -14,6 +14,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -491,5 +492,7 @@ def docs(session: nox.Session) -> None:
     install(session, *TOOLS, "-r", "tests/docs/requirements.txt", own=BASE)
     # without their hosts: state tables are read without them
     session.run("uv", "pip", "install", "--quiet", "--no-deps", *wheels_of(DISTRIBUTIONS), external=True)
-    session.run("python", "-m", "sphinx", "-c", "docs", "-E", "-q", "-n", "-W", "--keep-going", ".", "docs/_build/html")
+    version = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    strict = ("-E", "-q", "-n", "-W", "--keep-going")
+    session.run("python", "-m", "sphinx", "-c", "docs", *strict, ".", f"docs/_build/{version}")
     run_pytest(session, "tests/docs")

@@ -44,6 +44,9 @@ include_patterns = [
 exclude_patterns = [".*", "docs/_build", "core/src", "tests", "benchmarks/*.py", "plugins/*/src", "**/.*"]
 
 html_theme = "furo"
+templates_path = ["_templates"]
+_SIDEBAR = ("brand", "search", "scroll-start", "navigation", "versions", "scroll-end", "variant-selector")
+html_sidebars = {"**": [f"sidebar/{name}.html" for name in _SIDEBAR]}
 html_copy_source = False
 html_show_sourcelink = False
 
@@ -108,11 +111,9 @@ def _tables(app: Any, what: str, name: str, thing: Any, options: Any, lines: lis
 
 
 def _front_door(app: Any, exception: Exception | None) -> None:
-    """Lead from the folder of the site to its first page."""
+    """Lead from the folder above, where each version has a site, to the newest one's first page."""
     if exception is None and app.builder.format == "html":
-        head = '<!doctype html><meta charset="utf-8"><title>transload</title>'
-        page = head + '<meta http-equiv="refresh" content="0; url=docs/"><a href="docs/">transload</a>'
-        (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
+        make_pages.versions(Path(app.outdir).parent)
 
 
 def setup(app: Any) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import pkgutil
 import re
 import shutil
@@ -278,6 +279,17 @@ def toctrees() -> str:
         if there:
             text += "\n\n```{toctree}\n:hidden:\n:glob:\n:caption: " + title + "\n\n" + "\n".join(there) + "\n```\n"
     return text
+
+
+def versions(place: Path) -> None:
+    """Write what lies above the sites of all versions: their list, which each site's sidebar reads, and the way in."""
+    found = [each.parent.name for each in place.glob("[0-9]*/objects.inv")]
+    found.sort(key=lambda name: [int(digits) for digits in re.findall(r"\d+", name)], reverse=True)
+    (place / "versions.js").write_text(f"window.transloadVersions = {json.dumps(found)};\n", encoding="utf-8")
+    first = f"{found[0]}/docs/index.html"
+    page = '<!doctype html><meta charset="utf-8"><title>transload</title><meta http-equiv="refresh"'
+    page += f' content="0; url={first}"><a href="{first}">transload</a>'
+    (place / "index.html").write_text(page, encoding="utf-8")
 
 
 PAGES = {"states.md": states, "hooks.md": hooks, "adapters.md": adapters}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
+import json
 import re
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from sphinx.util.inventory import InventoryFile
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "docs" / "_build" / "html"
+SITE = ROOT / "docs" / "_build" / importlib.metadata.version("transload")
 PLUGINS = sorted(ROOT.glob("plugins/[!_]*/src/*/__init__.py"))
 
 
@@ -102,8 +104,17 @@ def test_it_loads_nothing_from_elsewhere(pages: list[Path]) -> None:
     assert [str(page) for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
 
 
-def test_the_folder_leads_to_the_first_page(pages: list[Path]) -> None:
-    """`index.html` of the site sends the reader on to a page that is there."""
-    target = re.search(r"url=([\w/]*)", (SITE / "index.html").read_text())
-    assert target is not None
-    assert (SITE / target[1] / "index.html").exists()
+def test_versions_lie_beside_each_other(pages: list[Path], tmp_path: Path) -> None:
+    """The newest is where the folder of all leads; each page reads their list, which a build writes anew."""
+    for name in ("0.9.0", "0.10.0", "images"):
+        (tmp_path / name).mkdir()
+        if name != "images":
+            (tmp_path / name / "objects.inv").touch()
+    _script("make_pages").versions(tmp_path)
+    listed = (tmp_path / "versions.js").read_text().partition("= ")[2].rstrip(";\n")
+    assert json.loads(listed) == ["0.10.0", "0.9.0"]
+    assert "url=0.10.0/docs/index.html" in (tmp_path / "index.html").read_text()
+    assert SITE.name in (SITE.parent / "versions.js").read_text()
+    for page in (SITE / "docs" / "index.html", SITE / "README.html"):
+        source = re.search(r'<script src="([./]*versions\.js)">', page.read_text(encoding="utf-8"))
+        assert source is not None and (page.parent / source[1]).resolve() == SITE.parent / "versions.js"
