@@ -29,6 +29,7 @@ from ax.utils.common.result import Ok  # noqa: E402
 
 from transload_ax import make_experiment, run_experiment  # noqa: E402
 from transload_ax.spaces import optimization, search_space, strategy  # noqa: E402
+from transload_search import Objective  # noqa: E402
 
 SPACE = ["x1:float:-10:10", "x2:float:-10:10"]
 
@@ -76,7 +77,7 @@ def bare(trials: int, parallel: int) -> float:
     """Return the seconds per trial of pure Ax."""
     with tempfile.TemporaryDirectory() as folder:
         metric = BareMetric("booth_eval", lower_is_better=True)
-        aim = optimization(metric, True)
+        aim = optimization([Objective(metric.name)], (), {metric.name: metric})
         runner = BareRunner(folder)
         experiment = Experiment(
             search_space(SPACE), name="bare", metrics=[metric], optimization_config=aim, runner=runner
