@@ -86,7 +86,7 @@ def component_from_app(
     from transload_kfp.component import AppComponent
 
     ports = {port.source: port.name for port in plan.inputs}
-    return AppComponent(component_yaml(component), ports, plan.identity, made)
+    return AppComponent(component, ports, plan.identity, made)
 
 
 def _component(plan: Plan, python: str, settings: TaskSettings | None = None) -> dict[str, Any]:

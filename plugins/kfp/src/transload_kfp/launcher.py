@@ -12,7 +12,7 @@ from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef
-from transload_kfp.convert import Results, component_yaml
+from transload_kfp.convert import Results
 from transload_kfp.fields import field_at, field_type, option_path
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, how_and_where
 from transload_kfp.names import component_name, port_names
@@ -90,7 +90,7 @@ def launcher_from_app(
 
     names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
     if form == "container":
-        return AppComponent(component_yaml(_container(spec, title, where)), names, IDENTITY, made)
+        return AppComponent(_container(spec, title, where), names, IDENTITY, made)
     return AppComponent(_python(spec, title, where, packages).component_spec, names, IDENTITY, made)
 
 
