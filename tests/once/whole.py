@@ -50,6 +50,7 @@ class WholeHost(ABC):
         tools: what people start jobs with in this host on this engine, ours first.
         victims: what can be struck.
         success: the host's word for a success.
+        no_strikes: victims and ways that are no strike: a machine goes down at once.
 
     Args:
         folder: for its files.
@@ -60,6 +61,7 @@ class WholeHost(ABC):
     tools: Sequence[str]
     victims: Sequence[str]
     success: str
+    no_strikes: Sequence[tuple[str, str]] = (("machine", "term"), ("machine", "freeze"))
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
         self.folder = folder
@@ -95,7 +97,7 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
     """Begin units with every tool, strike once, wait, and count; return the cases of each tool."""
     chance = random.Random(seed)
     daemons = DAEMONS.get(host.engine, ())
-    kinds = [(each, way) for way in WAYS for each in (*host.victims, *daemons) if each != "machine" or way == "kill"]
+    kinds = [(each, way) for way in WAYS for each in (*host.victims, *daemons) if (each, way) not in host.no_strikes]
     random.Random(len(kinds)).shuffle(kinds)  # as many strikes in a row as there are kinds show each of them
     (victim, way), moment = kinds[seed % len(kinds)], chance.uniform(0, SPREAD_S)
     wanted = [(tool, f"unit-{seed}-{number}-{tool}") for number in range(units) for tool in host.tools]

@@ -18,6 +18,7 @@ class Host(WholeHost):
 
     tools = ("transload",)
     victims = ("process",)
+    no_strikes = (("process", "term"),)  # that is how a person cancels
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
         super().__init__(folder, engine, name)
@@ -41,7 +42,7 @@ class Host(WholeHost):
         if way == "freeze":
             harness.freeze([each._process for each in chosen], FROZEN_S)
         for driver in chosen if way != "freeze" else ():
-            driver._process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGTERM)
+            driver._process.send_signal(signal.SIGKILL)
 
     def look(self, tool: str, run: Any) -> Observed:
         """Look at what its processes reported; one that ended without a word, or whose host tries again, goes on."""
