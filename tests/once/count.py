@@ -19,7 +19,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ COUNTED = {
     "wrong_cases": "cases with anything wrong",
 }
 CELL = ("host", "engine", "tool", "struck")
+SPOKEN = {"airflow": "Airflow", "ax": "Ax", "kfp": "KFP's launcher", "prefect": "Prefect"}
 Row = dict[str, Any]
 
 
@@ -156,10 +157,18 @@ def in_a_sentence(ours: list[Row]) -> str:
         return "Of the code of today nothing is counted yet."
     total = {name: sum(row.get(name, 0) for row in ours) for name in COUNTED}
     days = sorted({row["date"] for row in ours})
+    seen = [(row["host"], row["engine"]) for row in ours]
+    engines = {host: tuple(sorted({engine for each, engine in seen if each == host})) for host, _ in seen}
+    hosts = {some: [host for host in engines if engines[host] == some] for some in engines.values()}
+    pairs = "; ".join(f"{_and([SPOKEN[host] for host in hosts[some]])} on {_and(some)}" for some in hosts)
     return (
-        f"{total['kills']} kills up to {days[-1]}, in {len(ours)} pairs of a host and an engine: "
-        f"{total['second_jobs']} second jobs, {total['left']} left behind, {total['no_results']} results lost."
+        f"{total['kills']} kills up to {days[-1]} ({pairs}): {total['second_jobs']} second jobs, "
+        f"{total['left']} left behind, {total['no_results']} results lost."
     )
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _table(rows: list[Row]) -> str:

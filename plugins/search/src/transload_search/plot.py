@@ -148,7 +148,8 @@ def _title(picture: Picture) -> str:
     chosen = min if picture.minimize else max
     best = chosen(picture.values, key=lambda index: picture.values[index])
     aim = "smallest" if picture.minimize else "largest"
-    return f"{picture.name}: {aim} {picture.metric} {picture.values[best]:.5g}, trial {best} of {len(picture.values)}"
+    found = f"{aim} {picture.metric} {picture.values[best]:.5g}"
+    return f"{picture.name}: {found} of {len(picture.values)} trials (trial {best})"  # numbered as on the axis
 
 
 def _plain(axes: Axes, title: str) -> None:
