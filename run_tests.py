@@ -18,14 +18,14 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 
 from quickstart import ROOT, environment
 
 ENGINES = [sys.executable, str(ROOT / "tests" / "engines.py")]
 LANES = 2
-LONGEST = ("airflow", "prefect", "core", "slurm", "real_kubernetes", "docker", "kfp", "ax", "mlflow")
-LAST = "everywhere"  # it uses the others' environments
+USED = ("airflow", "prefect", "core", "slurm", "docker", "kfp", "ax", "kubernetes")  # by the session `everywhere`
+ORDER = (*USED, "real_kubernetes", "everywhere", "mlflow")  # the longest, so that the lanes end together
 
 
 def main(argv: list[str]) -> int:
@@ -45,11 +45,14 @@ def in_lanes(nox: str) -> int:
     """Run the sessions that nox runs by default, the longest first, as many at a time as there are lanes."""
     listed = subprocess.run([nox, "--list", "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
     there = [str(each["session"]) for each in json.loads(listed)]
-    names = sorted(there, key=lambda name: (name == LAST, (*LONGEST, name).index(name)))
+    names = sorted(there, key=lambda name: (*ORDER, name).index(name))
     begin, rows, twice, code = time.monotonic(), [], [], 0
-    pool = ThreadPoolExecutor(LANES)
+    pool, begun = ThreadPoolExecutor(LANES), {}
     try:
-        for ended in as_completed([pool.submit(_session, nox, name) for name in names]):
+        for name in names:
+            after = [begun[each] for each in USED if each in begun] if name == "everywhere" else []
+            begun[name] = pool.submit(_session, nox, name, after)
+        for ended in as_completed(begun.values()):
             name, failed, seconds, written = ended.result()
             print(f"\n{written}", end="", flush=True)
             rows.append(f"{'failed' if failed else 'passed'} {seconds:6.0f} s  {name}")
@@ -61,8 +64,9 @@ def in_lanes(nox: str) -> int:
     return code
 
 
-def _session(nox: str, name: str) -> tuple[str, int, float, str]:
-    """Run one session; return its name, its exit code, how many seconds it took, and what it wrote."""
+def _session(nox: str, name: str, after: list[Future]) -> tuple[str, int, float, str]:
+    """Run one session when others have ended; return its name, exit code, how many seconds it took, what it wrote."""
+    wait(after)
     print(f"{name} ...", flush=True)
     begin = time.monotonic()
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
