@@ -143,7 +143,7 @@ def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1) -> C
     for _ in range(kills):
         after_birth, way = chance.random() < 0.5, chance.choice(("kill", "kill", "freeze"))
         moment = chance.uniform(0, LATE_S + (SECONDS if after_birth else 0))
-        while after_birth and not _files("born", unit, ledger) and (seen := driver.observe()).alive and not seen.state:
+        while after_birth and not born(unit, ledger) and (seen := driver.observe()).alive and not seen.state:
             time.sleep(0.02)
         time.sleep(moment)
         if driver.observe().state is not None:
@@ -173,6 +173,11 @@ def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
     case.repeated = sum(count - 1 for count in shown.values())
 
 
+def born(unit: str, ledger: Path) -> bool:
+    """Return whether a job of the unit has begun."""
+    return bool(_files("born", unit, ledger))
+
+
 def lives(unit: str, ledger: Path) -> bool:
     """Return whether a job of the unit has begun that is not done."""
     return len(_files("born", unit, ledger)) > len(_files("done", unit, ledger))
@@ -184,15 +189,15 @@ def _files(kind: str, unit: str, ledger: Path) -> list[Path]:
 
 def _births(unit: str, ledger: Path) -> tuple[int, int]:
     """Return how often a job was started, and how often needlessly: while another lived, or after it was done."""
-    lives = []
-    for born in _files("born", unit, ledger):
-        name = born.name.partition(".")[2]
+    spans = []
+    for birth in _files("born", unit, ledger):
+        name = birth.name.partition(".")[2]
         done = (ledger / f"done.{name}").exists()
         last = ledger / f"alive.{name}"
-        lives.append((born.stat().st_mtime, last.stat().st_mtime if last.exists() else born.stat().st_mtime, done))
-    lives.sort()
-    second = sum(any(done or last > begin for _, last, done in lives[:k]) for k, (begin, _, _) in enumerate(lives))
-    return len(lives), second
+        spans.append((birth.stat().st_mtime, (last if last.exists() else birth).stat().st_mtime, done))
+    spans.sort()
+    second = sum(any(done or last > begin for _, last, done in spans[:k]) for k, (begin, _, _) in enumerate(spans))
+    return len(spans), second
 
 
 def _ended(driver: AdapterDriver) -> Observed:

@@ -29,8 +29,8 @@ import harness
 
 LIFE_S = 12.0
 """How long a job lives: a host needs some seconds to begin one."""
-SPREAD_S = 20.0
-"""A strike comes that long after the units were begun, at most."""
+SPREAD_S = 12.0
+"""A strike comes at most that long after half of the jobs began, or (one in four) after the units were begun."""
 FROZEN_S = 20.0
 LIMIT_S = 300.0
 WAYS = ("kill", "term", "freeze")
@@ -100,10 +100,16 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
     kinds = [(each, way) for way in WAYS for each in (*host.victims, *daemons) if (each, way) not in host.no_strikes]
     random.Random(len(kinds)).shuffle(kinds)  # as many strikes in a row as there are kinds show each of them
     (victim, way), moment = kinds[seed % len(kinds)], chance.uniform(0, SPREAD_S)
+    after_births = chance.random() < 0.75
     wanted = [(tool, f"unit-{seed}-{number}-{tool}") for number in range(units) for tool in host.tools]
-    print(f"seed {seed}: {way} {victim} after {moment:.1f} s", file=sys.stderr, flush=True)
-    began = time.monotonic()
+    when = "half of the jobs began" if after_births else "the units were begun"
+    print(f"seed {seed}: {way} {victim} {moment:.1f} s after {when}", file=sys.stderr, flush=True)
+    began, late = time.monotonic(), time.monotonic() + LIMIT_S
     runs = [(tool, unit, host.begin(tool, unit, ledger)) for tool, unit in wanted]
+    if after_births:
+        while sum(harness.born(unit, ledger) for _, unit in wanted) < len(wanted) / 2 and late > time.monotonic():
+            time.sleep(0.1)
+        began = time.monotonic()
     time.sleep(max(0.0, began + moment - time.monotonic()))
     living = {unit for _, unit in wanted if harness.lives(unit, ledger)}
     if victim in daemons:
@@ -147,7 +153,7 @@ def main(name: str, engine: str, strikes: int, first: int, units: int) -> int:
     module = f"whole_{name}" if (harness.HERE / f"whole_{name}.py").exists() else "whole_driver"
     host: WholeHost = importlib.import_module(module).Host(folder, engine, name)
     (ledger := folder / "ledger").mkdir()
-    bad = False
+    bad = look = False
     try:
         host.start()
         for seed in range(first, first + strikes):
@@ -155,9 +161,10 @@ def main(name: str, engine: str, strikes: int, first: int, units: int) -> int:
                 row = harness.row_of(name, engine, tool, "whole", cases, host.success)
                 print(json.dumps(row | {"first_seed": seed, "next_seed": seed + 1}), flush=True)
                 bad |= tool.startswith("transload") and row["wrong_cases"] > 0
+                look |= bad or (tool.startswith("transload") and row["run_again"] > 0)
     finally:
         host.stop()
-        if bad:
+        if look:
             print(f"what the host wrote: {folder}", file=sys.stderr, flush=True)
         else:
             shutil.rmtree(folder, ignore_errors=True)
