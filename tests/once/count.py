@@ -16,6 +16,7 @@ import functools
 import hashlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -200,11 +201,15 @@ HEAD = _git("rev-parse", "--short", "HEAD").strip()
 def play(command: list[str], environment: dict[str, str]) -> Iterator[Row | int]:
     """Run a cell; give its rows as they come, and then its exit code."""
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
-        for line in child.stdout or ():
-            if line.startswith('{"host"'):  # a host may write there, too
-                row = json.loads(line)
-                print(json.dumps({name: value for name, value in row.items() if name != "seconds"}), flush=True)
-                yield row
+        try:
+            for line in child.stdout or ():
+                if line.startswith('{"host"'):  # a host may write there, too
+                    row = json.loads(line)
+                    print(json.dumps({name: value for name, value in row.items() if name != "seconds"}), flush=True)
+                    yield row
+        except BaseException:
+            child.terminate()
+            raise
     yield child.returncode
 
 
@@ -248,4 +253,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
     raise SystemExit(main(sys.argv[1:]))

@@ -253,7 +253,11 @@ def cell(host: str, engine: str, seeds: range, kills: int = 1, at_once: int = 5)
                 driver.close()
 
         with ThreadPoolExecutor(at_once) as pool:
-            cases = list(pool.map(one, seeds))
+            try:
+                cases = list(pool.map(one, seeds))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     return cases, [f"seed {case.seed}: {text} ({case})" for case in cases for text in case.wrong(success)]
 
 

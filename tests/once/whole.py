@@ -16,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -172,4 +173,5 @@ def main(name: str, engine: str, strikes: int, first: int, units: int) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
     raise SystemExit(main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))
