@@ -198,6 +198,8 @@ def overrides_of(values: Mapping[str, Any]) -> Overrides:
     from transload.components import Overrides
     from transload.specs._text import parse_size
 
+    if unknown := sorted(values.keys() - {*Overrides._fields}):
+        raise TypeError(f"{unknown[0]}=: unknown argument; over an app can be set: {', '.join(Overrides._fields)}")
     mem = values.get("mem")
     return Overrides(**{**values, "mem": parse_size(mem, "mem") if isinstance(mem, str) else mem})
 

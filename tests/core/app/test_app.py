@@ -57,7 +57,7 @@ def test_an_app_in_every_form() -> None:
     ):
         with pytest.raises(SpecError, match=error):
             transload.run(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="colour"):
+    with pytest.raises(TypeError, match="colour=: unknown argument; over an app can be set: role, name"):
         _sh("true", colour="red")
     with pytest.raises(SpecError, match=r"replica=7: .* has no such replica \(it has: echo/0, echo/1\)"):
         app.logs(replica=7)

@@ -8,8 +8,9 @@ from typing import Final
 
 from transload.errors import SpecError
 
+_NAME: Final = "[A-Za-z_][A-Za-z0-9_.-]*"
 _LINE: Final = re.compile(
-    r"""\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*
+    rf"""\s*(?:export\s+)?(?P<name>{_NAME})\s*=\s*
     (?:'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^'"].*?|))\s*(?:(?<=\s)\#.*)?\Z""",
     re.VERBOSE,
 )
@@ -52,7 +53,7 @@ def read_env(pairs: Iterable[str], files: Iterable[str]) -> dict[str, str]:
         found.update(read_env_file(path))
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise SpecError(f"--env {name}: must be NAME=VALUE")
+        if not equals or not re.fullmatch(_NAME, name):
+            raise SpecError(f"--env {name!r}: must be NAME=VALUE, the name of letters, digits, _, . and -")
         found[name] = value
     return found
