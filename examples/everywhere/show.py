@@ -66,7 +66,7 @@ def prefect_server(folder: Path) -> Iterator[str]:
 def run_flow(url: str, program: Path) -> str:
     """Run a flow; return the address of its page."""
     subprocess.run([sys.executable, str(program)], check=True)
-    (run,) = call(f"{url}/api/flow_runs/filter", {"limit": 1})
+    (run,) = call(f"{url}/api/flow_runs/filter", {"limit": 1, "sort": "START_TIME_DESC"})
     return f"{url}/runs/flow-run/{run['id']}"
 
 
