@@ -61,13 +61,13 @@ def test_mark_before_the_triggerer_has_it(stage: Stage) -> None:
     """
     stage.server.end_part("triggerer", signal.SIGKILL)
     try:
-        slow = stage.run("timed_out", held())
-        slow.wait("deferred")
-        run, detached = stage.run("deferrable_plain", held()), stage.run("deferrable_detach", held())
-        for each, state in ((run, "failed"), (detached, "success")):
+        run, detached, slow = (stage.run(dag, held()) for dag in ("deferrable_plain", "deferrable_detach", "timed_out"))
+        for each in (run, detached, slow):
             each.wait("deferred")
             each.accounted("job", 1)  # else its own process may see the mark
-            each.mark(state)
+        run.mark("failed")
+        detached.mark("success")
+        slow.begun_long_ago()
         late = stage.run("marked", held())
         stage.server.until(lambda: stage.cancelled(stage.app_id(late)), "the app that could not defer is ended")
         assert late.wait("failed")

@@ -28,15 +28,17 @@ def python_image(private_engine: Any) -> str:
 
 @pytest.fixture
 def engine(private_engine: Any, busybox: str, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The engine as a test uses it: DOCKER_HOST set, and nothing but images left on it afterwards."""
+    """The engine as a test uses it: DOCKER_HOST set; of its workspaces' images, and what is no image, nothing stays."""
     monkeypatch.setenv("DOCKER_HOST", private_engine.url)
     import docker  # noqa: TID251 - the tests of the plugin may
 
     client = docker.APIClient(base_url=private_engine.url)
     private_engine.client = client
     yield private_engine
-    client.close()
     left = private_engine.sweep()
+    for tag in [tag for row in client.images(name="transload-workspace") for tag in row["RepoTags"] or ()]:
+        client.remove_image(tag, force=True)
+    client.close()
     assert not left, f"left on the engine by this test (now removed): {left}"
 
 

@@ -20,14 +20,6 @@ def images(engine: Any) -> dict[str, str]:
     return {tag: row["Id"] for row in rows for tag in row["RepoTags"] or ()}
 
 
-@pytest.fixture(autouse=True)
-def no_images(engine: Any) -> Any:
-    """Remove the patched images afterwards."""
-    yield
-    for name in images(engine):
-        engine.client.remove_image(name, force=True)
-
-
 def run(runner: Runner, app: Any, folder: Path, **cfg: Any) -> list[str]:
     """Run an app with a workspace; return its log."""
     handle = runner.run(app, "docker", cfg, workspace=str(folder))

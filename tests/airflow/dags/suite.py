@@ -102,7 +102,7 @@ with DAG("later", schedule=None, start_date=START, max_active_runs=100) as later
 with DAG("later_detach", schedule=None, start_date=START) as later_detach:
     TransloadOperator(task_id="job", app=app_of, deferrable=False, on_kill="detach", **LATER)
 
-with DAG("timed_out", schedule=None, start_date=START, dagrun_timeout=dt.timedelta(seconds=40)) as timed_out:
+with DAG("timed_out", schedule=None, start_date=START, dagrun_timeout=dt.timedelta(hours=1)) as timed_out:
     TransloadOperator(task_id="job", app=app_of, deferrable=True, **QUICK)
 
 with DAG("clustered", schedule=None, start_date=START) as clustered:
