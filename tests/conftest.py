@@ -20,6 +20,10 @@ from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are busy
+settings.load_profile("tests")
 
 # under nohup, the clients that tests hang up would ignore it too
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -373,7 +373,7 @@ def test_names_do_not_collide() -> None:
     assert all(name and name[0].isalpha() for name in made)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=8, unique=True))
 def test_any_names_are_made_valid(names: list[str]) -> None:
     """Whatever the names, they become as many names that KFP leaves alone."""
@@ -440,7 +440,7 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(TEXTS, min_size=1, max_size=4))
 def test_any_text_survives_or_is_refused(words: list[str]) -> None:
     """Whatever the arguments: they are passed on exactly, or refused by field name; encoded, always passed on."""

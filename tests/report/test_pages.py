@@ -365,7 +365,7 @@ TRIALS = st.builds(
     TrialData, st.integers(0, 50), st.dictionaries(st.sampled_from(["p", "q"]), VALUES, max_size=2),
     st.text(max_size=5), STATES, st.none() | st.floats(), st.text(max_size=5),
 )  # fmt: skip
-few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 @few

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NewType, Optional, Union
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.components import ComponentArgumentError
@@ -237,7 +237,6 @@ keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,8}", fullmatch=True)
 plain = st.text(st.characters(codec="utf-8", exclude_characters="=,;'\""), max_size=12).map(str.strip)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no fault of the text
 @given(st.dictionaries(keys, plain, max_size=5))
 def test_pairs_round_trip(pairs: dict[str, str]) -> None:
     """What is joined with '=' and ',' is split into the same."""
