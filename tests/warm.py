@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -33,8 +34,11 @@ IMPORTED = {
 }
 
 
+@functools.cache
 def warm_up(*names: str) -> None:
     """Have the server from which processes are forked import what a host (and an engine) needs, before its first."""
+    if multiprocessing.forkserver._forkserver._forkserver_pid is not None:  # type: ignore[attr-defined]
+        return
     modules = [module for name in names for module in IMPORTED[name.removesuffix("_defaults")]]
     FORKS.set_forkserver_preload(
         ["transload.pipelines._execution", "transload.runner._runner", "transload_testing", *modules]

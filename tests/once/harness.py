@@ -54,6 +54,7 @@ class Case:
         repeated: lines that it shows more than once.
         seconds: from the last kill to the final state.
         in_life: kills that came while a job lived.
+        error: what the host says of its failure.
     """
 
     seed: int
@@ -67,6 +68,7 @@ class Case:
     repeated: int = 0
     seconds: float = 0.0
     in_life: int = 0
+    error: str = ""
 
     def wrong(self, success: str, *, lost_jobs: bool = False) -> list[str]:
         """Return what must not be, in words; a line that is shown again is no fault after a kill.
@@ -164,7 +166,7 @@ def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1) -> C
 
 def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
     """Put into the case what the ledger, this machine and the host show of a unit that has ended."""
-    case.state = seen.state
+    case.state, case.error = seen.state, seen.error
     case.results = re.search(rf"['\"]lines['\"]: {LINES}\b", str(seen.results)) is not None
     case.births, case.second = _births(unit, ledger)
     case.left = _processes(unit, str(ledger))
