@@ -35,7 +35,7 @@ VARIANTS = {
     "retry_patience": {"retries": 1, "retry_delay": SHORT, "patience": 1.5},
     "detach": {"on_kill": "detach"},
     "detach_retry": {"on_kill": "detach", "retries": 1, "retry_delay": SHORT},
-    "timeout": {"execution_timeout": dt.timedelta(seconds=4)},
+    "timeout": {"execution_timeout": dt.timedelta(seconds=20)},
     "startup": {"startup_timeout": 1.0, "schedule_timeout": 1.0},
     "skipping": {"skip_on_exit_code": 99, "cancelled": "skip"},
     "by_scheduler": {"retries": 2, "retry_delay": SHORT, "retries_by": "scheduler"},
