@@ -82,10 +82,7 @@ def run_opts() -> runopts:
 
 @dataclass(slots=True)
 class ContainerRequest:
-    """One container to make: its name and the body of the request, as the Engine API takes it.
-
-    The body may be changed between a dry-run and the submit.
-    """
+    """One container to make: name and the Engine API's body, which may change between a dry-run and the submit."""
 
     role: str
     replica: int

@@ -70,10 +70,7 @@ class Home:
         return os.path.join(self.root, "results", names.base_name(app_id))
 
     def make_folder(self, path: str) -> None:
-        """Make a folder that is to be mounted; one of our own is open to whatever user a container has.
-
-        Its parents are not: on this machine nobody else gets in.
-        """
+        """Make a folder to be mounted; one of our own is open to any user of a container, but not its parents."""
         own = path.startswith(self.root + os.sep)
         os.makedirs(path, mode=0o700, exist_ok=True)
         if own:

@@ -58,10 +58,7 @@ class Verdict:
 
 
 def judge(facts: Facts, now: float) -> Verdict:
-    """Return what an app is doing and what comes next; ``facts.plan`` must be there.
-
-    ``now`` is in seconds since the epoch, by the clock of the submitter's machine.
-    """
+    """Return what an app does and what comes next, at ``now`` (epoch, this machine); ``facts.plan`` must be there."""
     assert facts.plan is not None
     if facts.ended is not None:
         return Verdict(AppStatus.from_json(facts.ended))

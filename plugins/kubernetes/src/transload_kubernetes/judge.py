@@ -317,10 +317,7 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
 
 
 def _open(facts: Facts, jobs: list[dict[str, Any]] | None = None) -> list[tuple[str, str]]:
-    """Return what is to be ended so that nothing of an app, or of some Jobs of it, runs any more: kind and name.
-
-    That are those that have not ended and are not being ended; a queue may let a suspended one run again.
-    """
+    """Return kind and name of what is to be ended: all of an app, or of some Jobs, that has not and might run again."""
     as_set = jobs is None and facts.jobset is not None
     return [
         ("JobSet" if as_set else "Job", thing["metadata"]["name"])

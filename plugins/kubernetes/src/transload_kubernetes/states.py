@@ -55,10 +55,7 @@ def resumed(jobset: dict[str, Any]) -> float | None:
 
 
 def exit_code(code: int | None) -> int | None:
-    """Return an exit status in the form of `ReplicaStatus`.
-
-    Container runtimes report a death by signal N as 128 + N; a program that itself exits so cannot be told apart.
-    """
+    """Return `ReplicaStatus`'s form: runtimes report signal N as 128 + N; a program that exits so looks the same."""
     return 128 - code if code is not None and 128 < code <= 128 + _MAX_SIGNAL else code
 
 
