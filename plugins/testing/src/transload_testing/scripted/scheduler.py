@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -41,6 +42,9 @@ OUTAGE: Final = "outage"
 CANCEL: Final = "cancel"
 ENV_REACH: Final = "TRANSLOAD_SCRIPTED_REACH"
 """Environment variable: the scheduler's ``reachable_from``; default ``network``."""
+
+
+_app_of = functools.lru_cache(4096)(AppDef.from_json)  # of an app that is asked for again and again
 
 
 @dataclass(frozen=True)
@@ -214,7 +218,7 @@ class ScriptedScheduler(SchedulerBase):
             raise SchedulerUnavailable("as its script says")
         if moment.step.state == GONE:
             return None
-        app = AppDef.from_json(record["app"])
+        app = _app_of(record["app"])
         return AppDescription(
             app_id=app_id,
             status=_status(app, script, moment),
