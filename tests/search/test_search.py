@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.errors import ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
-from transload.pipelines import AppCancelled, AppLost, Detached
-from transload.specs import AppState, AppStatus
-from transload_search import Constraint, EarlyStopping, Objective, Parameter, Search, failed_state, get_suggester
+from transload.errors import ConfigError, SpecError
+from transload_search import Constraint, EarlyStopping, Objective, Parameter, Search, get_suggester
 
 SPACE = (
     Parameter("lr", "float", 1e-4, 1e-1, log=True),
@@ -162,12 +160,3 @@ def test_early_stopping(curve: dict[float, float], ends: bool) -> None:
     assert EarlyStopping().ends(curve, others, minimize=True) is ends
     upside_down = [{step: -value for step, value in each.items()} for each in (curve, *others)]
     assert EarlyStopping().ends(upside_down[0], upside_down[1:], minimize=False) is ends
-
-
-def test_what_an_exception_says_of_a_trial() -> None:
-    """An app that ended badly is a failed trial; an outage, a submit that was not taken, a kill say nothing of one."""
-    ended = AppStatus(AppState.CANCELLED)
-    assert failed_state(AppCancelled(ended, "x")) is AppState.CANCELLED
-    assert failed_state(AppLost("local://x/y")) is failed_state(TransloadTimeout("x")) is AppState.FAILED
-    for error in (StateUnknown("h", 1.0), SubmitError("no"), SpecError("no"), Detached("h"), KeyboardInterrupt()):
-        assert failed_state(error) is None

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SpecError
-from transload.pipelines import ExecutionOptions, LogSink
+from transload.errors import AppFailed, AppNotFound, ConfigError, SchedulerUnavailable, SpecError
+from transload.pipelines import Execution, ExecutionOptions, Identity, LogSink
 from transload.pipelines._logs import LogForwarder, parse_rate
 from transload.pipelines._told import failure_message
-from transload.runner import Runner
+from transload.runner import Launch, Runner
 from transload.schedulers.api import AppDescription, Capabilities, LogPage, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload_testing.scripted import ScriptedControl, scripted_app
@@ -207,12 +208,34 @@ def test_a_deleted_app_has_no_more_lines() -> None:
     assert forwarder.complete
 
 
-def test_tail_prefers_stderr() -> None:
-    """The last words of a replica are those on stderr."""
-    forwarder = forward(paper(), lambda *_: None, tail_lines=2)
-    while not forwarder.complete:
-        forwarder.pump()
-    assert forwarder.tail("one", 1) == ["one/1 stderr 48\n", "one/1 stderr 49\n"]
+@pytest.mark.parametrize("host", ["forwards", "is deaf", "starts again"])
+def test_last_lines_of_both_streams(control: ScriptedControl, tmp_path: Path, host: str) -> None:
+    """A failure's message has them in order of time, whatever the host has forwarded, and in which of its lives."""
+    gate = tmp_path / "gate"
+    pairs = "for n in 1 2 3 4; do echo out $n; sleep 0.05; echo err $n >&2; sleep 0.05; done"
+    script = f"{pairs}; until [ -e {gate} ]; do sleep 0.02; done; echo bye; exit 5"
+    launch = Launch(
+        app=AppDef("both", [Role("main", "", entrypoint="/bin/sh", args=["-c", script])]), scheduler="local"
+    )
+    who, options, seen = Identity("host", "here", ("both",)), ExecutionOptions(tail_lines=4), list[str]()
+
+    def sink(role: str, k: int, stream: Stream, line: str) -> None:
+        seen.append(line)
+
+    with Runner("host") as runner:
+        one = Execution(runner, launch, who, options, sink=None if host == "is deaf" else sink)
+        one.start()
+        while host == "starts again" and len(seen) < 8:
+            one.poll()
+            time.sleep(0.02)
+        if seen:
+            one = Execution.from_state(json.loads(json.dumps(one.state())), runner, sink=sink)
+        gate.touch()
+        with pytest.raises(AppFailed) as caught:
+            one.resume()
+    assert len(seen) == (0 if host == "is deaf" else 9)
+    told = str(caught.value).splitlines()[1:]
+    assert told == ["last lines of main/0:", "    err 3", "    out 4", "    err 4", "    bye"]
 
 
 def status(*replicas: ReplicaStatus) -> AppStatus:

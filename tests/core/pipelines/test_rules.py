@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from transload.errors import AppExists, AppFailed, ConfigError, SpecError, StateUnknown, SubmitError, TransloadTimeout
 from transload.following import check_seconds, patience_left, unknown_for, unknown_since
-from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
+from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions, ended_state
 from transload.pipelines._attach import Action, AttachRecord, decide
 from transload.pipelines._attacher import retries_note, without_retries
 from transload.pipelines._options import next_limit, note_state
@@ -116,6 +116,15 @@ def test_what_a_host_may_retry(error: Exception, nested: bool, scheduler: bool) 
     assert ExecutionOptions().host_may_retry(error) is nested
     assert ExecutionOptions(retries_by="host").host_may_retry(error) is nested
     assert ExecutionOptions(retries_by="scheduler").host_may_retry(error) is scheduler
+
+
+def test_what_an_exception_says_of_the_app() -> None:
+    """One that ended badly has a state; an outage, a submit that was not taken, a kill say nothing of how it ended."""
+    assert ended_state(AppCancelled(AppStatus(AppState.CANCELLED))) is AppState.CANCELLED
+    for error in (AppFailed(FAILED), AppLost("local://x/y"), TransloadTimeout("x")):
+        assert ended_state(error) is AppState.FAILED
+    for error in (StateUnknown("h", 1.0), SubmitError("no"), SpecError("no"), Detached("h"), KeyboardInterrupt()):
+        assert ended_state(error) is None
 
 
 def test_unknown_rule_is_refused() -> None:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from transload.errors import (
-    AppFailed,
-    SchedulerUnavailable,
-    SubmitError,
-    TransloadError,
-    TransloadTimeout,
-)
+from transload.errors import AppFailed, SchedulerUnavailable, SubmitError, TransloadError, TransloadTimeout
 
 if TYPE_CHECKING:
     from transload.specs import AppState

@@ -28,7 +28,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "_adapter": "Adapter AdapterCapabilities get_adapter",
         "_attach": "AttachStore",
-        "_errors": "AppCancelled AppLost Detached Ending",
+        "_errors": "AppCancelled AppLost Detached Ending ended_state",
         "_execution": "Execution",
         "_handover": "outcome settle",
         "_host_runner": "dry_run host_runner",

@@ -14,6 +14,7 @@ from transload.errors import (
     TransloadError,
     TransloadTimeout,
 )
+from transload.specs import AppState
 
 
 class AppLost(TransloadError):
@@ -45,6 +46,17 @@ class Detached(TransloadError):
     def __init__(self, handle: str | None) -> None:
         super().__init__(f"detached from {handle}: it goes on" if handle else "stopped before the app was submitted")
         self.handle = handle
+
+
+def ended_state(error: BaseException) -> AppState | None:
+    """Return how an app ended, told by what `Execution.run` raised; None: that says nothing of how it ended.
+
+    One that is lost or ran out of its time has failed. A scheduler that is out of reach, a submit that was not taken, a
+    host that was killed say nothing: no trial of a search, and no failure that the scheduler's retries answered.
+    """
+    if isinstance(error, AppFailed):
+        return error.status.state
+    return AppState.FAILED if isinstance(error, (AppLost, TransloadTimeout)) else None
 
 
 class Ending(str, Enum):

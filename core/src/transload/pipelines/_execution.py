@@ -8,14 +8,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import (
-    AppFailed,
-    AppNotFound,
-    ConfigError,
-    TransloadError,
-    TransloadTimeout,
-)
+from transload.errors import AppFailed, AppNotFound, ConfigError, TransloadError, TransloadTimeout
 from transload.following.follower import watch
+from transload.following.lines import last_words
 from transload.following.patience import longer, unknown_for, unknown_since
 from transload.following.subscription import Observation, Subscription, ended, observed
 from transload.pipelines._attacher import Attached, Attacher
@@ -351,7 +346,10 @@ class Execution:
                 raise AppLost(handle, "it was deleted before its results were read") from exc
         if status.state is AppState.CANCELLED and self._passed is not None:
             raise TransloadTimeout(f"{handle} was cancelled: {self._passed}")
-        message = failure_message(status, self._logs.tail, handle=handle, lines=self.options.tail_lines)
+        kept = self.options.tail_lines  # of all it wrote: this host may have handed on a part of it
+        message = failure_message(
+            status, lambda role, k: last_words(*self._locate(handle), role, k, kept), handle=handle, lines=kept
+        )
         if status.state is AppState.CANCELLED:
             raise AppCancelled(status, message)
         raise AppFailed(status, message)

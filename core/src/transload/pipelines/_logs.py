@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
 from transload.following.follower import read_logs
-from transload.following.lines import PAGES_PER_TURN, drain, last_words
+from transload.following.lines import PAGES_PER_TURN, drain
 from transload.schedulers.api import Stream, replicas_of
 from transload.specs._json import SCHEMA, reading
 
@@ -54,7 +53,6 @@ class _Source:
     role: str
     replica: int
     stream: Stream
-    tail: deque[str]
     cursor: str | None = None
     skip: int = 0  # lines after the cursor that were handed on already
     complete: bool = False
@@ -87,13 +85,13 @@ class LogForwarder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handle, self._locate, self._sink, self._store, self._clock = handle, locate, sink, store, clock
-        self._keep, self._longest = options.tail_lines, options.logging_interval
+        self._longest = options.logging_interval
         rate = options.max_log_rate
         self._rate: float | None
         self._rate, self._in_bytes = (None, False) if rate is None else parse_rate(rate)
         self._tokens, self._filled = self._rate or 0.0, clock()
         self._sources: dict[str, _Source] = {}
-        self._discovered = self._moved = False
+        self._discovered = self._moved = self._heard = False
         self._failed: Exception | None = None
         self._subscription: Subscription | None = None
         self._first = time.monotonic() + FIRST_S
@@ -120,12 +118,6 @@ class LogForwarder:
         """True once all replicas have ended and all of their lines were handed on."""
         return self._discovered and all(source.complete for source in self._sources.values())
 
-    def tail(self, role: str, replica: int) -> list[str]:
-        """Return the last lines of a replica: what passed here of stderr, or of the other streams if it was silent."""
-        found = [each for each in self._sources.values() if (each.role, each.replica) == (role, replica) and each.tail]
-        found.sort(key=lambda each: each.stream is not Stream.STDERR)
-        return list(found[0].tail) if found else list(last_words(*self._locate(), role, replica, self._keep))
-
     def _restore(self, cursor: dict[str, Any]) -> None:
         with reading("log cursor", cursor) as values:
             self.dropped = int(values.get("dropped", 0))
@@ -139,8 +131,7 @@ class LogForwarder:
         key = f"{role}/{replica}/{stream.value}"
         source = self._sources.get(key)
         if source is None:
-            tail: deque[str] = deque(maxlen=max(1, self._keep))
-            source = self._sources[key] = _Source(role, replica, stream, tail)
+            source = self._sources[key] = _Source(role, replica, stream)
         return source
 
     def _discover(self, scheduler: SchedulerBase, app_id: str) -> None:
@@ -216,7 +207,7 @@ class LogForwarder:
             drain(lambda: self._hand_on_all() > 0, lambda: self.complete, silence)
             for source in self._sources.values():
                 self._tell(source)
-            if any(source.tail for source in self._sources.values()):  # else it had nothing to say
+            if self._heard:  # else it had nothing to say
                 self._save()
 
     def _save(self) -> None:
@@ -267,7 +258,7 @@ class LogForwarder:
             source.skip = source.skip - first + done
             raise
         source.skip -= first
-        source.tail.extend(lines[-max(1, self._keep) :])
+        self._heard |= bool(lines)
         source.cursor = page.cursor
         return len(lines) - first
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from transload.errors import AppExists, AppFailed, ConfigError, PluginError, SpecError, SubmitError, TransloadTimeout
+from transload.errors import AppExists, ConfigError, PluginError, SpecError, SubmitError
 from transload.following.patience import DEFAULT_PATIENCE, check_seconds
-from transload.pipelines._errors import AppCancelled, AppLost, Detached
+from transload.pipelines._errors import AppCancelled, Detached, ended_state
 from transload.specs import AppState, is_started
 
 OnKill = Literal["cancel", "detach"]
@@ -88,7 +88,7 @@ class ExecutionOptions:
             return False
         if isinstance(error, SubmitError):
             return error.transient
-        return self.retries_by != "scheduler" or not isinstance(error, (AppFailed, AppLost, TransloadTimeout))
+        return self.retries_by != "scheduler" or ended_state(error) is None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON values."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from transload_search.ledger import SearchLedger
-from transload_search.outcome import failed_state, trial_values
+from transload_search.outcome import trial_values
 from transload_search.random_suggester import RandomSuggester
 from transload_search.run import run_search, run_search_async, stopped_early
 from transload_search.search import (
@@ -40,7 +40,6 @@ __all__ = [
     "Suggester",
     "Values",
     "__version__",
-    "failed_state",
     "get_suggester",
     "next_round",
     "run_search",

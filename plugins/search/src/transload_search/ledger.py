@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Identity, Launch
+from transload.pipelines import Identity, Launch, ended_state
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
-from transload_search.outcome import failed_state, trial_values
+from transload_search.outcome import trial_values
 from transload_search.search import FEWEST_FAILURES, Search, SearchFailed, SearchTrial, Suggester, ask, get_suggester
 
 if TYPE_CHECKING:
@@ -238,9 +238,9 @@ class SearchLedger:
         """Write down a trial whose app did not end well, told by what waiting for it raised.
 
         Returns:
-            False: the error says nothing about the trial (see `failed_state`), and nothing was written down.
+            False: the error says nothing about the trial (see `ended_state`), and nothing was written down.
         """
-        state = failed_state(error)
+        state = ended_state(error)
         if state is not None:
             self.observe(index, None, state=state, handle=handle, reason=str(error))
         return state is not None

@@ -1,30 +1,15 @@
-"""What an app, or the exception that its wait raised, says about the trial."""
+"""What an app's results say about the trial."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from transload.errors import AppFailed, TransloadTimeout
 from transload.specs import AppState
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
     from transload_search.search import Search
-
-
-def failed_state(error: BaseException) -> AppState | None:
-    """Return how a trial's app ended, told by what waiting for it raised; None: that says nothing about the trial.
-
-    An app that failed, was cancelled, is lost or ran out of its time is a failed trial, which a suggester learns from.
-    Anything else (a scheduler that is out of reach, a submit that was not taken, a host that was killed) is none: the
-    search waits, or ends and is gone on with later.
-    """
-    from transload.pipelines import AppLost
-
-    if isinstance(error, AppFailed):
-        return error.status.state
-    return AppState.FAILED if isinstance(error, (AppLost, TransloadTimeout)) else None
 
 
 def trial_values(search: Search, index: int, results: AppResults) -> tuple[dict[str, float] | None, str]:
