@@ -95,10 +95,10 @@ class AirflowServer:
         _signal_group(process.pid, signal.SIGKILL)
         process.wait(20)
 
-    def stop(self) -> None:
-        """End everything, whatever state it is in."""
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End everything, whatever state it is in; with SIGKILL at once, as a machine goes down."""
         for part in list(self._processes):
-            _signal_group(self._processes[part].pid, signal.SIGTERM)
+            _signal_group(self._processes[part].pid, number)
         end = time.monotonic() + 5
         for process in self._processes.values():
             try:
@@ -120,15 +120,19 @@ class AirflowServer:
         return self._processes[part].pid
 
     def own_processes(self) -> list[int]:
-        """Return all processes of this Airflow, whatever their session: those with its home in their environment."""
+        """Return all processes of this Airflow, whatever their session: those with its home in their environment.
+
+        A job of Slurm's may have that, too, from the task that submitted it: it is not Airflow's.
+        """
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
                     title = (entry / "cmdline").read_bytes()
-                    ours = f"AIRFLOW_HOME={self.home}\0".encode() in (entry / "environ").read_bytes()
+                    given = (entry / "environ").read_bytes()
                 except OSError:
                     continue
+                ours = f"AIRFLOW_HOME={self.home}\0".encode() in given and b"SLURM_JOB_ID=" not in given
                 if ours and b"transload" not in title:
                     found.append(int(entry.name))
         return found

@@ -88,7 +88,7 @@ class Host(WholeHost):
                 time.sleep(0.05)
             self._hit(_some(there, chance), way)
         elif victim == "machine":
-            self._server.stop()
+            self._server.stop(signal.SIGKILL)
             self._restart(list(PARTS))
         elif way == "freeze":
             self._freeze(os.getpgid(self._server.pid_of(victim)))
