@@ -22,6 +22,8 @@ from whole import FROZEN_S, WholeHost
 NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
 FLOWS = str(HERE / "rivals")
 READY_S = 240.0
+WITHOUT_PROCESS_S = {"RUNNING": 5, "PENDING": 30}
+"""So long may a flow run have no process; a worker that ends just after its claim leaves it PENDING for ever."""
 
 
 class Host(WholeHost):
@@ -192,18 +194,18 @@ class Host(WholeHost):
             return Observed(alive=True)
 
     def tend(self, runs: list[tuple[str, Any]]) -> None:
-        """Schedule again what crashed, or has had no process for five seconds: what an automation on both would do."""
+        """Schedule again what crashed, or has had no process for a while: what an automation on both would do."""
         there = self._processes()
         for _, run in runs:
             try:
                 state = self._ask("GET", f"/flow_runs/{run}")["state_type"]
-                dead = state == "RUNNING" and run not in there
+                dead = state in WITHOUT_PROCESS_S and run not in there
                 self._gone = (
                     {**self._gone, run: self._gone.get(run, time.monotonic())}
                     if dead
                     else {each: since for each, since in self._gone.items() if each != run}
                 )
-                if state == "CRASHED" or (dead and time.monotonic() > self._gone[run] + 5):
+                if state == "CRASHED" or (dead and time.monotonic() > self._gone[run] + WITHOUT_PROCESS_S[state]):
                     again = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
                     self._ask("POST", f"/flow_runs/{run}/set_state", again)
                     self._gone.pop(run, None)
