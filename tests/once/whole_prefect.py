@@ -194,7 +194,14 @@ class Host(WholeHost):
             return Observed(alive=True)
 
     def tend(self, runs: list[tuple[str, Any]]) -> None:
-        """Schedule again what crashed, or has had no process for a while: what an automation on both would do."""
+        """Schedule again what crashed, or has had no process for a while: what an automation on both would do.
+
+        A part that ended by itself is started again: a worker does so when it is given a run that it has not let go yet.
+        """
+        for part, process in list(self._parts.items()):
+            if process.poll() is not None:
+                print(f"{part} ended by itself: exit {process.returncode}", file=sys.stderr, flush=True)
+                self._start(part)
         there = self._processes()
         for _, run in runs:
             try:
