@@ -196,7 +196,7 @@ class Host(WholeHost):
     def tend(self, runs: list[tuple[str, Any]]) -> None:
         """Schedule again what crashed, or has had no process for a while: what an automation on both would do.
 
-        A part that ended by itself is started again: a worker does so when it is given a run that it has not let go yet.
+        A part that ended by itself is started again: a worker does so if it is given a run that it still holds.
         """
         for part, process in list(self._parts.items()):
             if process.poll() is not None:
