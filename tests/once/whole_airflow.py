@@ -49,6 +49,7 @@ class Host(WholeHost):
             "ONCE_TESTS": str(HERE),
             "ONCE_LEDGER": str(folder / "ledger"),
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",  # what a dead scheduler had queued; default: 300
             "AIRFLOW__CORE__PARALLELISM": "16",
             # SQLite gives up after five seconds, and a busy machine is slower; longer waits only prolong deadlocks
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=15",

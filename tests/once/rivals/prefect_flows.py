@@ -10,12 +10,14 @@ from pathlib import Path
 
 from prefect import flow, task
 
+RETRIES = {"retries": 3, "retry_delay_seconds": 1}
+
 
 def transload(app, scheduler, **_):
     """Ours."""
     from transload_prefect import run_app
 
-    return run_app(app, scheduler=scheduler).to_dict()
+    return run_app(app, scheduler=scheduler, **RETRIES).to_dict()
 
 
 def shell(command, results, **_):
@@ -65,7 +67,7 @@ def once(tool: str, unit: str, app: str, scheduler: str, command: str, results: 
     if tool == "transload":
         value = function(**given)
     else:
-        again = {} if tool.endswith("_defaults") else {"retries": 3, "retry_delay_seconds": 1, "persist_result": True}
+        again = {} if tool.endswith("_defaults") else {**RETRIES, "persist_result": True}
         value = task(function, log_prints=True, **again)(**given)
     aside = Path(results, f".{uuid.uuid4().hex}")
     aside.write_text(json.dumps(value))
