@@ -112,8 +112,8 @@ class Local:
         return self.home / "local" / "apps" / app_id
 
     def keeper(self, app_id: str) -> int:
-        """Return the pid of the app's keeper: the process named so that has the app's lock open."""
-        lock = str(self.folder(app_id) / "lock")
+        """Return the pid of the app's keeper: the process named so that has the app's record open, which it locks."""
+        lock = str(self.folder(app_id) / "record.json")
         for pid in self._named("tl-keeper"):
             if lock in _open_files(pid):
                 return pid

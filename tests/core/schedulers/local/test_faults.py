@@ -120,8 +120,8 @@ def test_spawner_killed_then_keeper(local, eventually) -> None:
     os.kill(watcher, signal.SIGKILL)  # a watcher that dies is replaced
     eventually(lambda: next((pid for pid in local._named("tl-watcher") if pid != watcher), 0))
     os.kill(keeper, signal.SIGKILL)
-    state = local.folder(victim) / "state.json"
-    eventually(lambda: json.loads(state.read_text())["state"] == "FAILED", timeout=5)  # nobody asked the scheduler
+    state = local.folder(victim) / "states.jsonl"
+    eventually(lambda: layout.read_json(str(state))["state"] == "FAILED", timeout=5)  # nobody asked the scheduler
     eventually(lambda: not any(map(local.alive, pids)), timeout=5)
 
 
@@ -155,18 +155,16 @@ def test_reboot(local) -> None:
 
 def make_stale(local, app_id: str, pid: int, **record: str) -> None:
     """Let an app end, and then leave it as a crash would have: not ended, no keeper, another's pid recorded."""
-    before = json.loads((local.folder(app_id) / "state.json").read_text())
+    before = layout.read_json(str(local.folder(app_id) / "states.jsonl"))
     local.scheduler.cancel(app_id)
     local.wait(app_id)
     before["processes"] = [[pid, 12345]]
     (local.folder(app_id) / "cancel").unlink()
-    (local.folder(app_id) / "state.json").write_text(json.dumps(before))
+    (local.folder(app_id) / "states.jsonl").write_text(json.dumps(before))
     path = local.folder(app_id) / "record.json"
     fresh = local.folder(app_id) / "record.new"
     fresh.write_text(json.dumps(json.loads(path.read_text()) | record))
     fresh.rename(path)
-    lock = os.open(local.folder(app_id) / "lock", os.O_RDWR)
-    os.close(lock)
 
 
 def test_recycled_pid_is_never_signalled(local) -> None:
@@ -464,16 +462,21 @@ def test_full_disk(transload_home: Path) -> None:
         subprocess.run(["umount", "-l", str(transload_home)], check=True)
 
 
-def test_cancel_on_a_full_disk(local, eventually) -> None:
-    """The processes end at once all the same, and so does the app; exit codes follow once there is room for them."""
+@pytest.mark.parametrize("replicas", [1, 32])
+def test_cancel_on_a_full_disk(local, eventually, replicas: int) -> None:
+    """The processes end at once all the same, and so does the app.
+
+    The end of a small app finds room beside its earlier states; of a large one exit codes follow once there is room.
+    """
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(local.home)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(local.home)], capture_output=True
     )
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
     try:
-        app_id = local.run(local.sh("echo $$; exec sleep 300"))
+        app_id = local.run(local.sh("echo $$; exec sleep 300", num_replicas=replicas))
         pid = int(local.line(app_id, ""))
+        local.wait(app_id, lambda status: all(each.state is AppState.RUNNING for each in status.roles[0].replicas))
         filler = local.home / "filler"
         with open(filler, "wb", buffering=0) as file, pytest.raises(OSError):
             while True:
@@ -483,11 +486,12 @@ def test_cancel_on_a_full_disk(local, eventually) -> None:
         assert local.status(app_id).cancel_requested
         status = local.wait(app_id)
         assert status.state is AppState.CANCELLED and status.roles[0].replicas[0].state is AppState.CANCELLED
-        assert "no room" in status.msg
+        assert ("no room" in status.msg) is (replicas > 1)
         assert [row.state for row in local.scheduler.list()] == [AppState.CANCELLED]
         filler.unlink()
         eventually(lambda: local.status(app_id).msg == "", timeout=30)
-        assert local.status(app_id).state is AppState.CANCELLED
+        status = local.status(app_id)
+        assert status.state is AppState.CANCELLED and {each.exit_code for each in status.roles[0].replicas} == {-15}
         local.scheduler.close()
     finally:
         subprocess.run(["umount", "-l", str(local.home)], check=True)

@@ -17,6 +17,7 @@ import pytest
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError, UnsupportedFeature
 from transload.schedulers import Change, Stream
 from transload.schedulers.local import LocalScheduler, notify
+from transload.schedulers.local.supervisor import layout
 from transload.specs import AppDef, AppState, BindMount, Resource, RetryPolicy, Role, Workspace, macros
 
 
@@ -291,7 +292,7 @@ def test_prune(local) -> None:
     ended = [local.run(local.sh(f"head -c 200000 /dev/zero; exit {i}"), f"old-{i}", given=i == 0) for i in range(4)]
     for place, app_id in enumerate(ended):
         local.wait(app_id)
-        state = local.folder(app_id) / "state.json"
+        state = local.folder(app_id) / "states.jsonl"
         os.utime(state, (state.stat().st_atime, time.time() - 1000 * (4 - place)))
     running = local.run(local.sh("sleep 300"))
     assert list(local.scheduler.prune(older_than=3500)) == ["old-0"]
@@ -337,8 +338,8 @@ def test_newer_state_is_refused(local) -> None:
     """State of a newer schema is refused clearly; unknown fields of this one are passed over."""
     app_id = local.run(local.sh("exit 0"))
     local.wait(app_id)
-    path = local.folder(app_id) / "state.json"
-    state = json.loads(path.read_text()) | {"later": {"field": 1}}
+    path = local.folder(app_id) / "states.jsonl"
+    state = layout.read_json(str(path)) | {"later": {"field": 1}}
     path.write_text(json.dumps(state))
     assert local.status(app_id).state is AppState.SUCCEEDED
     path.write_text(json.dumps(state | {"schema": 99}))
@@ -358,9 +359,9 @@ def test_damaged_state(local) -> None:
     """Half-written files of a crash of the machine are no traceback: FAILED, or UNKNOWN at worst."""
     app_id = local.run(local.sh("exit 0"))
     local.wait(app_id)
-    (local.folder(app_id) / "state.json").write_bytes(b"")
+    (local.folder(app_id) / "states.jsonl").write_bytes(b"")
     assert local.status(app_id).state in (AppState.FAILED, AppState.UNKNOWN)
-    (local.folder(app_id) / "state.json").unlink(missing_ok=True)
+    (local.folder(app_id) / "states.jsonl").unlink(missing_ok=True)
     assert local.scheduler.describe(app_id) is not None
 
 

@@ -60,7 +60,9 @@ def free_keeper(local, eventually) -> int:
     """Run an app; return the pid of its keeper, once that has none."""
     local.wait(local.run(local.sh("exit 0")))
     (pid,) = local.keepers()
-    eventually(lambda: not [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if str(fd.resolve()).endswith("/lock")])
+    eventually(
+        lambda: not [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if str(fd.resolve()).endswith("/record.json")]
+    )
     return pid
 
 

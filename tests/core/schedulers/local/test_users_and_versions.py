@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from transload.schedulers.local.supervisor import layout
 from transload.specs import AppState
 
 NOBODY = 65534
@@ -121,7 +122,7 @@ def test_what_cannot_be_killed(local, eventually) -> None:
         pid = int(client.stdout.readline())
         try:
             (folder,) = eventually(lambda: list((home / "local" / "apps").glob("[!.]*")))
-            state = eventually(lambda: json.loads((folder / "state.json").read_text()).get("msg"))
+            state = eventually(lambda: layout.read_json(str(folder / "states.jsonl")).get("msg"))
             assert state == f"cannot end the process {pid} (sleep)"
             keeper = local.keeper(folder.name)
 
@@ -181,8 +182,7 @@ def test_state_of_version_0_1(local, state: str) -> None:
         "processes": [] if ended else [[1, 12345]],
     }
     (folder / "record.json").write_text(json.dumps(record))
-    (folder / "state.json").write_text(json.dumps(status))
-    (folder / "lock").touch()
+    (folder / "states.jsonl").write_text(json.dumps(status))
     os.mkfifo(folder / "ctl")
     (logs / "stdout.log").write_text("hi\n")
     (logs / "stderr.log").touch()

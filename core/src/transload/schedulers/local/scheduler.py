@@ -283,7 +283,7 @@ class LocalScheduler(SchedulerBase):
             # what a newer version wrote is left to it; what is gone meanwhile is gone
             with contextlib.suppress(SchedulerUnavailable, FileNotFoundError):
                 if store.has_ended(self._local, app_id):
-                    ended.append((os.stat(f"{layout.app_folder(self._local, app_id)}/state.json").st_mtime, app_id))
+                    ended.append((os.stat(layout.state_file(layout.app_folder(self._local, app_id))).st_mtime, app_id))
         ended.sort()
         removed = []
         sizes = (

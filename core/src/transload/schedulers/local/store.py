@@ -25,7 +25,7 @@ _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 
 # read once: by path, with inode and time of the file
 _records: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
-_ended: dict[str, tuple[tuple[int, int], bool]] = {}
+_ended: dict[str, tuple[tuple[int, int, int], bool]] = {}
 _apps: dict[str, tuple[dict[str, Any], AppDef | None]] = {}
 _lock = fork_lock()
 
@@ -88,7 +88,7 @@ def _finalise(local: str, app_id: str) -> dict[str, Any] | None:
 
 def _read_state(local: str, app_id: str) -> dict[str, Any] | None:
     folder = layout.app_folder(local, app_id)
-    path = f"{folder}/state.json"
+    path = layout.state_file(folder)
     state = _read(path)
     if state is not None:
         _check_schema(state, path)
@@ -148,10 +148,10 @@ def has_ended(local: str, app_id: str) -> bool:
     """Tell whether an app has ended (or is gone). Cheap enough for every page of a log."""
     folder = layout.app_folder(local, app_id)
     try:
-        stat = os.stat(f"{folder}/state.json")
+        stat = os.stat(layout.state_file(folder))
     except (FileNotFoundError, NotADirectoryError):
         return true_state(local, app_id) is None
-    key = (stat.st_ino, stat.st_mtime_ns)
+    key = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
     before = _ended.get(folder)
     if before is not None and before[0] == key and (before[1] or layout.keeper_lives(folder)):
         return before[1]  # the same file as when it was last looked at
@@ -202,7 +202,7 @@ def remove(local: str, app_id: str) -> None:
     if record is None:
         return
     try:
-        with layout.locked(f"{folder}/lock"):
+        with layout.locked(f"{folder}/record.json"):
             # a damaged record does not say whose id it was: better remember one too many
             if record.get("id_given", True):
                 kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}
@@ -269,7 +269,7 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _apply_noted_end(folder: str, state: dict[str, Any]) -> None:
-    """Let an end count that could not be written in full; exit codes come with ``state.json``, if ever."""
+    """Let an end count that could not be written in full; exit codes come with the last state, if ever."""
     end = layout.noted_end(folder)
     if end is None:
         return

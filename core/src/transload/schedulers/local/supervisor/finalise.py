@@ -23,11 +23,11 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
         True if the app has an end now; False if it has a keeper, or somebody else is at it.
     """
     folder = layout.app_folder(home, app_id)
-    lock = layout.take_lock(f"{folder}/lock", wait=wait)
+    lock = layout.take_lock(f"{folder}/record.json", wait=wait)
     if lock is None:
         return False
     try:
-        state = layout.read_json(f"{folder}/state.json") or {}
+        state = layout.read_json(layout.state_file(folder)) or {}
         if state.get("state") in layout.TERMINAL or layout.noted_end(folder):
             return True
         record = layout.read_json(f"{folder}/record.json")
@@ -64,7 +64,7 @@ def _write_failed(folder: str, state: dict[str, object], reason: str) -> None:
         ended=ended,
         processes=[],
     )
-    layout.write_file(f"{folder}/state.json", layout.dumps(state))
+    layout.write_file(layout.state_file(folder), layout.dumps(state) + b"\n")
 
 
 def start_watcher(home: str, app_id: str) -> tuple[int, int]:
@@ -90,7 +90,7 @@ def _watch(home: str, app_id: str, reader: int) -> None:
     tree.enter(home, b"tl-watcher")
     os.read(3, 1)
     folder = layout.app_folder(home, app_id)
-    state = layout.read_json(f"{folder}/state.json")
+    state = layout.read_json(layout.state_file(folder))
     if state is not None and state.get("state") not in layout.TERMINAL:
         finalise(home, app_id, wait=True)
     tree.leave(home)

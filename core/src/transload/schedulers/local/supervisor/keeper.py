@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-_STATE_TICK_S = 0.02  # many replicas that end together are one change of state.json
+_STATE_TICK_S = 0.02  # many replicas that end together are one change of state
 _RETRY_WRITE_S = 0.5
 _LONGEST_SLEEP_S = 86400.0  # poll takes no more than 24 days at once; a limit of months is slept through in pieces
 _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-up be lost
@@ -329,7 +329,7 @@ class Keeper:
     def _look_around(self, pokes: bytes = b"") -> None:
         if layout.CANCEL in pokes or os.path.exists(f"{self.folder}/cancel"):
             self._cancel()
-        elif not os.path.exists(f"{self.folder}/lock"):
+        elif not os.path.exists(f"{self.folder}/record.json"):
             self._end("CANCELLED", "its folder was removed")
         elif self.waiting_for_gpus and self.app.final is None:
             self._start()
@@ -368,10 +368,10 @@ class Keeper:
         """Write the state; False if that is not possible now."""
         self._written, self._shown = now, self.app.state
         try:
-            layout.write_file(f"{self.folder}/state.json", layout.dumps(self._state()))
+            layout.add_state(self.folder, layout.dumps(self._state()))
         except OSError as exc:
             self._written = now + _RETRY_WRITE_S
-            if exc.errno == errno.ENOENT and not os.path.exists(f"{self.folder}/lock"):
+            if exc.errno == errno.ENOENT and not os.path.exists(f"{self.folder}/record.json"):
                 self.dirty = False
                 self._end("CANCELLED", "its folder was removed")
             return False
@@ -386,11 +386,11 @@ class Keeper:
         data = layout.dumps(self._state())
         while not self.closed:
             try:
-                layout.write_file(f"{self.folder}/state.json", data)
+                layout.add_state(self.folder, data)
                 self.closed = True
             except OSError:
                 self.sound = False
-                if not os.path.exists(f"{self.folder}/lock"):
+                if not os.path.exists(f"{self.folder}/record.json"):
                     break  # removed: there is nowhere to write to
                 self._note_end()
                 time.sleep(_RETRY_WRITE_S)  # a full disk: its details may still find room

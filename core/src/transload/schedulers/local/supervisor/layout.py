@@ -2,12 +2,11 @@
 
 ::
 
-    apps/<app_id>/record.json   what was submitted; never changed
-                  state.json    what the app is doing; each change is written aside and renamed
-                  lock          held (flock) for as long as the app's keeper lives
+    apps/<app_id>/record.json   what was submitted, never changed; locked (flock) for as long as the app's keeper lives
+                  states.jsonl  what the app is doing: each change is a line, the last whole one counts
                   ctl           a FIFO: a byte in it makes the keeper look around
                   cancel        somebody asked for the end
-                  end           a link named like the final state: on a full disk, in the place of state.json
+                  end           a link named like the final state: on a full disk, in the place of its last state
                   logs/<role>/<k>/{stdout.log,stderr.log,index}
                   results/      default tracker base
     gone/<app_id>               kept by delete and prune for ids that the caller chose
@@ -34,6 +33,7 @@ SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """What a submit may fail with for a while only."""
+_MANY = 1 << 16  # bytes of the states of an app
 FOLDERS = ("apps", "gone", "events", "helpers")
 
 
@@ -86,24 +86,55 @@ def write_new(path: str, data: bytes) -> None:
     """Write a file that nobody reads yet."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        while data:
-            data = data[os.write(fd, data) :]
+        _write(fd, data)
     finally:
         os.close(fd)
 
 
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
 def read_json(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if it is not there or damaged (a crash of the machine can do that)."""
+    """Return the JSON object in the last whole line of a file; None if there is none, or it is damaged.
+
+    A crash of the machine can do that.
+    """
     try:
         with open(path, "rb", 0) as file:  # unbuffered: fewer system calls
-            value = loads(file.read())
+            lines, _, piece = file.read().rpartition(b"\n")
+        value = loads((lines or piece).rpartition(b"\n")[2])
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return value if isinstance(value, dict) else None
 
 
+def state_file(folder: str) -> str:
+    """Return the path of the states of an app."""
+    return f"{folder}/states.jsonl"
+
+
+def add_state(folder: str, state: bytes) -> None:
+    """Add an app's next state; none but its keeper does.
+
+    A file system with a journal takes far longer to make a file in another one's place: that is done when the lines
+    have become many, or end in a piece.
+    """
+    fd = os.open(state_file(folder), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        if 0 < size < _MANY - len(state) and os.pread(fd, 1, size - 1) == b"\n":
+            if os.write(fd, state + b"\n") > len(state):
+                return
+            os.ftruncate(fd, size)  # the disk is full
+    finally:
+        os.close(fd)
+    write_file(state_file(folder), state + b"\n")
+
+
 def note_end(folder: str, state: str) -> bool:
-    """Note an app's final state where there is no room for ``state.json``: a short link lies in its inode alone."""
+    """Note an app's final state where there is no room for a line: a short link lies in its inode alone."""
     try:
         os.symlink(state, f"{folder}/end")
     except FileExistsError:
@@ -197,9 +228,9 @@ def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None
 
 def keeper_lives(folder: str) -> bool:
     """Tell whether an app's keeper lives: it holds its lock. Askers share theirs, so they do not see each other."""
-    fd = take_lock(f"{folder}/lock", shared=True)
+    fd = take_lock(f"{folder}/record.json", shared=True)
     if fd is None:
-        return os.path.exists(f"{folder}/lock")
+        return os.path.exists(f"{folder}/record.json")
     os.close(fd)
     return False
 
@@ -268,8 +299,9 @@ def create_app(home: str, app_id: str, request: dict[str, Any], first_state: dic
 def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int]:
     record = request["record"]
     os.mkdir(aside, 0o700)
-    lock = os.open(f"{aside}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(f"{aside}/record.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
+    _write(lock, dumps(record))
     os.mkfifo(f"{aside}/ctl", 0o600)
     # read before anybody sees the app: a cancel of that moment lies in it
     ctl = os.open(f"{aside}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -279,8 +311,7 @@ def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -
     for role in request["roles"]:
         for k in range(len(role["replicas"])):
             os.makedirs(f"{logs}/{role['name']}/{k}", 0o700, exist_ok=True)
-    write_new(f"{aside}/record.json", dumps(record))
-    write_new(f"{aside}/state.json", dumps(first_state))
+    write_new(state_file(aside), dumps(first_state) + b"\n")
     return lock, ctl
 
 
