@@ -316,7 +316,6 @@ class AppDef:
         """
         from transload.specs._json import canonical, sha256
 
-        self.check()
         return f"sha256:{sha256(canonical(replace(self, arguments={})).encode())}"
 
 

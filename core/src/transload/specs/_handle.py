@@ -10,7 +10,7 @@ from transload.errors import AppNotFound, SpecError
 AppHandle = str
 """A URL-like name of a submitted app: ``{scheduler}://{session}/{app_id}``."""
 
-_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:@+=,;")
+_UNSAFE = rb"[^A-Za-z0-9._~:@+=,;-]"
 _FORM = r"([A-Za-z0-9_][\w.+-]*)://([^/]*)/([^/]+)\Z"
 _ESCAPE = r"%([0-9A-Fa-f]{2})"
 
@@ -62,7 +62,8 @@ def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
 
 
 def _quote(text: str) -> str:
-    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))
+    data = text.encode("utf-8", "surrogatepass")
+    return re.sub(_UNSAFE, lambda match: b"%%%02X" % match[0][0], data).decode()
 
 
 def _unquote(text: str) -> str:

@@ -137,11 +137,9 @@ def note_end(folder: str, state: str) -> bool:
     """Note an app's final state where there is no room for a line: a short link lies in its inode alone."""
     try:
         os.symlink(state, f"{folder}/end")
-    except FileExistsError:
-        return True
     except OSError:
-        return False
-    return True
+        pass
+    return os.path.lexists(f"{folder}/end")
 
 
 def noted_end(folder: str) -> str | None:
