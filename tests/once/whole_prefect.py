@@ -22,8 +22,9 @@ from whole import FROZEN_S, WholeHost
 NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
 FLOWS = str(HERE / "rivals")
 READY_S = 240.0
-WITHOUT_PROCESS_S = {"RUNNING": 5, "PENDING": 30}
-"""So long may a flow run have no process; a worker that ends just after its claim leaves it PENDING for ever."""
+WITHOUT_PROCESS_S = {"CRASHED": 5, "RUNNING": 5, "PENDING": 30}
+"""So long may a flow run have no process; a worker that ends just after its claim leaves it PENDING for ever, and one
+that is given a run that it has not let go yet ends."""
 
 
 class Host(WholeHost):
@@ -196,7 +197,7 @@ class Host(WholeHost):
     def tend(self, runs: list[tuple[str, Any]]) -> None:
         """Schedule again what crashed, or has had no process for a while: what an automation on both would do.
 
-        A part that ended by itself is started again: a worker does so if it is given a run that it still holds.
+        A part that ended by itself is started again, as by its supervisor.
         """
         for part, process in list(self._parts.items()):
             if process.poll() is not None:
@@ -212,7 +213,7 @@ class Host(WholeHost):
                     if dead
                     else {each: since for each, since in self._gone.items() if each != run}
                 )
-                if state == "CRASHED" or (dead and time.monotonic() > self._gone[run] + WITHOUT_PROCESS_S[state]):
+                if dead and time.monotonic() > self._gone[run] + WITHOUT_PROCESS_S[state]:
                     again = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
                     self._ask("POST", f"/flow_runs/{run}/set_state", again)
                     self._gone.pop(run, None)
