@@ -9,6 +9,7 @@ each PYTHON. ``hpc`` is the engine ``slurm`` again, by ssh from a place that has
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -182,12 +183,14 @@ class Engines:
 
     def _strike_kubernetes(self, part: str, way: str) -> None:
         program = os.environ["REAL_CLUSTER"]
-        if way == "freeze":
-            said = subprocess.run([program, "status"], check=True, text=True, stdout=-1).stdout
-            _freeze(int(re.search(rf"^{part}\D+(\d+)", said, re.MULTILINE)[1]))
-            return
-        subprocess.run([program, "kill" if way == "kill" else "stop", part], check=True)
-        subprocess.run([program, "start", part], check=True)
+        with open(os.environ["REAL_KUBECONFIG"]) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may strike the same cluster
+            if way == "freeze":
+                said = subprocess.run([program, "status"], check=True, text=True, stdout=-1).stdout
+                _freeze(int(re.search(rf"^{part}\D+(\d+)", said, re.MULTILINE)[1]))
+                return
+            subprocess.run([program, "kill" if way == "kill" else "stop", part], check=True)
+            subprocess.run([program, "start", part], check=True)
 
 
 def _freeze(pid: int) -> None:
