@@ -123,7 +123,7 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
             if not ended[unit] and host.look(tool, run).state is not None:
                 ended[unit] = time.monotonic() - struck
         host.tend([(tool, run) for tool, unit, run in runs if not ended[unit]])
-        time.sleep(1)
+        time.sleep(2)
     cases: dict[str, list[harness.Case]] = {}
     for tool, unit, run in runs:
         case = harness.Case(seed, [(round(moment, 1), f"{way} {victim}")], in_life=unit in living)
