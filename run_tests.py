@@ -67,7 +67,7 @@ def in_lanes(nox: str) -> int:
 def _session(nox: str, name: str, after: list[Future]) -> tuple[str, int, float, str]:
     """Run one session when others have ended; return its name, exit code, how many seconds it took, what it wrote."""
     wait(after)
-    print(f"{name} ...", flush=True)
+    print(f"{name} ...\n", end="", flush=True)  # in one piece: another session begins in the same moment
     begin = time.monotonic()
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     done = subprocess.run([nox, "-s", name], cwd=ROOT, check=False, text=True, errors="replace", **pipes)

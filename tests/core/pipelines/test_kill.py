@@ -152,21 +152,6 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
     control.open("go")
 
 
-def test_poll_looks_at_the_limits(control: ScriptedControl, runner: Runner) -> None:
-    """A host that only asks now and then has its app cancelled when a limit has passed, too."""
-    from transload.errors import TransloadTimeout
-
-    one = held(runner, "limit", deadline=time.time() + 0.2)
-    one.start()
-    end = time.monotonic() + SOON
-    while not (seen := one.poll()).final:
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    assert seen.status is not None
-    with pytest.raises(TransloadTimeout, match="time limit"):
-        one.collect()
-
-
 def test_a_limit_that_passes_in_an_outage_cancels_afterwards(control: ScriptedControl, runner: Runner) -> None:
     """The host is told that the app was cancelled once that is true, and not before."""
     from transload.errors import TransloadTimeout

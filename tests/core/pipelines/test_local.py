@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from transload.errors import AppFailed
+from transload.errors import AppFailed, TransloadTimeout
 from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch
 from transload.runner import Runner
-from transload.specs import AppDef, Role
+from transload.specs import AppDef, AppState, Role
 from transload_testing.scripted import ScriptedControl
 from transload_testing.stores import MemoryStore
 
@@ -89,6 +92,27 @@ def test_kill(control: ScriptedControl, tmp_path: Path) -> None:
         with pytest.raises(AppCancelled):
             one.run()
         timer.join()
+
+
+@pytest.mark.parametrize("limit", ["deadline", "kill"])
+def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, limit: str) -> None:
+    """A host that only asks now and then has its app cancelled when a limit has passed, or at a kill; not before."""
+    app = role("-c", "import os, time; print(os.getpid(), flush=True); time.sleep(300)")
+    with Runner("host") as runner:
+        one = execution(runner, app, deadline=time.time() + (3600 if limit == "kill" else 5))
+        one.start()
+        eventually(lambda: one.poll() and one.lines)  # type: ignore[attr-defined]
+        assert one.poll().status.state is AppState.RUNNING  # type: ignore[union-attr]
+        if limit == "kill":
+            one.kill()
+        seen = eventually(lambda: (found := one.poll()).final and found, timeout=30)
+        assert seen.status.state is AppState.CANCELLED
+        error, says = (AppCancelled, "CANCELLED") if limit == "kill" else (TransloadTimeout, "the host's time limit")
+        with pytest.raises(error, match=says):
+            one.collect()
+    (line,) = one.lines  # type: ignore[attr-defined]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(line.split()[1]), 0)
 
 
 def test_attach_and_collect(control: ScriptedControl) -> None:
