@@ -166,7 +166,7 @@ class Host(WholeHost):
             "command": shlex.join(words_of(ledger, unit)),
             "results": str(results),
         }
-        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}, "idempotency_key": unit}
         while True:
             try:
                 return str(self._ask("POST", f"/deployments/{self._deployment}/create_flow_run", body)["id"])
