@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import field, replace
 from enum import Enum
 
@@ -273,18 +274,28 @@ class AppDef:
 
     def masked(self) -> AppDef:
         """Return a copy fit for display: values of variables whose names look secret are masked."""
-        return replace(self, roles=[replace(role, env=masked_env(role.env)) for role in self.roles])
+        shown = copy.copy(self)
+        shown.roles = [copy.copy(role) for role in self.roles]
+        for role in shown.roles:
+            role.env = masked_env(role.env)
+        return shown
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return the app as JSON text, with a ``schema`` number. Secrets stay references.
+    def to_dict(self) -> dict[str, Any]:
+        """Return the app as JSON values, with a ``schema`` number. Secrets stay references.
 
         Raises:
             SpecError: if the app is not valid.
         """
-        from transload.specs._json import SCHEMA, dump, to_value
+        from transload.specs._json import SCHEMA, to_value
 
         self.check()
-        return dump({"schema": SCHEMA, **to_value(self)}, indent)
+        return {"schema": SCHEMA, **to_value(self)}
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return `to_dict` as JSON text; errors as there."""
+        from transload.specs._json import dump
+
+        return dump(self.to_dict(), indent)
 
     @staticmethod
     def from_json(text: str | bytes) -> AppDef:
@@ -299,7 +310,7 @@ class AppDef:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> AppDef:
-        """Read the JSON values of an app. Errors as in `from_json`."""
+        """Read what `to_dict` returned. Errors as in `from_json`."""
         from transload.specs._json import build, check_schema
 
         data = check_schema(values, "AppDef")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
@@ -154,7 +153,7 @@ def describe(handle: str, as_json: bool) -> None:
         return
     shown = {
         **app_json(target.handle, description.status),
-        "app": None if description.app is None else json.loads(description.app.masked().to_json()),
+        "app": None if description.app is None else description.app.masked().to_dict(),
     }
     for name in ("session", "cfg", "digest", "tracker_base", "created", "log_url"):
         shown[name] = getattr(description, name)

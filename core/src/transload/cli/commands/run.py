@@ -247,7 +247,7 @@ def _show(info: AppDryRunInfo[Any], as_json: bool) -> None:
     if not as_json:
         emit(str(info).rstrip("\n"))
         return
-    app = None if info._app is None else json.loads(info._app.masked().to_json())
+    app = None if info._app is None else info._app.masked().to_dict()
     known = {"app_id": info._app_id, "scheduler": info._scheduler, "cfg": dict(info._cfg)}
     emit_json({**known, "app": app, "request": str(info)})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, Final
@@ -144,7 +143,7 @@ def _record(request: LocalRequest, app_id: str, submission: Submission, folder: 
         "schema": layout.SCHEMA,
         "app_id": app_id,
         "session": submission.session,
-        "app": json.loads(submission.app.masked().to_json()),
+        "app": submission.app.masked().to_dict(),
         "cfg": dict(submission.cfg),
         "digest": submission.digest,
         "tracker_base": submission.tracker_base,
@@ -209,8 +208,8 @@ def _limits() -> dict[str, Any]:
     """Return the submitter's umask, resource limits, niceness and CPUs, as the keeper gives them to replicas."""
     import resource
 
-    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-    rlimits = [[number, list(resource.getrlimit(number))] for number in {getattr(resource, name) for name in names}]
+    numbers = {number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}
+    rlimits = [[number, list(resource.getrlimit(number))] for number in numbers]
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return {
         "umask": _umask(),

@@ -125,9 +125,7 @@ class ScriptedScheduler(SchedulerBase):
 
     def format_request(self, request: ScriptedRequest) -> str:
         """Return the request as text."""
-        return json.dumps(
-            {"app": json.loads(request.app.masked().to_json()), "script": request.script.to_dict()}, indent=2
-        )
+        return json.dumps({"app": request.app.masked().to_dict(), "script": request.script.to_dict()}, indent=2)
 
     def submit(self, request: ScriptedRequest, app_id: str, submission: Submission) -> bool:
         """Put the app on stage, with the mishaps that its script asks for."""

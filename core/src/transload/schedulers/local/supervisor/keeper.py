@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _STATE_TICK_S = 0.02  # many replicas that end together are one change of state
+_SHORT_S = 0.003  # what ends sooner was never shown as RUNNING
 _RETRY_WRITE_S = 0.5
 _LONGEST_SLEEP_S = 86400.0  # poll takes no more than 24 days at once; a limit of months is slept through in pieces
 _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-up be lost
@@ -58,6 +59,7 @@ class Keeper:
         self.load = time.monotonic() + 1.0  # the code for failures: a long job may end when this Python is replaced
         self._written = 0.0
         self._shown = self.app.state
+        self._launched = 0.0
         self.base_env: dict[str, str] = request["env"]
         self.cookie: str = request["record"]["cookie"]
         self.logs = logindex.index_of([self._log_folder(r) for r in self.app.replicas], request["max_log"])
@@ -170,6 +172,7 @@ class Keeper:
                 break
             self.by_pid[pid], self.processes[replica] = replica, (pid, tree.start_time(pid))
             self.app.started(replica, layout.now(), replica.host)
+        self._launched = time.monotonic()
         os.close(writer)
         failed.update(launch.reports(reader))
         os.close(reader)
@@ -242,7 +245,7 @@ class Keeper:
         if self.app.final is not None and not self.endings:
             return True
         self.app.refresh()
-        if self.dirty and (self.app.state != self._shown or now >= self._written + _STATE_TICK_S):
+        if self.dirty and now >= self._writes():
             self._write(now)
         due = self.logs.due
         if due is not None and now >= due and logindex.look(self.logs, now, time.time()):
@@ -303,7 +306,7 @@ class Keeper:
         if self.logs.due is not None:
             dues.append(self.logs.due)
         if self.dirty:
-            dues.append(self._written + _STATE_TICK_S)
+            dues.append(self._writes())
         if self.waiting_for_gpus:
             dues.append(now + _LOOK_AGAIN_S)
         ready = self.poll.poll(max(0.0, min(dues) - now) * 1000 + 0.5)
@@ -363,6 +366,10 @@ class Keeper:
         state["cancel_requested"] = self.cancel_requested
         state["processes"] = [list(process) for process in self.processes.values()]
         return state
+
+    def _writes(self) -> float:
+        """Return when the state is to be written, if there is something new in it."""
+        return self._launched + _SHORT_S if self.app.state != self._shown else self._written + _STATE_TICK_S
 
     def _write(self, now: float) -> bool:
         """Write the state; False if that is not possible now."""
@@ -482,15 +489,14 @@ def _next(sock: socket.socket, wake: int) -> tuple[str, bytes] | None:
         for fd in (sock.fileno(), wake):
             poll.register(fd, select.POLLIN)
         while True:
-            if (wake, select.POLLIN) in poll.poll() and signal.SIGTERM in kernel.drain(wake):
-                return None
+            poll.poll()
             try:
                 data = sock.recv(protocol.SMALL)
             except BlockingIOError:
-                continue
-            if not data:
+                data = None
+            if data == b"" or signal.SIGTERM in kernel.drain(wake):  # looked at last: an app may have come since
                 return None
-            received += data
+            received += data or b""
             for _, payload in protocol.split(received):
                 name, _, body = payload.partition(b"\n")
                 return os.fsdecode(name), body
