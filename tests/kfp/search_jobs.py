@@ -34,6 +34,18 @@ def waiting(x: float, folder: str = "/tmp") -> AppDef:
     return AppDef("waiting", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])
 
 
+def lost_sight_of(x: float, trial_idx: int = 0) -> AppDef:
+    """Run, and then be out of sight for ever, on the scripted scheduler.
+
+    Args:
+        x: nothing
+        trial_idx: number of the trial
+    """
+    from transload_testing import scripted_app
+
+    return scripted_app("lost", {"steps": [{"state": "RUNNING", "seconds": 0.1}, {"state": "UNKNOWN", "seconds": 600}]})
+
+
 def stepping(x: float, trial_idx: int, tracker_base: str, folder: str = "/tmp", bad: int = -1) -> AppDef:
     """Report two steps and end well; the bad trial's are worse, and it goes on for ever.
 

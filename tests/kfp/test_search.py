@@ -16,7 +16,7 @@ import search_jobs
 from kfp import dsl, local
 from test_convert import compiled
 
-from transload.errors import ConfigError, SpecError
+from transload.errors import ConfigError, SpecError, StateUnknown
 from transload.pipelines import get_adapter, host_runner
 from transload.runner import Runner
 from transload.runtime.tracking import FsspecResultTracker
@@ -24,6 +24,7 @@ from transload.specs import AppState
 from transload_kfp import EXIT_CANCELLED, search_component, search_pipeline
 from transload_kfp.search_steps import Steps, encode_search
 from transload_search import EarlyStopping, Objective, Parameter, Search, SearchLedger
+from transload_testing import ScriptedControl
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -176,6 +177,27 @@ def test_sigterm_ends_the_trials(step: str, tmp_path: Path, transload_home: Path
         ended = runner.wait(row.app_handle, timeout=60)
     assert ended is not None and ended.state is AppState.CANCELLED
     assert SearchLedger(wanted, base).ended(0) is None
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["trial", "all"])
+def test_an_outage_is_no_failed_trial(whole: bool, transload_home: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """A scheduler that cannot say what a trial does fails the task; the trial is gone on with when it is run again."""
+    control = ScriptedControl(tmp_path / "scripted")
+    for name, value in control.environment().items():
+        monkeypatch.setenv(name, value)
+    wanted = Search(
+        search_jobs.lost_sight_of, [Parameter("x", "float", 0, 1)], Objective("loss"), trials=1, scheduler="scripted"
+    )
+    text = encode_search(wanted, {"patience": 0.2, "poll_interval": 0.1})
+    steps = Steps(text, str(tmp_path / "base"))
+    try:
+        for _ in range(2):
+            with pytest.raises(StateUnknown):
+                steps.run_all() if whole else steps.run_trial(0, steps.suggest(0)[0])
+            assert steps.ledger.ended(0) is None
+        assert len(control.started()) == 1, "the second task has attached"
+    finally:
+        host_runner("kfp").close()
 
 
 def test_compiled(tmp_path: Path) -> None:

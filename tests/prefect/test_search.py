@@ -91,6 +91,32 @@ def test_failed_trials_do_not_end_a_search(host: Any, tmp_path: Path, eventually
     assert host.flow_run(run["id"])["state_type"] == "COMPLETED"
 
 
+def test_an_outage_is_no_failed_trial(host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that cannot say what a trial does ends the flow; the trial is open, and the flow goes on with it."""
+    from transload_prefect import search_flow
+    from transload_testing.scripted import ScriptedControl, scripted_app
+
+    control = ScriptedControl(tmp_path / "scripted")
+    for name, value in control.environment().items():
+        monkeypatch.setenv(name, value)
+    away = [{"state": "RUNNING", "seconds": 0.1}, {"state": "UNKNOWN", "until": "back"}, "SUCCEEDED"]
+    app = scripted_app("trial", {"steps": away, "results": {"final": {"loss": 0.5}}})
+    file = tmp_path / "trial.py"
+    file.write_text(
+        "from transload.specs import AppDef\n"
+        f"def trial(x: float) -> AppDef:\n    return AppDef.from_json({app.to_json()!r})\n"
+    )
+    search = _search(component=f"{file}:trial", trials=1, scheduler="scripted")
+    base = str(tmp_path / "base")
+    tune = search_flow(search, name="tune-away", tracker_base=base, patience=0.5, poll_interval=0.1)
+    with pytest.raises(TransloadError, match="AppCrashed: .* is unknown for"):
+        tune()
+    assert [row["state"] for row in SearchLedger.open(base).summary()["trials"]] == [None]
+    control.open("back")
+    assert [row["state"] for row in tune()["trials"]] == ["SUCCEEDED"]
+    assert len(control.started()) == 1
+
+
 def test_a_search_without_any_objective_fails(host: Any, tmp_path: Path) -> None:
     """If no trial reports the objective the flow fails, and says why in one line."""
     from transload_prefect import search_flow

@@ -306,6 +306,8 @@ def test_map_over_twenty_apps(host: Any, gate: Path, eventually: Any) -> None:
     assert len({each.handle for each in results}) == 20
     assert watching == ["transload-states"]
     eventually(lambda: _states(host, flow_run_id) == {"COMPLETED/Completed": 20}, 30)
+    names = {" ".join(each["name"].split()[:2]) for each in host.task_runs(flow_run_id)}
+    assert names == {f"mapped value={n}" for n in range(20)}, "their arguments tell them apart"
 
 
 @pytest.mark.parametrize("on_kill", ["cancel", "detach"])

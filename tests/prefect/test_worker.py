@@ -356,6 +356,31 @@ def test_the_whole_app() -> None:
         AppJobConfiguration(replicas=2).to_app()
 
 
+async def test_variables_reach_the_app(host: Any, tmp_path: Path) -> None:
+    """What a deployment says, through the server and the pool's template, is in the app that its flow run becomes."""
+    from transload_prefect import TransloadWorker
+
+    (tmp_path / "token").write_text("hunter2")
+    given = {"secrets": {"TOKEN": f"file:{tmp_path}/token"}, "metadata": {"team": "x"}, "max_retries": 1, "timeout": 60}
+    command = "sh -c 'test $TOKEN = hunter2 && echo this is $TRANSLOAD_REPLICA_ID of $GIVEN'"
+    more = {"replicas": 2, "cpu": 1, "mem_mb": 64, "env": {"GIVEN": "two"}}
+    pool = f"pool-{uuid4().hex[:6]}"
+    deployment = _deployment(host, pool, command=command, **given, **more)
+    run = host.post(f"/deployments/{deployment}/create_flow_run")["id"]
+    async with TransloadWorker(work_pool_name=pool, name="one") as worker:
+        await worker.get_and_submit_flow_runs()
+        handle = await _soon(lambda: host.flow_run(run)["infrastructure_pid"])
+        lines = {f"flow/{n} this is {n} of two" for n in range(2)}
+        await _soon(lambda: lines <= {each["message"] for each in host.logs(run)})
+        await _soon(lambda: not worker._submitting_flow_run_ids)
+    found = host_runner("prefect").description(handle)
+    assert found is not None
+    role = found.app.roles[0]
+    assert (role.num_replicas, role.resource.cpu, role.resource.memMB) == (2, 1, 64)
+    assert (role.secrets["TOKEN"], role.metadata) == (given["secrets"]["TOKEN"], {"team": "x"})
+    assert (role.max_retries, found.app.timeout) == (1, 60)
+
+
 def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Submitted at once a thousand times, each app gets its own flow run's key, and this process neither."""
     from concurrent.futures import ThreadPoolExecutor
