@@ -55,6 +55,7 @@ class Host(WholeHost):
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             "PREFECT_WORKER_PREFETCH_SECONDS": "1",
             "PREFECT_CLI_PROMPT": "false",
+            "PREFECT_CLIENT_MAX_RETRIES": "6",  # two minutes: so long a server may take to start on a busy machine
             "ONCE_LEDGER": str(folder / "ledger"),
         }
         if engine == "kubernetes":
