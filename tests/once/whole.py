@@ -33,7 +33,7 @@ LIFE_S = 12.0
 SPREAD_S = 12.0
 """A strike comes at most that long after half of the jobs began, or (one in four) after the units were begun."""
 FROZEN_S = 20.0
-LIMIT_S = 300.0
+LIMIT_S = 450.0
 WAYS = ("kill", "term", "freeze")
 DAEMONS = {
     "docker": ("dockerd",),
