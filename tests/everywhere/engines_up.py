@@ -162,7 +162,11 @@ class Engines:
             _freeze(process.pid)
             return
         process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGTERM)
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:  # on a busy machine; systemd, too, kills what does not end
+            process.kill()
+            process.wait(30)
         if name == "slurmctld":
             self._cluster.start_controller()
         else:
