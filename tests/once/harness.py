@@ -126,11 +126,11 @@ def words_of(ledger: Path, unit: str, python: str = sys.executable) -> list[str]
     return [python, str(HERE / "job.py"), str(ledger), unit, str(SECONDS), str(LINES)]
 
 
-def app_of(ledger: Path, unit: str, engine: str) -> str:
-    """Return the app of a unit, as JSON."""
+def app_of(ledger: Path, unit: str, engine: str, retries: int = 0) -> str:
+    """Return the app of a unit, as JSON; the scheduler starts it again so often."""
     words = words_of(ledger, unit)[1:]
     mounts = [] if engine in ("local", "slurm", "hpc") else [BindMount(str(ledger), str(ledger))]
-    role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts)
+    role = Role("main", str(HERE), entrypoint=sys.executable, args=words, mounts=mounts, max_retries=retries)
     if engine in ("slurm", "hpc"):
         role.resource = Resource(cpu=1, gpu=0, memMB=200)  # else a job takes a whole node
     return AppDef("once", [role]).to_json()

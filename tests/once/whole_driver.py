@@ -12,6 +12,9 @@ from whole import FROZEN_S, WholeHost
 
 from transload_testing.adapter_driver import HostJob, Observed
 
+RETRIES = 3
+"""What ends a job, such as a killed dockerd, is answered by the scheduler: Ax tries no trial again."""
+
 
 class Host(WholeHost):
     """See the module."""
@@ -32,7 +35,8 @@ class Host(WholeHost):
         """Start the unit's process."""
         driver = self._make(self.folder / unit)
         self._drivers.append(driver)
-        driver.start(harness.app_of(ledger, unit, self.engine), HostJob(name=unit, scheduler=self.engine))
+        app = harness.app_of(ledger, unit, self.engine, RETRIES)
+        driver.start(app, HostJob(name=unit, scheduler=self.engine))
         return driver
 
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
