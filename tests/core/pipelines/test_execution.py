@@ -80,12 +80,16 @@ def test_run(control: ScriptedControl, runner: Runner) -> None:
     assert lines == [("main", 0, "stdout", "hello\n"), ("main", 0, "stdout", "bye\n")]
 
 
-def test_a_scheduler_that_is_away_for_a_while(control: ScriptedControl, runner: Runner) -> None:
+@pytest.mark.parametrize("polls", [False, True])
+def test_a_scheduler_that_is_away_for_a_while(control: ScriptedControl, runner: Runner, polls: bool) -> None:
     """One line when it cannot be reached, one when it is back, however often it was asked meanwhile."""
     said: list[str] = []
     steps = ["RUNNING", {"state": "UNAVAILABLE", "seconds": 0.6}, {"state": "RUNNING", "seconds": 0.1}, "SUCCEEDED"]
     done = execution(runner, {"steps": steps}, log=said.append)
-    done.run()
+    done.start()
+    while polls and not done.poll().final:
+        time.sleep(0.02)
+    done.resume()
     told = [line.removeprefix(f"{done.handle} ") for line in said if "reached" in line or "back" in line]
     assert told == ["cannot be reached, waiting (as its script says)", "is back"]
 
