@@ -153,6 +153,19 @@ def test_objective(results: AppResults, value: float | None, reason: str) -> Non
     assert reason in why
 
 
+def test_which_key_counts() -> None:
+    """The one that the search names; else the trial's own number, then ``final``; else none, and those there are."""
+    curve = {"1": {"booth": 9.0}, "2": {"booth": 8.0}, "final": {"booth": 7.0}}
+    results = AppResults("local://x/y", AppState.SUCCEEDED, curve)
+    assert trial_values(search(), 0, results) == ({"booth": 7.0}, "")
+    assert trial_values(search(), 2, results) == ({"booth": 8.0}, "")
+    named = search(objective=Objective("booth", key="1"))
+    assert trial_values(named, 2, results) == ({"booth": 9.0}, "")
+    del curve["final"]
+    found, why = trial_values(search(), 0, results)
+    assert found is None and "1, 2" in why
+
+
 def test_next_round_is_pure() -> None:
     """State in, state out: JSON, and the same as asking in one go."""
     first, state = next_round(search(), None, {})
