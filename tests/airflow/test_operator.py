@@ -126,9 +126,23 @@ def test_templates_reach_everywhere() -> None:
     assert (made.image, made.args, made.env) == ("img-there", ["there"], {"WORD": "there"})
     assert (launch.scheduler, launch.tracker_base) == ("there", "/base/there")
     assert launch.cfg == {"deep": [{"option": "there"}]}
-    operator = TransloadOperator(task_id="other", component="utils.echo", component_args={"msg": [word]})
+    operator = TransloadOperator(
+        task_id="other",
+        component=f"{word}.py",
+        component_args={"msg": [word]},
+        conn_id=f"c-{word}",
+        parent_run_id=f"local://airflow/{word}",
+        workspace=f"/work/{word}",
+    )
     operator.render_template_fields({"params": {"word": "there"}})
-    assert operator.component_args == {"msg": ["there"]}
+    assert (operator.component, operator.component_args) == ("there.py", {"msg": ["there"]})
+    assert (operator.conn_id, operator.parent_run_id) == ("c-there", "local://airflow/there")
+    assert operator.workspace == "/work/there"
+    operator = TransloadOperator(task_id="command", command=["echo", word])
+    operator.render_template_fields({"params": {"word": "there"}})
+    assert operator.command == ["echo", "there"]
+    shown = dict.fromkeys(("app", "component_args", "command", "cfg"), "json")
+    assert operator.template_fields_renderers == shown and shown.keys() <= set(operator.template_fields)
 
 
 def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:
