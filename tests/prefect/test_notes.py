@@ -135,3 +135,30 @@ def test_what_is_asked_while_the_process_ends_is_done() -> None:
     assert made.ending
     assert last.is_set()
     assert made._thread is not None and not made._thread.is_alive()
+
+
+def test_a_handle_is_noted_before_its_submit_has_returned(
+    host: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """The server is told of an app although the task has not gone on yet."""
+    from jobs import job
+    from prefect import flow
+
+    from transload.pipelines import Execution
+    from transload_prefect import app_task
+
+    def late(self: Execution, handle: str, really: Any = Execution.attach) -> None:
+        noted = [dict(each["metadata_"] or {}) for each in eventually(lambda: host.artifacts(flow_run_ids[0]), 30)]
+        assert [handle in each["transload.app"] for each in noted] == [True]
+        really(self, handle)
+
+    @flow
+    def work() -> None:
+        from prefect.runtime import flow_run
+
+        flow_run_ids.append(UUID(flow_run.id))
+        app_task(job, name="train", artifacts=False)()
+
+    flow_run_ids: list[UUID] = []
+    monkeypatch.setattr(Execution, "attach", late)
+    work()

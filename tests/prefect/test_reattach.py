@@ -174,3 +174,43 @@ def test_two_flow_runs_have_apps_of_their_own(host: Any) -> None:
         return run_app(job).handle
 
     assert work() != work()
+
+
+UNREAD = """
+import os
+import sys
+from jobs import job
+from prefect import flow
+from transload_prefect import app_task
+
+reader, writer = os.pipe()
+for number in (1, 2):
+    os.dup2(writer, number)
+os.close(writer)
+
+@flow(name="unread")
+def work():
+    os.close(reader)  # whoever read what this process writes was killed
+    app_task(job, name="train", component_args={"gate": sys.argv[1], "lines": 3})()
+
+if __name__ == "__main__":
+    work()
+    open(sys.argv[2], "w").close()
+"""
+
+
+def test_nobody_reads_what_the_flow_writes(
+    host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
+) -> None:
+    """A worker's death breaks the pipe of its flow runs' output: their apps go on, and all lines reach the server."""
+    process = script(UNREAD).start(str(gate), str(out := tmp_path / "out"))
+
+    def lines() -> set[str]:
+        runs = host.post("/flow_runs/filter", flows={"name": {"any_": ["unread"]}}, limit=1)
+        return {each["message"] for each in (host.logs(runs[0]["id"]) if runs else [])}
+
+    eventually(lambda: "main/0 line 2." in lines() or process.poll() is not None, 60)
+    assert _apps() == ["RUNNING"]
+    gate.touch()
+    assert process.wait(timeout=60) == 0 and out.exists()
+    assert _apps() == ["SUCCEEDED"] and {f"main/0 line {n}." for n in range(4)} <= lines()

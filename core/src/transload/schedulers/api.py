@@ -444,7 +444,7 @@ def request_json(request: Any) -> str:
 
     def plain(value: Any) -> Any:
         if isinstance(value, AppDef):
-            return json.loads(value.masked().to_json())
+            return value.masked().to_dict()
         if is_dataclass(value) and not isinstance(value, type):
             return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
         if isinstance(value, Mapping):

@@ -281,11 +281,7 @@ class AppDef:
         return shown
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the app as JSON values, with a ``schema`` number. Secrets stay references.
-
-        Raises:
-            SpecError: if the app is not valid.
-        """
+        """Return the app as JSON values, with a ``schema`` number; secrets stay references. SpecError: it is wrong."""
         from transload.specs._json import SCHEMA, to_value
 
         self.check()

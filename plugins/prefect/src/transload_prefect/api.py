@@ -71,9 +71,8 @@ def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]
     found: dict[str, tuple[Any, dict[str, str]]] = {}
     chosen = filters.ArtifactFilter(flow_run_id=filters.ArtifactFilterFlowRunId(any_=[flow_run_id]))
     for offset in itertools.count(0, PAGE):
-        page = client().read_artifacts(
-            artifact_filter=chosen, limit=PAGE, offset=offset, sort=ArtifactSort.CREATED_DESC
-        )
+        order = ArtifactSort.CREATED_DESC
+        page = client().read_artifacts(artifact_filter=chosen, limit=PAGE, offset=offset, sort=order)
         for each in page:
             notes = each.metadata_ or {}
             if mark in notes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,10 @@ from transload.specs import AppStatus, exit_text, is_terminal
 if TYPE_CHECKING:
     from transload.runner import AppResults
 
-_OTHER = re.compile(r"[^a-z0-9]+")
-
 
 def artifact_key(name: str, what: str) -> str:
     """Return a key as Prefect allows them: lower-case letters, digits and dashes."""
-    return f"{_OTHER.sub('-', name.lower()).strip('-')[:180] or 'app'}-{what}"
+    return f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')[:180] or 'app'}-{what}"
 
 
 def replica_rows(status: AppStatus) -> list[dict[str, Any]]:
@@ -91,7 +90,4 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    # Prefect's tables are JSON without NaN
-    return (
-        str(value) if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))) else value
-    )
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value  # else it is no JSON

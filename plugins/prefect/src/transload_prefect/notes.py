@@ -36,7 +36,7 @@ CURSOR: Final = "transload.log"
 class Notes:
     """The notes about one app of a flow run, a `transload.pipelines.AttachStore` for what finds it again.
 
-    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of a page) are what people are shown.
+    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of an app's page) are shown to people.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Notes:
     ) -> None:
         self.name = unit
         self.task_run_id: Any = None
-        self.link: Callable[[], str | None] = lambda: None
+        self.link: Callable[[str], str | None] = lambda handle: None
         self.cursor = Cursor(self)
         self._flow_run_id = flow_run_id
         self._artifact_id = artifact_id
@@ -84,7 +84,7 @@ class Notes:
                 return
             handle = (self.get() or {}).get("handle") or ""
             key = artifact_key(self.name, "logs")
-            text = log_note(handle, self.link() if handle else None)
+            text = log_note(handle, self.link(handle) if handle else None)
             shown = {"key": key, "type": "markdown", "data": text, "metadata_": self._values}
             self._artifact_id = api.create_artifact(self._flow_run_id, self.task_run_id, **shown)
 

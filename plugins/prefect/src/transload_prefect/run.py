@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import TransloadError
 from transload.pipelines import Ending, Execution, ExecutionOptions, Identity, Launch, host_runner
+from transload.pipelines._told import page_of
 from transload_prefect.states import ENDINGS
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def execution_of(
         **more,
     )
     if traces.notes is not None:
-        traces.notes.link = execution.link
+        traces.notes.link = lambda handle: page_of(execution.runner, handle)
     return execution
 
 

@@ -78,7 +78,7 @@ class Traces:
 
     def log(self, message: str) -> None:
         """Log a line of the adapter's own."""
-        self._logger.info("%s", message)
+        self._say(logging.INFO, message)
 
     def sink(self, role: str, replica: int, stream: Stream, line: str) -> None:
         """Log a line of a replica."""
@@ -88,7 +88,14 @@ class Traces:
         sent = PREFECT_LOGGING_TO_API_ENABLED.value() and self._logger.isEnabledFor(level)
         if self.cursor is not None and sent:
             self.cursor.handing()
-        self._logger.log(level, "%s", f"{role}/{replica} {text}")
+        self._say(level, f"{role}/{replica} {text}")
+
+    def _say(self, level: int, text: str) -> None:
+        try:
+            self._logger.log(level, "%s", text)
+        except SystemExit as exc:  # rich's own, once, when nobody reads what this process writes any more
+            if not isinstance(exc.__context__, BrokenPipeError):
+                raise
 
     def changed(self, execution: Execution, status: AppStatus) -> None:
         """Take note of a new status."""

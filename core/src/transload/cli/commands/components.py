@@ -29,12 +29,8 @@ def _list(as_json: bool) -> None:
     found = get_components()
     broken = broken_components()
     if as_json:
-        emit_json(
-            {
-                "components": [{"name": name, "description": item.description} for name, item in sorted(found.items())],
-                "broken": {name: str(why) for name, why in broken.items()},
-            }
-        )
+        shown = [{"name": name, "description": item.description} for name, item in sorted(found.items())]
+        emit_json({"components": shown, "broken": {name: str(why) for name, why in broken.items()}})
         return
     rows = [(name, item.description.strip().partition("\n")[0]) for name, item in sorted(found.items())]
     emit_table(("COMPONENT", "WHAT IT DOES"), rows)

@@ -24,7 +24,6 @@ ONE_FILE = "onefile:"
 
 _ONE_FILE_LIMIT = 4095  # bytes that come back at most
 _LOCAL_PREFIXES = ("file://", "local://")
-_READ = 1 << 16
 _AT_REST = 2.5
 
 
@@ -106,17 +105,8 @@ class LocalStore(Store):
         self._root = self.base.rstrip("/") + "/"
 
     def read(self, path: str) -> bytes:
-        fd = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.read(fd, _READ)
-            if len(data) < _READ:
-                return data
-            chunks = [data]
-            while data := os.read(fd, 1 << 20):
-                chunks.append(data)
-            return b"".join(chunks)
-        finally:
-            os.close(fd)
+        with open(self._root + path, "rb", buffering=0) as file:
+            return file.read()
 
     def read_tail(self, path: str, size: int) -> bytes:
         fd = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC)

@@ -97,10 +97,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in the last whole line of a file; None if there is none, or it is damaged.
-
-    A crash of the machine can do that.
-    """
+    """Return the JSON object in the last whole line of a file; None if it is damaged (a crash of the machine)."""
     try:
         with open(path, "rb", 0) as file:  # unbuffered: fewer system calls
             lines, _, piece = file.read().rpartition(b"\n")
@@ -116,11 +113,7 @@ def state_file(folder: str) -> str:
 
 
 def add_state(folder: str, state: bytes) -> None:
-    """Add an app's next state; none but its keeper does.
-
-    A file system with a journal takes far longer to make a file in another one's place: that is done when the lines
-    have become many, or end in a piece.
-    """
+    """Add an app's next state, as its keeper; only a long file is replaced, which a journal makes far slower."""
     fd = os.open(state_file(folder), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(fd).st_size
