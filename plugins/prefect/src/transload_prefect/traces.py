@@ -158,8 +158,6 @@ class Traces:
         made: UUID = api.create_artifact(self.context.flow_run_id, self.context.task_run_id, **shown)
         return made
 
-    # -- assets
-
     def _materialize(self, results: AppResults, assets: bool | list[str]) -> None:
         context = AssetContext.get()
         if context is None:
