@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import pytest
 
 from transload.following import LogReader, log_lines
+from transload.following.follower import let_go
 from transload.runner import Runner, Settings
 from transload.schedulers.api import LogPage, SchedulerBase, Stream, Submission, tend
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
@@ -268,6 +269,7 @@ class SchedulerSuite:
                     scheduler.delete(app_id)
                 else:
                     scheduler.cancel(app_id)
+            let_go(scheduler)  # first, as a runner does
             scheduler.close()
 
 

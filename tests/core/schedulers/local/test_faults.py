@@ -53,7 +53,7 @@ def test_client_killed_app_goes_on(local, tmp_path: Path, number: signal.Signals
         page = local.scheduler.log_read("orphan", "main", 0, Stream.STDOUT)
         other.send_signal(number)
         other.wait(10)
-    assert local.status("orphan").state is AppState.RUNNING
+    local.wait("orphan", lambda status: status.state is AppState.RUNNING)
     go.touch()
     assert local.wait("orphan").state is AppState.FAILED
     lines = list(page.lines)
