@@ -132,12 +132,12 @@ def test_templates_reach_everywhere() -> None:
         component_args={"msg": [word]},
         conn_id=f"c-{word}",
         parent_run_id=f"local://airflow/{word}",
-        workspace=f"/work/{word}",
+        workspace=f"/code/{word}",
     )
     operator.render_template_fields({"params": {"word": "there"}})
     assert (operator.component, operator.component_args) == ("there.py", {"msg": ["there"]})
     assert (operator.conn_id, operator.parent_run_id) == ("c-there", "local://airflow/there")
-    assert operator.workspace == "/work/there"
+    assert operator.workspace == "/code/there"
     operator = TransloadOperator(task_id="command", command=["echo", word])
     operator.render_template_fields({"params": {"word": "there"}})
     assert operator.command == ["echo", "there"]

@@ -1,7 +1,4 @@
-"""The keeper of one app: starts its replicas, looks after them, writes down what they do, and leaves nothing behind.
-
-Its process keeps one app at a time, and perhaps another one after it.
-"""
+"""The keeper of one app (then perhaps another): starts and looks after its replicas, writes down what they do."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ _LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-u
 
 
 class Keeper:
-    """The loop of a keeper; the end of ``link``, its connection to the spawner, is the spawner's end.
-
-    From ``wake`` the numbers of signals are read.
-    """
+    """The loop of a keeper; the end of ``link`` is the spawner's end, and from ``wake`` come the numbers of signals."""
 
     def __init__(self, home: str, app_id: str, request: dict[str, Any], link: socket.socket, wake: int) -> None:
         self.home, self.app_id, self.request = home, app_id, request
