@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import datetime
 from io import BytesIO
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from transload.schedulers.api import Stream
 from transload.specs import AppState, RetryPolicy, parse_app_handle
 from transload_docker.logs import STDERR, STDOUT, Cursor, Place, nanoseconds
 from transload_docker.logview import LogView
+from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
 
 PLACES = st.builds(Place, st.integers(0, 2**62), st.integers(0, 10**6))
 
@@ -87,6 +89,26 @@ def test_a_stream_that_lags_behind_loses_nothing() -> None:
     while not view._read(container, cursor, lines, sum(line.size for line in lines) + 1, True, True, 0):
         cursor = Cursor.of(cursor.text())
     assert [line.text for line in lines] == ["a\n", "late\n", "b\n"]
+
+
+def test_an_attempt_that_could_not_be_started_hides_no_later_one() -> None:
+    """An engine that dies while it starts a container leaves one that is for ever to be started, and has no log.
+
+    With a recorded log: an engine dies there only now and then.
+    """
+    unstarted = Container("a", "app.main.0", "main", 0, 0, Restarts(), "uid", "created", error="it exists already")
+    begun = replace(unstarted, id="b", attempt=1, status="running", error="", started=1.0)
+    facts = Facts(Plan("app", "uid", "owner", (RolePlan("main", 1, 1, 1, "REPLICA"),), 0.0), [unstarted])
+    engine: Any = Recorded([(STDOUT, 1_000_000_000, "began\n")])
+    view = LogView(engine, "app", "main", 0, Stream.STDOUT, lambda: facts)
+    page = view.log_page(None, 1 << 20, None, None)
+    assert page.lines == [] and not page.complete
+    facts.containers.append(begun)
+    page = view.log_page(page.cursor, 1 << 20, None, None)
+    assert page.lines == ["began\n"] and not page.complete
+    facts.containers[1] = replace(begun, status="exited", exit_code=0, finished=2.0)
+    page = view.log_page(page.cursor, 1 << 20, None, None)
+    assert page.lines == [] and page.complete
 
 
 @pytest.mark.parametrize(

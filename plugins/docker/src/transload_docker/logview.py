@@ -39,7 +39,8 @@ class LogView:
 
     def _attempts(self, facts: Facts) -> list[Container]:
         mine = [c for c in facts.containers if (c.role, c.replica) == (self._role, self._k)]
-        return sorted(mine, key=lambda c: c.attempt)
+        mine.sort(key=lambda c: c.attempt)
+        return [c for c in mine if c.status != "created" or c is mine[-1]]  # one that could not be started has no log
 
     def page(self, cursor: Cursor, max_bytes: int, start: int = 0) -> tuple[list[Line], bool]:
         """Return about ``max_bytes`` of lines from ``cursor`` on, which is moved, and whether there will never be more.

@@ -115,7 +115,7 @@ class Restarts:
     def from_text(text: str) -> Restarts:
         """Read `to_text`; nothing was started again if it is not of that form."""
         parts = text.split(".")
-        if len(parts) in (4, 6) and all(part.isdigit() for part in parts):
+        if len(parts) == 6 and all(part.isdigit() for part in parts):
             return Restarts(*map(int, parts))
         return Restarts()
 
