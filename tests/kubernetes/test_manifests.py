@@ -192,7 +192,8 @@ def test_who_where_and_how_images_are_pulled() -> None:
     pod = job["spec"]["template"]
     assert (pod["spec"]["serviceAccountName"], pod["spec"]["priorityClassName"]) == ("trainer", "high")
     assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
-    assert pod["spec"]["containers"][0]["imagePullPolicy"] == "Always"
+    for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
+        assert container["imagePullPolicy"] == "Always"
     assert pod["metadata"]["annotations"]["a/b"] == "c"
     assert job["metadata"]["labels"]["cost"] == pod["metadata"]["labels"]["cost"] == "me"
     volumes = {next(iter(set(each) - {"name"})) for each in pod["spec"]["volumes"]}

@@ -174,7 +174,7 @@ def test_an_interrupted_submit_leaves_nothing(
 
 
 def test_a_half_submitted_app_is_completed_by_the_next(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A submitter that dies after the record leaves an app that the same submit completes."""
+    """A submitter that dies after the record leaves what nobody attaches to, and the same submit completes."""
     app = shell("echo once")
     options = scheduler.run_opts().resolve({"jobset": "never"})
     from fake_api import ApiError
@@ -183,9 +183,28 @@ def test_a_half_submitted_app_is_completed_by_the_next(fake: Any, scheduler: Any
     with pytest.raises((SubmitError, SchedulerUnavailable)):
         start(scheduler, app)
     fake.cluster.fail.clear()
-    assert status(scheduler).state is AppState.SUBMITTED
+    assert scheduler.describe("trouble") is None and not scheduler.existed("trouble") and not scheduler.list()
     request = scheduler.convert(app, options)
     assert scheduler.submit(request, "trouble", Submission(app, app.digest(), "tests", options)) is False
+    assert ended(scheduler, eventually).state is AppState.SUCCEEDED
+
+
+def test_a_submitter_that_fails_late_leaves_what_another_has_completed(
+    scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two submit the same app, one of them was slow: its failure takes nothing away."""
+    app, create = shell("echo once"), Cluster.create
+
+    def overtaken(self: Cluster, item: Any, namespace: str, **options: Any) -> Any:
+        if item["kind"] == "Job":
+            monkeypatch.setattr(Cluster, "create", create)
+            start(scheduler, app)
+            raise KeyboardInterrupt
+        return create(self, item, namespace, **options)
+
+    monkeypatch.setattr(Cluster, "create", overtaken)
+    with pytest.raises(KeyboardInterrupt):
+        start(scheduler, app)
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
 
 

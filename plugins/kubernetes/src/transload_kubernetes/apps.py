@@ -334,7 +334,9 @@ class Apps:
             self._make_all(request, record, submission)
         except BaseException as exc:  # a Ctrl-C too: nobody would know of the app
             with contextlib.suppress(ClusterError, SchedulerUnavailable):
-                self._cluster.delete("ConfigMap", namespace, base)  # all that was made goes with it
+                there = Facts(self._cluster.get("ConfigMap", namespace, base))
+                if not there.data.get("submitted"):  # nobody else has brought it to its end
+                    self._cluster.delete("ConfigMap", namespace, base)  # all that was made goes with it
             if isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
                 raise _refused(app_id, exc) from exc
             raise

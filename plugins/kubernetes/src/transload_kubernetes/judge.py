@@ -16,7 +16,7 @@ from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop
 from transload_kubernetes.results import said_of
 
 HALF_SUBMITTED_S: Final = 120.0
-"""Seconds after which an app whose submitter never finished counts as failed."""
+"""Seconds after which an app whose submitter never finished counts as failed; before, a submit of its id goes on."""
 _MADE_AGAIN_S: Final = 30.0  # after its JobSet a first Job is made; what is made later replaces one
 
 
@@ -176,6 +176,13 @@ class Verdict:
     def due(self) -> bool:
         """Whether anything is to be done."""
         return bool(self.stop or self.restart or self.end or self.note)
+
+
+def is_half_submitted(facts: Facts, now: float) -> bool:
+    """Tell whether the submit of an app is under way, or its submitter died: there is no such app yet."""
+    if facts.plan is None or facts.stop is not None or facts.ended is not None or facts.data.get("submitted"):
+        return False
+    return now - facts.plan.created <= HALF_SUBMITTED_S
 
 
 def judge(facts: Facts, now: float) -> Verdict:

@@ -277,7 +277,7 @@ def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Optio
         "command": ["python3", "-c", _FETCH.replace("$", "$$"), url.replace("$", "$$"), WORKSPACE],
         "env": main["env"],
         "volumeMounts": [*main["volumeMounts"], {"name": "workspace", "mountPath": WORKSPACE}],
-        **({"securityContext": main["securityContext"]} if "securityContext" in main else {}),
+        **{name: main[name] for name in ("securityContext", "imagePullPolicy") if name in main},
     }
     spec["volumes"] = [*spec["volumes"], {"name": "workspace", "emptyDir": {}}]
     spec["initContainers"] = [fetch]

@@ -28,7 +28,7 @@ from transload_kubernetes.apps import Apps
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.jobset import is_wanted
-from transload_kubernetes.judge import Verdict
+from transload_kubernetes.judge import Verdict, is_half_submitted
 from transload_kubernetes.logs import Logs
 from transload_kubernetes.options import Options, run_opts
 from transload_kubernetes.plan import Facts, Plan
@@ -157,7 +157,7 @@ class KubernetesScheduler(SchedulerBase):
         return {app_id: self._description(app_id, facts.get(place, Facts())) for app_id, place in places.items()}
 
     def _description(self, app_id: str, facts: Facts, *, explain: bool = False) -> AppDescription | None:
-        if facts.kind != plan.APP:
+        if facts.kind != plan.APP or is_half_submitted(facts, time.time()):
             return None
         verdict, made = self._apps.verdict(app_id, facts, explain=explain), facts.plan
         if made is None:
@@ -184,7 +184,8 @@ class KubernetesScheduler(SchedulerBase):
 
     def existed(self, app_id: str) -> bool:
         """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids only)."""
-        return self._apps.facts(app_id).kind is not None
+        facts = self._apps.facts(app_id)
+        return facts.kind is not None and not is_half_submitted(facts, time.time())
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch: one connection for each namespace, for any number of apps. None tells of logs."""
@@ -202,7 +203,7 @@ class KubernetesScheduler(SchedulerBase):
     def _known(self) -> Iterator[tuple[Plan, Verdict]]:
         """Yield what can be listed and read."""
         for facts in self._apps.all(dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))).values():
-            if facts.plan is not None:
+            if facts.plan is not None and not is_half_submitted(facts, time.time()):
                 yield facts.plan, self._apps.verdict(facts.plan.app_id, facts)
 
     def _namespace(self) -> str:
