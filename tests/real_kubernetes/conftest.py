@@ -101,7 +101,22 @@ class RealCluster:
         current["context"]["user"] = name
         path = folder / name
         path.write_text(yaml.safe_dump(configuration))
+        self._await_rights(namespace, name, documented["rules"][0])
         return path
+
+    def _await_rights(self, namespace: str, account: str, rule: dict[str, Any]) -> None:
+        """Wait until the server grants what a Role says: it hears of one a moment after it was made."""
+        action = {"namespace": namespace, "group": rule["apiGroups"][0], "resource": rule["resources"][0]}
+        asked = {
+            "user": f"system:serviceaccount:{namespace}:{account}",
+            "resourceAttributes": action | {"verb": rule["verbs"][0]},
+        }
+        deadline = time.monotonic() + _GONE_S
+        while not self.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})["status"][
+            "allowed"
+        ]:
+            assert time.monotonic() < deadline, f"{account} was not given its rights in {namespace}"
+            time.sleep(0.05)
 
     def wait_removed(self) -> None:
         """Wait until the namespaces are gone."""
