@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -34,6 +35,27 @@ def test_map_without_a_thread_for_each(host: Any, gate: Path, eventually: Any) -
     more, results = work()
     assert [each.value("value") for each in results] == list(map(float, range(20)))
     assert more < 12
+
+
+def test_apps_that_are_over_leave_no_execution(host: Any, eventually: Any) -> None:
+    """A process that runs flows for days does not keep what it used to look after their apps."""
+    from prefect import flow
+
+    from transload.pipelines import Execution
+    from transload_prefect import AppTaskRunner, app_task
+
+    def executions() -> set[int]:
+        gc.collect()
+        return {id(each) for each in gc.get_objects() if isinstance(each, Execution)}
+
+    task, before = app_task(job), executions()
+
+    @flow(task_runner=AppTaskRunner())
+    def work() -> Any:
+        return [each.value("value") for each in task.map(value=[1, 2]).result()]
+
+    assert work() == [1, 2]
+    eventually(lambda: executions() <= before, 30)
 
 
 def test_results_of_submitted_apps_are_arguments_of_others(host: Any, script: Callable[[str], Any]) -> None:

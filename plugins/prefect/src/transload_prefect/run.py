@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import TransloadError
@@ -116,7 +117,7 @@ def execution_of(
         **more,
     )
     if traces.notes is not None:
-        traces.notes.link = lambda handle: page_of(execution.runner, handle)
+        traces.notes.link = partial(page_of, execution.runner)  # not the execution: notes outlive it
     return execution
 
 
@@ -196,5 +197,4 @@ class Told(NamedTuple):
 
 def ending_of(error: TransloadError) -> Told | None:
     """Return the state that Prefect is told an error by; None: it is raised."""
-    told = ENDINGS[Ending.of(error)]
-    return None if told is None else Told(*told, str(error))
+    return (told := ENDINGS[Ending.of(error)]) and Told(*told, str(error))
