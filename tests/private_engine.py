@@ -126,6 +126,13 @@ class PrivateEngine:
         if number == signal.SIGKILL:
             (self.folder / "P").unlink(missing_ok=True)
 
+    def freeze(self, seconds: float) -> None:
+        """Stop the daemon for a while. nsenter stops itself with it, and is continued by nobody else."""
+        pid = (self.folder / "P").read_text().strip()
+        assert self._daemon is not None
+        self.run("sh", "-c", f"kill -STOP {pid}; sleep {seconds}; kill -CONT {pid}")
+        self._daemon.send_signal(signal.SIGCONT)
+
     def sweep(self) -> list[str]:
         """Remove what is on the engine apart from images; return its names. Records of deleted apps are to stay."""
         import docker  # noqa: TID251 - the tests of the plugin may

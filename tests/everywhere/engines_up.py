@@ -147,9 +147,8 @@ class Engines:
         elif victim == "connection":
             self._strike_connection(way)
         elif victim == "dockerd":
-            pid = int((self._docker.folder / "P").read_text())
             if way == "freeze":
-                self._docker.run("sh", "-c", f"kill -STOP {pid}; sleep {FROZEN_S}; kill -CONT {pid}")
+                self._docker.freeze(FROZEN_S)
             else:
                 self._docker.stop(signal.SIGKILL if way == "kill" else signal.SIGTERM)
                 self._docker.start()

@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ FILE, PAGE, README = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md", ROO
 END = "<!-- end of the table -->"
 DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "following", "attempts.py"))
 """A change in these, in the host's plugin or in the engine's, voids what was counted before it; words are no code."""
+BY_SSH = tuple(f"plugins/slurm/src/transload_slurm/{name}.py" for name in ("connection", "helper", "remote", "ssh"))
+"""The way to a cluster behind a login node, which the cells of Slurm do not go: it decides nothing of theirs."""
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many kills are counted."""
 RIVALS = {
@@ -68,10 +71,7 @@ def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str,
     cells = {f"{host}:{engine}": (host, engine, host, "run.py") for engine in engines for host in ours}
     for rival, (owner, places) in RIVALS.items():
         cells |= {f"{rival}:{engine}": (rival, engine, owner, "run.py") for engine in places if engine in engines}
-    # on this machine Ax and the launcher have no part but the process
-    whole = [
-        (host, engine) for engine in engines for host in ours if engine != "local" or host in ("airflow", "prefect")
-    ]
+    whole = [(host, engine) for engine in engines for host in ours]
     return cells | {f"whole:{host}:{engine}": (host, engine, host, "whole.py") for host, engine in whole}
 
 
@@ -90,6 +90,8 @@ def _digest(paths: tuple[str, ...]) -> str:
     found = hashlib.sha256()
     for line in _git("ls-tree", "-r", HEAD, *paths).splitlines():
         blob, name = line.split(maxsplit=2)[2].split("\t")
+        if name in BY_SSH:
+            continue
         text = _git("cat-file", "blob", blob)
         found.update(f"{name}\0{_without_words(text) if name.endswith('.py') else text}\0".encode())
     return found.hexdigest()[:8]
@@ -213,12 +215,18 @@ def play(command: list[str], environment: dict[str, str]) -> Iterator[Row | int]
     yield child.returncode
 
 
-def keep(row: Row) -> None:
-    """Add a row to the file and the page; another run may count other cells meanwhile."""
+@contextmanager
+def counted() -> Iterator[tuple[list[Row], list[Row]]]:
+    """Give the rows of today's code, and the sums of older; another run may count other cells meanwhile."""
     with open(FILE) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = json.loads(FILE.read_text())
-        rows, older = void(kept["rows"], kept["older"])
+        yield void(kept["rows"], kept["older"])
+
+
+def keep(row: Row) -> None:
+    """Add a row to the file and the page."""
+    with counted() as (rows, older):
         write(add(rows, row), older)
 
 
@@ -226,9 +234,8 @@ def main(arguments: list[str]) -> int:
     """Play what the arguments name; return 1 if anything of ours was wrong."""
     kills, seed, names, starter, *hosts = arguments
     pythons = dict(each.split("=", 1) for each in hosts)
-    kept = json.loads(FILE.read_text())
-    rows, _ = void(kept["rows"], kept["older"])
-    code = 0
+    with counted() as kept:
+        rows, code = kept[0], 0
     only = () if names == "all" else {each.rpartition(":")[2] for each in names.split(",")}
     with started(starter, list(pythons.values()), only) as there:
         cells = all_cells(list(pythons), list(there["engines"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shlex
@@ -22,6 +23,8 @@ sys.path.insert(0, str(TESTS / "airflow"))
 from airflow_server import ENDED, PARTS, AirflowServer, Run
 from warm import IMPORTED
 
+UNHEALTHY_S = 60.0
+"""Airflow's own chart waits longer; it calls a part unhealthy that has not been heard of for 30 s."""
 NUMBERS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
 
 
@@ -62,6 +65,7 @@ class Host(WholeHost):
         modules = [*IMPORTED["airflow"], *IMPORTED[engine], "airflow.sdk.execution_time.task_runner"]
         modules += ["airflow.providers.standard.operators.bash"]
         modules += ["airflow.providers.cncf.kubernetes.operators.pod"] if engine == "kubernetes" else []
+        self._ill: dict[str, float] = {}
         self._server = AirflowServer(folder / "airflow", dags, more, modules)
 
     def start(self) -> None:
@@ -141,11 +145,25 @@ class Host(WholeHost):
             return Observed(alive=True)
 
     def tend(self, runs: list[tuple[str, Any]]) -> None:
-        """Start again what ended by itself."""
-        for part, process in self._server._processes.items():
+        """Start again what ended by itself, or has been unhealthy for a while: what a liveness probe is for.
+
+        A scheduler that SQLite refuses too often gives up, and may then wait for its workers for ever.
+        """
+        try:
+            health = self._server.call("GET", "/api/v2/monitor/health")
+        except (OSError, RuntimeError):
+            health = {}
+        for part, process in list(self._server._processes.items()):
+            ill = health.get(part.replace("-", "_"), {}).get("status") == "unhealthy"
+            self._ill[part] = min(self._ill.get(part, math.inf), time.monotonic()) if ill else math.inf
             if process.poll() is not None:
                 print(f"{part} ended by itself: exit {process.returncode}", file=sys.stderr, flush=True)
                 self._server.start_part(part)
+            elif time.monotonic() > self._ill[part] + UNHEALTHY_S:
+                print(f"{part} is unhealthy, and was killed", file=sys.stderr, flush=True)
+                self._server.end_part(part, signal.SIGKILL)
+                self._server.start_part(part)
+                self._ill[part] = math.inf
 
     def stop(self) -> None:
         """End all parts."""
