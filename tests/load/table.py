@@ -37,12 +37,15 @@ started = runpy.run_path(str(HERE.parent / "everywhere" / "table.py"))["started"
 
 
 def write(rows: list[dict[str, Any]]) -> None:
-    """Put the rows into the page."""
-    cells = [[str(row.get(name) if row.get(name) is not None else "–") for name in WORDS] for row in rows]
-    lines = [list(WORDS.values()), ["---"] * len(WORDS), *cells]
+    """Put the rows into the page, each in the place of the one that is there of its host and engine."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}")
+    there, _, after = rest.partition(END)
+    lines = [line.strip("| ").split(" | ") for line in there.strip().splitlines()[2:]]
+    lines += [[str(row.get(name) if row.get(name) is not None else "–") for name in WORDS] for row in rows]
+    cells = {tuple(line[:2]): line for line in lines}
+    table = [list(WORDS.values()), ["---"] * len(WORDS), *(cells[key] for key in sorted(cells))]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in table)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 def main(arguments: list[str]) -> int:
@@ -63,9 +66,9 @@ def main(arguments: list[str]) -> int:
                     if line.startswith('{"host"'):
                         print(line, end="", flush=True)
                         rows.append({**json.loads(line), "date": f"{dt.datetime.now(dt.UTC).date()}"})
+                        if keep:
+                            write(rows)
             code |= child.returncode
-    if keep:
-        write(rows)
     return code
 
 
