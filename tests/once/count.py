@@ -37,7 +37,7 @@ END = "<!-- end of the table -->"
 DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "following", "attempts.py"))
 """A change in these, in the host's plugin or in the engine's, voids what was counted before it; words are no code."""
 BY_SSH = tuple(f"plugins/slurm/src/transload_slurm/{name}.py" for name in ("connection", "helper", "remote", "ssh"))
-"""The way to a cluster behind a login node, which the cells of Slurm do not go: it decides nothing of theirs."""
+"""The way to a cluster behind a login node (``hpc``), which the cells of ``slurm`` do not go: it decides nothing there."""
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many kills are counted."""
 RIVALS = {
@@ -81,16 +81,17 @@ def state_of(row: Row) -> str:
         return ""
     kind = {"local": "core/src/transload/schedulers/local", "hpc": "plugins/slurm/src"}
     engine = kind.get(row["engine"], f"plugins/{row['engine']}/src")
-    return "-".join(_digest(path) for path in (DECIDES, (engine,), (f"plugins/{row['host']}/src",)))
+    unused = BY_SSH if row["engine"] == "slurm" else ()
+    return "-".join((_digest(DECIDES), _digest((engine,), unused), _digest((f"plugins/{row['host']}/src",))))
 
 
 @functools.cache
-def _digest(paths: tuple[str, ...]) -> str:
-    """Return the sum of all files below some paths; of Python without docstrings, comments and layout."""
+def _digest(paths: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
+    """Return the sum of all files below some paths but some; of Python without docstrings, comments and layout."""
     found = hashlib.sha256()
     for line in _git("ls-tree", "-r", HEAD, *paths).splitlines():
         blob, name = line.split(maxsplit=2)[2].split("\t")
-        if name in BY_SSH:
+        if name in without:
             continue
         text = _git("cat-file", "blob", blob)
         found.update(f"{name}\0{_without_words(text) if name.endswith('.py') else text}\0".encode())
@@ -234,8 +235,8 @@ def main(arguments: list[str]) -> int:
     """Play what the arguments name; return 1 if anything of ours was wrong."""
     kills, seed, names, starter, *hosts = arguments
     pythons = dict(each.split("=", 1) for each in hosts)
-    with counted() as kept:
-        rows, code = kept[0], 0
+    with counted() as (rows, _):
+        code = 0
     only = () if names == "all" else {each.rpartition(":")[2] for each in names.split(",")}
     with started(starter, list(pythons.values()), only) as there:
         cells = all_cells(list(pythons), list(there["engines"]))

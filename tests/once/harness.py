@@ -170,6 +170,11 @@ def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
     case.results = re.search(rf"['\"]lines['\"]: {LINES}\b", str(seen.results)) is not None
     case.births, case.second = _births(unit, ledger)
     case.left = _processes(unit, str(ledger))
+    count_lines(case, seen, unit)
+
+
+def count_lines(case: Case, seen: Observed, unit: str) -> None:
+    """Put into the case what the host shows of the lines of a unit."""
     shown = collections.Counter(line.split("line ", 1)[1] for line in seen.logs if f" of {unit}" in line)
     case.lost = sum(f"{number} of {unit}" not in shown for number in range(LINES))
     case.repeated = sum(count - 1 for count in shown.values())

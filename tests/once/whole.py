@@ -34,6 +34,8 @@ SPREAD_S = 12.0
 """A strike comes at most that long after half of the jobs began, or (one in four) after the units were begun."""
 FROZEN_S = 20.0
 LIMIT_S = 900.0
+SENT_S = 60.0
+"""What was logged may come to a host's server so much later than the end: senders try again after longer and longer."""
 WAYS = ("kill", "term", "freeze")
 DAEMONS = {
     "docker": ("dockerd",),
@@ -124,15 +126,21 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
                 ended[unit] = time.monotonic() - struck
         host.tend([(tool, run) for tool, unit, run in runs if not ended[unit]])
         time.sleep(2)
-    cases: dict[str, list[harness.Case]] = {}
+    cases: list[tuple[str, harness.Case]] = []
     for tool, unit, run in runs:
         case = harness.Case(seed, [(round(moment, 1), f"{way} {victim}")], in_life=unit in living)
         case.seconds = round(ended[unit] or LIMIT_S, 1)
         harness.count(case, host.look(tool, run), ledger, unit)
-        cases.setdefault(tool, []).append(case)
+        cases.append((tool, case))
+    late = time.monotonic() + SENT_S
+    for (tool, unit, run), (_, case) in zip(runs, cases, strict=True):
+        while case.lost and time.monotonic() < late:
+            time.sleep(1)
+            harness.count_lines(case, host.look(tool, run), unit)
         again = ["run again"] if case.births > 1 + case.second and tool.startswith("transload") else []
         for text in [*case.wrong(host.success, lost_jobs=True), *again]:
             print(f"seed {seed}: {way} {victim}: {unit}: {text} ({case})", file=sys.stderr, flush=True)
+    return {tool: [case for each, case in cases if each == tool] for tool in host.tools}
     return cases
 
 
