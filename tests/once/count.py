@@ -37,7 +37,7 @@ END = "<!-- end of the table -->"
 DECIDES = tuple(f"core/src/transload/{name}" for name in ("pipelines", "runner", "following", "attempts.py"))
 """A change in these, in the host's plugin or in the engine's, voids what was counted before it; words are no code."""
 BY_SSH = tuple(f"plugins/slurm/src/transload_slurm/{name}.py" for name in ("connection", "helper", "remote", "ssh"))
-"""The way to a cluster behind a login node (``hpc``), which the cells of ``slurm`` do not go: it decides nothing there."""
+"""The way to a cluster behind a login node (``hpc``), which the cells of ``slurm`` do not go."""
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many kills are counted."""
 RIVALS = {
