@@ -58,7 +58,12 @@ class Host:
             path = f"/api/v2/dags/load/dagRuns/{run.run_id}"
             waiting = f"{path}/taskInstances/job/listMapped?state=deferred&state=failed&state=success&limit=1"
             self._server.until(
-                lambda: self._server.call("GET", waiting)["total_entries"] >= units, "all are deferred", 3600
+                lambda: (
+                    self._server.call("GET", waiting)["total_entries"] >= units
+                    or self._server.call("GET", path)["state"] == "failed"
+                ),
+                "all are deferred",
+                3600,
             )
         self._server.until(
             lambda: self._server.call("GET", path)["state"] in ("success", "failed"), "the run has ended", 3600
