@@ -235,8 +235,9 @@ def main(arguments: list[str]) -> int:
     """Play what the arguments name; return 1 if anything of ours was wrong."""
     kills, seed, names, starter, *hosts = arguments
     pythons = dict(each.split("=", 1) for each in hosts)
+    code = 0
     with counted() as (rows, _):
-        code = 0
+        pass  # only to know which seeds were played
     only = () if names == "all" else {each.rpartition(":")[2] for each in names.split(",")}
     with started(starter, list(pythons.values()), only) as there:
         cells = all_cells(list(pythons), list(there["engines"]))

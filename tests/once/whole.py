@@ -141,7 +141,6 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
         for text in [*case.wrong(host.success, lost_jobs=True), *again]:
             print(f"seed {seed}: {way} {victim}: {unit}: {text} ({case})", file=sys.stderr, flush=True)
     return {tool: [case for each, case in cases if each == tool] for tool in host.tools}
-    return cases
 
 
 def strike_engine(victim: str, way: str) -> None:
