@@ -14,7 +14,7 @@ from row import ENGINES, EXAMPLE, TESTS, Cell, cancelled, jobs, tried_again, unt
 sys.path.insert(0, str(TESTS / "airflow"))
 os.environ["AIRFLOW_HOME"] = os.environ["TRANSLOAD_HOME"] + "/airflow"
 
-from airflow_server import AirflowServer
+from airflow_server import AirflowServer, Run
 
 from transload.runner import get_runner
 
@@ -40,6 +40,17 @@ def connection(engine: str) -> dict[str, str]:
     return {"connection_id": f"the_{engine}", "conn_type": "transload", "extra": json.dumps(extra)}
 
 
+def tell(run: Run) -> None:
+    """Write what each task of a run came to, and the end of its log, to stderr."""
+    for word in ("", "endless_", "failing_"):
+        for engine in ENGINES:
+            task = run.task(f"{word}{engine}")
+            told = {name: task[name] for name in ("state", "try_number", "start_date", "end_date", "trigger")}
+            log = run.log(f"{word}{engine}").strip().splitlines()[-6:]
+            print(f"{word}{engine}: {told}", *(f"    {line[-300:]}" for line in log), sep="\n", file=sys.stderr)
+
+
+run = None
 try:
     server.start()
     for engine in ENGINES:
@@ -62,5 +73,9 @@ try:
         found = run.xcom(task_id=engine)
         accuracy = found["results"]["final"]["accuracy"]
         cell.emit(found["handle"], found["state"], said, accuracy, run.log(engine))
+except BaseException:
+    if run is not None:
+        tell(run)
+    raise
 finally:
     server.stop()

@@ -65,7 +65,7 @@ def run(host: str, before: list[str], python: str, environment: dict[str, str]) 
         command = [*before, python, str(HERE / f"run_{host}.py")]
         code, out, errors = _finished(command, environment | {"TRANSLOAD_HOME": home})
         cells = [json.loads(line) for line in out.splitlines() if line.startswith('{"host"')]
-        return cells, f"{host}: exit {code}\n{out[-3000:]}\n{errors[-6000:]}" if code else ""
+        return cells, f"{host}: exit {code}\n{out[-3000:]}\n{errors[-12000:]}" if code else ""
     except (subprocess.TimeoutExpired, ValueError) as exc:
         return [], f"{host}: {type(exc).__name__}: {exc}"
     finally:
