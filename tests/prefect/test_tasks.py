@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -424,21 +425,30 @@ def test_task_runs_are_named_by_their_arguments() -> None:
     assert _task_run_name("train", own) == "train-2"
 
 
-def test_a_time_limit_between_submit_and_handle() -> None:
+def test_a_time_limit_between_submit_and_handle(
+    host: Any, gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
     """An app that was submitted a moment ago, and whose handle has not come back yet, is cancelled as well."""
-    from types import SimpleNamespace
+    from prefect import flow
 
-    from transload_prefect.run import ended_with_host
+    from transload.pipelines import host_runner
+    from transload.schedulers.local import LocalScheduler
+    from transload_prefect import app_task
 
-    done: list[str] = []
-    execution: Any = SimpleNamespace(
-        handle=None,
-        options=SimpleNamespace(deadline=1.0),
-        give_up=lambda: done.append("given up"),
-        cancel=lambda: done.append("cancelled"),
-    )
-    for deadline in (1.0, None):
-        execution.options.deadline = deadline
-        with pytest.raises(KeyboardInterrupt), ended_with_host(execution):
-            raise KeyboardInterrupt
-    assert done == ["given up", "cancelled", "given up"]
+    submit = LocalScheduler.submit
+
+    def answered_late(*arguments: Any) -> bool:
+        started = submit(*arguments)
+        time.sleep(60)  # the limit passes first
+        return started
+
+    task = app_task(job, component_args={"gate": str(gate)}, timeout_seconds=2, on_kill="detach")
+    monkeypatch.setattr(LocalScheduler, "submit", answered_late)
+
+    @flow
+    def work() -> Any:
+        return task(return_state=True).name
+
+    assert work() == "TimedOut"
+    runner = host_runner("prefect")
+    eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)

@@ -413,7 +413,10 @@ def test_two_flow_runs_with_keys_of_their_own(transload_home: Path, monkeypatch:
 
 
 def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one the flow run is refused by name: this process's own interpreter is in no image."""
+    """Without one the flow run is refused by name: this process's own interpreter is in no image.
+
+    The scheduler says what Docker's says: it would ask its engine before that, and no engine is in this suite.
+    """
     import sys
     from types import SimpleNamespace
 
