@@ -54,6 +54,7 @@ class Cluster:
         self.processes: dict[str, Process] = {}
         self.logs: dict[str, Process] = {}  # name of a pod, "/" and its container if that is a sidecar
         self.helpers: dict[str, Process] = {}
+        self.forgotten: set[str] = set()  # pods that their kubelet, which begins again, does not know yet
         self.ended: dict[str, dict[str, tuple[int, str, float]]] = {}  # uid of a Job → of a pod → index, how, when
         self.began: dict[str, float] = {}  # uid of a Job → when
         self.requests: list[str] = []

@@ -226,6 +226,8 @@ class Handler(BaseHTTPRequestHandler):
             pod = cluster.get("pods", namespace, name)
             container = query.get("container", "main")
             process = cluster.logs.get(name if container == "main" else f"{name}/{container}")
+            if name in cluster.forgotten:
+                raise ApiError(404, "NotFound", f"the server could not find the requested resource ( pods/log {name})")
         if process is None:
             if pod["status"]["phase"] == "Failed":
                 return self._answer("")

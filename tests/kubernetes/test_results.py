@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from transload.errors import SubmitError
+from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runtime.tracking import TrackingError, read_bodies
-from transload.schedulers.api import Submission
+from transload.schedulers.api import Stream, Submission
 from transload.specs import NONE, AppDef, AppState, Role
 from transload_kubernetes import apps, names, results
 from transload_kubernetes.plan import Facts
@@ -101,6 +101,38 @@ def test_large_outputs_do_not_keep_results_back(scheduler: Any, eventually: Any,
     assert store.entries() == [("0.json", False, None)]
     with pytest.raises(TrackingError, match=r"outputs of main/0: 300,000 bytes; .* 262,144: give tracker_base"):
         store.entries("outputs")
+
+
+@pytest.mark.parametrize("shown", ["nothing", "a part"])
+def test_a_log_that_is_not_whole_is_waited_for(
+    fake: Any, scheduler: Any, eventually: Any, shell: Any, monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
+    """A kubelet that begins again shows nothing of what a helper said, or a part: results are not lost by it."""
+    app_id = finished(scheduler, eventually, shell("echo 1 > $TRANSLOAD_TRACKER_BASE/0.json"), **HELPED)
+    ((helper, process),) = [(name, each) for name, each in fake.cluster.logs.items() if "/" in name]
+    pod, whole = helper.partition("/")[0], process.lines
+
+    def forget() -> None:
+        if shown == "nothing":
+            fake.cluster.forgotten = {pod}
+        else:
+            process.lines = whole[:-1]
+
+    def remember() -> None:
+        fake.cluster.forgotten, process.lines = set(), whole
+
+    forget()
+    timer = threading.Timer(1.5, remember)
+    timer.start()
+    assert files(scheduler, app_id) == {"0.json": b"1\n"}
+    timer.join()
+    forget()
+    monkeypatch.setattr(apps, "_END_S", 0.0)
+    with pytest.raises(SchedulerUnavailable, match="helper of pod .* cannot be read: .*(no log of|breaks off)"):
+        scheduler.results_store(app_id)
+    if shown == "nothing":
+        with pytest.raises(SchedulerUnavailable, match="no log of"):
+            scheduler.log_read(app_id, "main", 0, Stream.COMBINED)
 
 
 def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:

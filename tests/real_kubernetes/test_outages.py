@@ -12,6 +12,7 @@ import pytest
 from transload.errors import SchedulerUnavailable
 from transload.following import log_lines
 from transload.runner import Runner
+from transload.schedulers.api import Stream
 from transload.specs import AppDef, AppState, Role
 
 pytestmark = pytest.mark.skipif("REAL_CLUSTER" not in os.environ, reason="REAL_CLUSTER does not say how to stop a part")
@@ -71,5 +72,50 @@ def test_a_kubelet_that_stops(namespace: str, transload_home: Any, eventually: A
         assert final is not None and final.state is AppState.SUCCEEDED
         scheduler = create_scheduler("other")
         assert list(log_lines(scheduler, handle.rpartition("/")[2], "main", 0)) == ["end\n"]
+        scheduler.close()
+        runner.delete(handle)
+
+
+def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventually: Any) -> None:
+    """While its kubelet does not know a pod yet, lines are whole or cannot be read, and results are waited for."""
+    from transload_kubernetes.scheduler import create_scheduler
+
+    app = AppDef(
+        "outage", [Role("main", IMAGE, entrypoint="sh", args=["-c", "echo line; echo 1 > $TRANSLOAD_TRACKER_BASE/x"])]
+    )
+    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "helper_image": IMAGE}
+    scheduler = create_scheduler("other")
+    read: list[bytes] = []
+    shown: list[tuple[str, ...]] = []
+    refused: list[str] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            try:
+                shown.append(tuple(scheduler.log_read(app_id, "main", 0, Stream.COMBINED).lines))
+            except SchedulerUnavailable as exc:
+                refused.append(str(exc))
+
+    with Runner("tests", {"kubernetes": create_scheduler}) as runner:
+        handle = runner.run(app, "kubernetes", cfg)
+        app_id = handle.rpartition("/")[2]
+        final = runner.wait(handle, timeout=120)
+        assert final is not None and final.state is AppState.SUCCEEDED
+        results = threading.Thread(target=lambda: read.append(scheduler.results_store(app_id).read("x")))
+        lines = threading.Thread(target=look)
+        try:
+            cluster_do("kill", "kubelet")
+            results.start()
+            lines.start()
+        finally:
+            cluster_do("start", "kubelet")
+        results.join(60)
+        eventually(lambda: shown, 30)
+        over.set()
+        lines.join(30)
+        assert read == [b"1\n"]
+        assert set(shown) == {("line\n",)}, refused[-3:]
+        assert refused
         scheduler.close()
         runner.delete(handle)

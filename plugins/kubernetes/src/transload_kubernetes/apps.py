@@ -27,6 +27,7 @@ _ROUNDS: Final = 4
 _FEW: Final = 40
 _TRIAL_S: Final = 120.0  # for the trial of a helper's image, once for each namespace
 _END_S: Final = 20.0
+_AGAIN_S: Final = 0.5
 _TAIL: Final = 200
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
 
@@ -98,6 +99,7 @@ class Apps:
 
         Raises:
             TrackingError: if a replica had more than can be handed over.
+            SchedulerUnavailable: if the cluster does not show all that a helper has said.
         """
         self.settle()
         facts = self.facts(app_id)
@@ -115,11 +117,34 @@ class Apps:
                     store.take_log(said.encode(), who)
             for pod in pods:
                 if results.helper_of(pod["spec"]):
-                    answer = self._cluster.log(namespace, pod["metadata"]["name"], names.HELPER)
-                    store.take_log(answer.data if answer else b"", who)
+                    store.take_log(self._said(namespace, pod), who)
                 else:
                     store.take_end(states.program(pod, "terminated"), key, who)
         return store
+
+    def _said(self, namespace: str, pod: dict[str, Any]) -> bytes:
+        """Return the log of a pod's helper; of one that came to its end all of it, which is waited for.
+
+        A kubelet that is killed, and begins again, shows nothing of a log for a while, or a part.
+        """
+        from urllib3.exceptions import HTTPError
+
+        name = pod["metadata"]["name"]
+        ended = states.program(pod, "terminated", names.HELPER).get("exitCode") == 0
+        ended = ended and not pod["metadata"].get("deletionTimestamp")  # with which its log goes
+        deadline = time.monotonic() + _END_S
+        while True:
+            try:
+                answer = self._cluster.log(namespace, name, names.HELPER)
+                said: bytes = answer.data if answer else b""
+                if not ended or any(map(results.IS_END.match, said.splitlines())):
+                    return said
+                trouble = "it breaks off"
+            except (SchedulerUnavailable, HTTPError, OSError) as exc:
+                trouble = str(exc)
+            if not ended or time.monotonic() >= deadline:
+                raise SchedulerUnavailable(f"what the helper of pod {name} said cannot be read: {trouble}")
+            time.sleep(_AGAIN_S)
 
     # -- judging, and doing what a verdict asks for
 

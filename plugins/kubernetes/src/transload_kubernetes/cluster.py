@@ -31,6 +31,8 @@ KINDS: Final = {
     "JobSet": (_JOBSETS, "jobsets"),
 }
 """Kinds of objects → path of their API group, and their word in it."""
+_KUBELETS: Final = "could not find the requested resource"
+"""What the API server makes of a kubelet's 404; its own names the object."""
 
 
 class ClusterError(Exception):
@@ -202,7 +204,8 @@ class Cluster:
             path = f"{_path('Pod', namespace, pod)}/log"
             return self._call("GET", path, container=container, **query)
         except ClusterError as exc:
-            if exc.status in (400, 404):  # 400: its container has not started
+            # 400: its container has not started. A kubelet that begins again does not know its pods yet
+            if exc.status == 400 or (exc.status == 404 and _KUBELETS not in str(exc)):
                 return None
             raise SchedulerUnavailable(f"kubernetes at {self.url}: no log of {pod}: {exc}") from exc
 

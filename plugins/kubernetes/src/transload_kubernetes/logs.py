@@ -115,6 +115,8 @@ class Logs:
                 if size >= max_bytes:
                     reading.cut()
                     return _page(taken, place, False)
+            if reading.broken:  # the next page goes on there
+                return _page(taken, place, False)
             if not _over(pod) and not final:
                 waits = cursor is not None and (not taken or len(self._tails) >= MAX_STREAMS)
                 if waits and states.program(pod, "running"):
@@ -255,9 +257,10 @@ class Reading:
             self._options["sinceSeconds"] = max(1, int(time.time() - start / _NS) + _SKEW_S)
         self._response: Any = None
         self._cut = False
+        self.broken = False
 
     def lines(self) -> Iterator[Line]:
-        """Yield whole lines, moving the place; what breaks the connection ends them."""
+        """Yield whole lines, moving the place; what breaks the connection ends them (``broken``)."""
         from urllib3.exceptions import HTTPError
 
         self._response = self._cluster.log(self._namespace, self._place.pod, names.MAIN, **self._options)
@@ -282,6 +285,7 @@ class Reading:
                 place.pass_over(moment)
                 yield text.decode("utf-8", "replace"), moment
         except (HTTPError, OSError, AttributeError):  # broken off, or cut
+            self.broken = not self._cut
             return None
         finally:
             self.cut()
