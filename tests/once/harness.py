@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import importlib.util
+import math
 import random
 import re
 import signal
@@ -37,6 +38,9 @@ LATE_S = 1.0
 """Half of the kills come at most that long after the unit was begun, about its submit; the others after its job was,
 at most that long after the job's end."""
 
+NOTICE_S = 5.0
+"""From a host's cancel of a job to the moment at which its program is told: on Kubernetes some seconds."""
+
 
 @dataclass
 class Case:
@@ -46,7 +50,7 @@ class Case:
         seed: what it follows from.
         kills: moments (seconds after the last start) and ways.
         births: how often the job was started.
-        second: how many of them began while another lived, or after one was done.
+        second: how many of them began while another lived, or after one was done that nobody had cancelled.
         left: processes of the job that are there after the end.
         state: the host's last word.
         results: the job's number arrived.
@@ -164,11 +168,19 @@ def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1) -> C
     return case
 
 
-def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
-    """Put into the case what the ledger, this machine and the host show of a unit that has ended."""
+def count(case: Case, seen: Observed, ledger: Path, unit: str, cancelled: float = math.inf) -> None:
+    """Put into the case what the ledger, this machine and the host show of a unit that has ended.
+
+    Args:
+        case: where it goes.
+        seen: what the host shows.
+        ledger: the folder of the jobs' notes.
+        unit: its name.
+        cancelled: when the host was asked to end its job, seconds since the epoch.
+    """
     case.state, case.error = seen.state, seen.error
     case.results = re.search(rf"['\"]lines['\"]: {LINES}\b", str(seen.results)) is not None
-    case.births, case.second = _births(unit, ledger)
+    case.births, case.second = _births(unit, ledger, cancelled)
     case.left = _processes(unit, str(ledger))
     count_lines(case, seen, unit)
 
@@ -194,12 +206,16 @@ def _files(kind: str, unit: str, ledger: Path) -> list[Path]:
     return list(ledger.glob(f"{kind}.{unit}.*"))
 
 
-def _births(unit: str, ledger: Path) -> tuple[int, int]:
-    """Return how often a job was started, and how often needlessly: while another lived, or after it was done."""
+def _births(unit: str, ledger: Path, cancelled: float) -> tuple[int, int]:
+    """Return how often a job was started, and how often needlessly: while another lived, or after it was done.
+
+    One that was done in its notice was cancelled all the same: another one after it is what a retry is for.
+    """
     spans = []
     for birth in _files("born", unit, ledger):
         name = birth.name.partition(".")[2]
-        done = (ledger / f"done.{name}").exists()
+        done = (file := ledger / f"done.{name}").exists()
+        done = done and not cancelled < file.stat().st_mtime < cancelled + NOTICE_S
         last = ledger / f"alive.{name}"
         spans.append((birth.stat().st_mtime, (last if last.exists() else birth).stat().st_mtime, done))
     spans.sort()

@@ -32,6 +32,7 @@ class Host(WholeHost):
     """See the module."""
 
     victims = ("worker", "triggerer", "scheduler", "api-server", "machine")
+    cancels = (("worker", "term"),)
     success = "success"
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
