@@ -36,6 +36,7 @@ KINDS = {
 }
 _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
 MESSAGE, RESULTS = "/dev/termination-log", "/transload/results"
+MARK, STAY = "/dev/shm/transload-results", "stay=15"
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
@@ -55,6 +56,7 @@ class Cluster:
         self.logs: dict[str, Process] = {}  # name of a pod, "/" and its container if that is a sidecar
         self.helpers: dict[str, Process] = {}
         self.forgotten: set[str] = set()  # pods that their kubelet, which begins again, does not know yet
+        self.seen_late_s = 0.0  # how long a kubelet takes to see the end of a program, and of its pod
         self.ended: dict[str, dict[str, tuple[int, str, float]]] = {}  # uid of a Job → of a pod → index, how, when
         self.began: dict[str, float] = {}  # uid of a Job → when
         self.requests: list[str] = []
@@ -197,6 +199,8 @@ class Cluster:
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
             pod["metadata"].update(deletionTimestamp=now_text(), deletionGracePeriodSeconds=grace)
             self.save("pods", pod)
+            if not process.ended:  # what a helper's hook leaves that finds the program
+                (self.folder / uid / "mark").touch()
             process.signal(signal.SIGTERM)
             # a second stands for the grace period
             timer = threading.Timer(1.0, process.signal, (signal.SIGKILL,))
@@ -276,8 +280,11 @@ class Cluster:
         command = [here(expanded(each, env)) for each in (*container["command"], *container.get("args", ()))]
         for each in pod["spec"].get("initContainers") or ():
             if each.get("restartPolicy") == "Always":
-                own_words = [expanded(word, {}).replace(MESSAGE, str(own / "helper")) for word in each["command"]]
-                words = [here(word) for word in own_words]
+                places = {MESSAGE: str(own / "helper"), MARK: str(own / "mark"), STAY: "stay=0"}
+                words = [expanded(word, {}) for word in each["command"]]
+                for place, found in places.items():
+                    words = [word.replace(place, found) for word in words]
+                words = [here(word) for word in words]
                 self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, {})
         started = now_text()
         pod["status"]["phase"] = "Running"
@@ -291,6 +298,7 @@ class Cluster:
         self.processes[uid] = self.logs[metadata["name"]] = process
 
     def _pod_ended(self, pod: dict[str, Any], code: int, started: str, reason: str = "") -> None:
+        time.sleep(self.seen_late_s)
         reason = reason or ("Completed" if code == 0 else "Error")
         if reason == "StartError":
             started = "1970-01-01T00:00:00Z"
@@ -306,16 +314,19 @@ class Cluster:
             pod["status"]["initContainerStatuses"] = [{"name": "transload-results", "state": {"terminated": told}}]
         with self.lock:  # for a moment its phase is still Running
             self._tell(pod, {"terminated": end}, "PodCompleted" if code == 0 else "PodFailed")
-        time.sleep(_MOMENT_S)
+        time.sleep(_MOMENT_S + self.seen_late_s)
         with self.lock:
             self.processes.pop(pod["metadata"]["uid"], None)
             pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
             disrupted = any(each["type"] == "DisruptionTarget" for each in pod["status"]["conditions"])
             how = "done" if code == 0 else "ignored" if disrupted else "failed"
             owner, index = pod["metadata"]["ownerReferences"][0]["uid"], int(pod["metadata"]["annotations"][INDEX])
-            self.ended.setdefault(owner, {})[pod["metadata"]["uid"]] = (index, how, time.monotonic())
+            deleted = pod["metadata"].get("deletionTimestamp")
+            held = [each["spec"]["suspend"] for each in self.items("jobs") if each["metadata"]["uid"] == owner]
+            if not (deleted and any(held)):  # a suspended Job lets the pods go that it ends, and does not count them
+                self.ended.setdefault(owner, {})[pod["metadata"]["uid"]] = (index, how, time.monotonic())
             self.save("pods", pod)
-            if pod["metadata"].get("deletionTimestamp"):
+            if deleted:
                 self.save("pods", pod, "DELETED")
 
     def _tell(self, pod: dict[str, Any], state: dict[str, Any], unready: str = "") -> None:

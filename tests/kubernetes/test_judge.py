@@ -6,12 +6,16 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from transload.specs import AppState
 from transload_kubernetes import names
 from transload_kubernetes.judge import HALF_SUBMITTED_S, judge
 from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop, record
 
 NOW = time.time()
+SAID = "files.main.0.20261122120000.p"
+"""Where a record has what the helper of a pod handed over."""
 
 
 def facts_of(roles: list[RolePlan], jobs: list[dict[str, Any]], created: float = NOW, **data: str) -> Facts:
@@ -189,7 +193,35 @@ def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
     held = job("main", condition="Suspended")
     held["spec"]["suspend"] = True
     stop = json.dumps({"kind": "cancel", "msg": "cancelled"})
-    for data, state in (({}, AppState.RUNNING), ({"files.main.0.20261122120000.p": "."}, AppState.CANCELLED)):
+    said = ({}, {SAID: "."}, {SAID: "by-itself\n."})
+    for data, state in zip(said, (AppState.RUNNING, AppState.CANCELLED, AppState.RUNNING), strict=True):
         facts = facts_of([RolePlan("main", 1, 1)], [held], stop=stop, **data)
         facts.pods = [pod]
         assert judge(facts, NOW).status.state is state
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "state"),
+    [
+        ("by-itself\nMC5qc29u YQ==\n.", 0, AppState.SUCCEEDED),
+        ("MC5qc29u YQ==\n.", 0, AppState.CANCELLED),  # it was told, and exited with 0
+        ("by-itself\n.", 1, AppState.CANCELLED),
+        ("by-itself\n.", None, AppState.RUNNING),  # how it ended is about to be told
+    ],
+)
+def test_what_had_ended_well_was_not_cancelled(said: str, code: int | None, state: AppState) -> None:
+    """A cancel that comes after the programs' ends, which the cluster had yet to tell, changes nothing."""
+    labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0", names.INDEX: "0", names.JOB: "a-main"}
+    metadata = {"name": "p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
+    ended = {"running": {}} if code is None else {"terminated": {"exitCode": code}}
+    main = {"name": names.MAIN, "state": ended}
+    pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "spec": {}}
+    pod["status"] = {"phase": "Running", "containerStatuses": [main]}
+    counted = job("main", condition="Suspended", completedIndexes="1")
+    counted["spec"]["suspend"] = True
+    stop = json.dumps({"kind": "cancel", "msg": "c"})
+    facts = facts_of([RolePlan("main", 2, 1)], [counted], stop=stop, **{SAID: said})
+    facts.pods = [pod]
+    verdict = judge(facts, NOW)
+    assert (verdict.status.state, verdict.note) == (state, state is not AppState.RUNNING)
+    assert verdict.status.msg == ("" if state is AppState.SUCCEEDED else "c")

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,24 @@ def test_what_ends_from_outside_hands_over(runner: Any, jobset: str) -> None:
     runner.cancel(handle)
     status = runner.wait(handle, timeout=30)
     assert status.state is AppState.CANCELLED
+    assert runner.results(handle).value("loss") == 0.5
+
+
+@pytest.mark.parametrize("jobset", ["never", "always"])
+@pytest.mark.parametrize("end", ["by itself", "in its notice"])
+def test_a_cancel_that_comes_after_the_end(runner: Any, fake: Any, jobset: str, end: str) -> None:
+    """What ended well before a kubelet came to end it has SUCCEEDED; what ends so when it is told was cancelled."""
+    fake.cluster.seen_late_s = 1.0
+    program = "from transload.runtime import report; report(loss=0.5)"
+    told = "; import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('said', flush=True)"
+    words = program + told + ("; time.sleep(60)" if end != "by itself" else "")
+    app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", words])])
+    handle = runner.run(app, "kubernetes", {**HELPED, "jobset": jobset})
+    assert next(iter(runner.log_lines(handle, "main", should_tail=True))) == "said\n"
+    time.sleep(0.4)
+    runner.cancel(handle)
+    status = runner.wait(handle, timeout=30)
+    assert status.state is (AppState.SUCCEEDED if end == "by itself" else AppState.CANCELLED)
     assert runner.results(handle).value("loss") == 0.5
 
 

@@ -191,7 +191,8 @@ class Apps:
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
         """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads now."""
-        helped = [pod for pod in facts.pods if facts.is_active(pod) and results.helper_of(pod["spec"])]
+        there = [pod for pod in facts.pods if facts.is_active(pod) and plan.files_key(pod) not in facts.data]
+        helped = [pod for pod in there if results.helper_of(pod["spec"])]
         left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
         read = {uid for uid, thread in self._taken.items() if thread.is_alive()}
         return [pod for pod in left if pod["metadata"]["uid"] not in read]

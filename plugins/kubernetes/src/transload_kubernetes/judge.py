@@ -87,11 +87,14 @@ def _replica(
 ) -> ReplicaStatus:
     pod = pods[-1] if pods else None
     state = states.pod_state(pod) if pod is not None else AppState.SUBMITTED
+    own = facts.how_it_ended(pod) if stopping and pod is not None else None
     held = states.condition(view.job, "Suspended") is not None
     if done:
         state = AppState.SUCCEEDED
-    elif stopping and not _stays(pod) and (not view.job or view.job["spec"].get("suspend")):
+    elif stopping and own is None and (not view.job or view.job["spec"].get("suspend")):
         state = AppState.CANCELLED if pod is None or not facts.is_active(pod) else state
+    elif own is AppState.SUCCEEDED:
+        state = own
     elif failed or (state is AppState.FAILED and (view.finished or _is_final(view, pod))):
         state = AppState.FAILED
     elif view.finished:
@@ -105,11 +108,6 @@ def _replica(
     elif done:
         replica.exit_code = 0  # what else counts as done; its pod has been removed
     return replica
-
-
-def _stays(pod: dict[str, Any] | None) -> bool:
-    """Tell whether a pod has ended by itself: what is ended from outside is deleted."""
-    return pod is not None and not pod["metadata"].get("deletionTimestamp") and not states.is_active(pod)
 
 
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
@@ -200,7 +198,11 @@ def judge(facts: Facts, now: float) -> Verdict:
     if (bad := status.first_failure()) is not None:
         status.structured_error_msg = bad.structured_error_msg
     if stop is not None:
-        return _stopped(status, stop, facts)
+        verdict = _stopped(status, stop, facts)
+        ends = {replica.state for role in status.roles for replica in role.replicas}
+        if verdict.note and stop.kind == "cancel" and ends == {AppState.SUCCEEDED}:
+            status.state, status.msg = AppState.SUCCEEDED, ""  # it had ended, which nobody had seen yet
+        return verdict
     # somebody began to start the app again, and made some of the Jobs
     missing = [(v.plan.name, (whole, 0)) for v in views if not plan.jobset and v.attempt[0] < whole]
     if not missing and all(view.good for view in views):

@@ -28,6 +28,9 @@ _SPARE_S: Final = 30
 _HEAD: Final = 3000
 _TICKS: Final = 100
 IS_END: Final = re.compile(rb"\.|! \d+ results")  # begins the last line of a helper's log
+_BY_ITSELF: Final = (
+    "by-itself"  # the line of a helper whose program had ended before the kubelet ended the pod, if it did
+)
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 _SET: Final = f"folder={FOLDER} outputs={OUTPUTS} limit={FILES_LIMIT} head={_HEAD} stay={_STAY_S}\n"
@@ -86,6 +89,11 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     job = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "template": {"spec": pod}}
     job |= {"backoffLimitPerIndex": 0, "activeDeadlineSeconds": 300, "ttlSecondsAfterFinished": 86_400}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
+
+
+def by_itself(log: str) -> bool:
+    """Tell whether the program of a pod had ended by itself, from what its helper handed over."""
+    return _BY_ITSELF in log.splitlines()
 
 
 class PodStore(Store):
