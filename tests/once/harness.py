@@ -38,8 +38,9 @@ LATE_S = 1.0
 """Half of the kills come at most that long after the unit was begun, about its submit; the others after its job was,
 at most that long after the job's end."""
 
-NOTICE_S = 5.0
-"""From a host's cancel of a job to the moment at which its program is told: on Kubernetes some seconds."""
+NOTICE_S = (-2.0, 5.0)
+"""When a job that a host cancels may be done all the same: as long as its engine has not told the end, until its program
+is told the cancel; on Kubernetes these are seconds."""
 
 
 @dataclass
@@ -215,7 +216,7 @@ def _births(unit: str, ledger: Path, cancelled: float) -> tuple[int, int]:
     for birth in _files("born", unit, ledger):
         name = birth.name.partition(".")[2]
         done = (file := ledger / f"done.{name}").exists()
-        done = done and not cancelled < file.stat().st_mtime < cancelled + NOTICE_S
+        done = done and not NOTICE_S[0] < file.stat().st_mtime - cancelled < NOTICE_S[1]
         last = ledger / f"alive.{name}"
         spans.append((birth.stat().st_mtime, (last if last.exists() else birth).stat().st_mtime, done))
     spans.sort()
