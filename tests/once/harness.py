@@ -39,8 +39,8 @@ LATE_S = 1.0
 at most that long after the job's end."""
 
 NOTICE_S = (-2.0, 5.0)
-"""When a job that a host cancels may be done all the same: as long as its engine has not told the end, until its program
-is told the cancel; on Kubernetes these are seconds."""
+"""When a job that a host cancels may be done all the same: as long as its engine has not told the end, until its
+program is told the cancel; on Kubernetes these are seconds."""
 
 
 @dataclass
