@@ -14,7 +14,7 @@ from transload_kubernetes.judge import HALF_SUBMITTED_S, judge
 from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop, record
 
 NOW = time.time()
-SAID = "files.main.0.20261122120000.p"
+SAID = "files.main.0.20261122120000.a-main-0-p"
 """Where a record has what the helper of a pod handed over."""
 
 
@@ -187,41 +187,39 @@ def test_a_replica_starts_when_its_program_does() -> None:
 def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
     """A helper stays a while after the program of a pod that is ended: what it said is noted, so the app has ended."""
     labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0", names.INDEX: "0", names.JOB: "a-main"}
-    metadata = {"name": "p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
+    metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
     pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "status": {"phase": "Running"}}
     pod["spec"] = {"initContainers": [{"name": names.HELPER}]}
     held = job("main", condition="Suspended")
     held["spec"]["suspend"] = True
     stop = json.dumps({"kind": "cancel", "msg": "cancelled"})
-    said = ({}, {SAID: "."}, {SAID: "by-itself\n."})
-    for data, state in zip(said, (AppState.RUNNING, AppState.CANCELLED, AppState.RUNNING), strict=True):
+    for data, state in (({}, AppState.RUNNING), ({SAID: "."}, AppState.CANCELLED)):
         facts = facts_of([RolePlan("main", 1, 1)], [held], stop=stop, **data)
         facts.pods = [pod]
         assert judge(facts, NOW).status.state is state
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "state"),
+    ("said", "there", "state"),
     [
-        ("by-itself\nMC5qc29u YQ==\n.", 0, AppState.SUCCEEDED),
-        ("MC5qc29u YQ==\n.", 0, AppState.CANCELLED),  # it was told, and exited with 0
-        ("by-itself\n.", 1, AppState.CANCELLED),
-        ("by-itself\n.", None, AppState.RUNNING),  # how it ended is about to be told
+        ("by-itself\nMC5qc29u YQ==\n.\nexit=0\n", True, AppState.SUCCEEDED),
+        ("by-itself\nMC5qc29u YQ==\n.\nexit=0\n", False, AppState.SUCCEEDED),
+        ("MC5qc29u YQ==\n.\n", True, AppState.CANCELLED),  # it was told
+        ("by-itself\n.\nexit=1\n", True, AppState.CANCELLED),
+        ("by-itself\n.\n", True, AppState.CANCELLED),  # nobody saw how it ended
     ],
 )
-def test_what_had_ended_well_was_not_cancelled(said: str, code: int | None, state: AppState) -> None:
+def test_what_had_ended_well_was_not_cancelled(said: str, there: bool, state: AppState) -> None:
     """A cancel that comes after the programs' ends, which the cluster had yet to tell, changes nothing."""
     labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0", names.INDEX: "0", names.JOB: "a-main"}
-    metadata = {"name": "p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
-    ended = {"running": {}} if code is None else {"terminated": {"exitCode": code}}
-    main = {"name": names.MAIN, "state": ended}
+    metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
     pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "spec": {}}
-    pod["status"] = {"phase": "Running", "containerStatuses": [main]}
+    pod["status"] = {"phase": "Running"}
     counted = job("main", condition="Suspended", completedIndexes="1")
     counted["spec"]["suspend"] = True
     stop = json.dumps({"kind": "cancel", "msg": "c"})
     facts = facts_of([RolePlan("main", 2, 1)], [counted], stop=stop, **{SAID: said})
-    facts.pods = [pod]
+    facts.pods = [pod] if there else []
     verdict = judge(facts, NOW)
-    assert (verdict.status.state, verdict.note) == (state, state is not AppState.RUNNING)
+    assert (verdict.status.state, verdict.note) == (state, True)
     assert verdict.status.msg == ("" if state is AppState.SUCCEEDED else "c")

@@ -223,6 +223,7 @@ def test_a_cancel_that_comes_after_the_end(runner: Any, fake: Any, jobset: str, 
     runner.cancel(handle)
     status = runner.wait(handle, timeout=30)
     assert status.state is (AppState.SUCCEEDED if end == "by itself" else AppState.CANCELLED)
+    fake.cluster.forgotten = {each["metadata"]["name"] for each in fake.cluster.items("pods")}  # logs go before pods
     assert runner.results(handle).value("loss") == 0.5
 
 

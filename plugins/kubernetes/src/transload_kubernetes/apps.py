@@ -28,6 +28,7 @@ _FEW: Final = 40
 _TRIAL_S: Final = 120.0  # for the trial of a helper's image, once for each namespace
 _END_S: Final = 20.0
 _AGAIN_S: Final = 0.5
+_LOOK_S: Final = 0.1
 _TAIL: Final = 200
 _STRICT: Final = "; run option pod_security=restricted sets what such a namespace asks for"
 
@@ -112,12 +113,14 @@ class Apps:
         for role, k in [(each.name, k) for each in made.roles for k in range(each.replicas)]:
             who, key = f"{role}/{k}", str(k) if len(made.roles) == 1 else f"{role}/{k}"
             pods = replica_pods(facts, role, k)
-            for name, said in facts.files(role, k):
-                if name not in [pod["metadata"]["name"] for pod in pods]:
-                    store.take_log(said.encode(), who)
+            noted = dict(facts.files(role, k))  # the log of one that is still there may go in this moment
+            there = {pod["metadata"]["name"] for pod in pods}
+            for said in (text for name, text in noted.items() if name not in there):
+                store.take_log(said.encode(), who)
             for pod in pods:
                 if results.helper_of(pod["spec"]):
-                    store.take_log(self._said(namespace, pod), who)
+                    told = noted.get(pod["metadata"]["name"])
+                    store.take_log(self._said(namespace, pod) if told is None else told.encode(), who)
                 else:
                     store.take_end(states.program(pod, "terminated"), key, who)
         return store
@@ -191,8 +194,7 @@ class Apps:
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
         """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads now."""
-        there = [pod for pod in facts.pods if facts.is_active(pod) and plan.files_key(pod) not in facts.data]
-        helped = [pod for pod in there if results.helper_of(pod["spec"])]
+        helped = [pod for pod in facts.pods if facts.is_active(pod) and results.helper_of(pod["spec"])]
         left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
         read = {uid for uid, thread in self._taken.items() if thread.is_alive()}
         return [pod for pod in left if pod["metadata"]["uid"] not in read]
@@ -210,6 +212,8 @@ class Apps:
                     said.append(line)
                     if results.IS_END.match(line):
                         cut(answer)
+                        if results.BY_ITSELF.encode() in map(bytes.strip, said):
+                            said += self._exit_of(namespace, base, name)
                         change = {"data": {plan.files_key(pod): b"".join(said).decode()}}
                         self._cluster.patch("ConfigMap", namespace, base, change)
                         return self.tell(namespace, base)
@@ -218,6 +222,22 @@ class Apps:
 
         self._taken[pod["metadata"]["uid"]] = thread = threading.Thread(target=read, daemon=True)
         thread.start()
+
+    def _exit_of(self, namespace: str, base: str, name: str) -> list[bytes]:
+        """Return the line that tells how the program of a pod has ended, which is about to go; none if it is gone."""
+        deadline = time.monotonic() + _END_S
+        while time.monotonic() < deadline:
+            try:
+                there = self._items("Pod", namespace, f"{names.LABEL_APP}={base}")
+            except SchedulerUnavailable:
+                there = []
+            pod = next((each for each in there if each["metadata"]["name"] == name), None)
+            if pod is None:
+                break
+            if end := states.program(pod, "terminated"):
+                return [results.exit_line(end["exitCode"]).encode()]
+            time.sleep(_LOOK_S)
+        return []
 
     def settle(self) -> None:
         """Wait a little for what is being handed over: it comes up to a second later than the end."""

@@ -87,7 +87,8 @@ def _replica(
 ) -> ReplicaStatus:
     pod = pods[-1] if pods else None
     state = states.pod_state(pod) if pod is not None else AppState.SUBMITTED
-    own = facts.how_it_ended(pod) if stopping and pod is not None else None
+    job = view.job["metadata"]["name"] if view.job else ""
+    own = facts.own_end(view.plan.name, k, job, pod) if stopping and job else None
     held = states.condition(view.job, "Suspended") is not None
     if done:
         state = AppState.SUCCEEDED

@@ -109,26 +109,21 @@ class Facts:
         return kind
 
     def is_active(self, pod: dict[str, Any]) -> bool:
-        """Tell whether the program of a pod may still run: it does not if its helper has handed over.
+        """Tell whether the program of a pod may still run: it does not if its helper has handed over."""
+        return states.is_active(pod) and not (pod["metadata"].get("deletionTimestamp") and files_key(pod) in self.data)
 
-        Of one that had ended by itself the cluster is about to say how.
-        """
-        said = self.data.get(files_key(pod)) if pod["metadata"].get("deletionTimestamp") else None
-        told = said is not None and (not results.by_itself(said) or states.program(pod, "terminated"))
-        return states.is_active(pod) and not told
-
-    def how_it_ended(self, pod: dict[str, Any]) -> AppState | None:
-        """Return how the program of a pod ended by itself; None: it did not.
+    def own_end(self, role: str, k: int, job: str, pod: dict[str, Any] | None) -> AppState | None:
+        """Return how the program of a replica's last pod (None: it is gone) ended by itself; None: it did not.
 
         What is ended from outside is deleted. What had ended may be deleted all the same, as long as no kubelet has
         told that; its helper knows.
         """
-        if not pod["metadata"].get("deletionTimestamp"):
+        if pod is not None and not pod["metadata"].get("deletionTimestamp"):
             return None if states.is_active(pod) else states.pod_state(pod)
-        end = states.program(pod, "terminated")
-        if not end or not results.by_itself(self.data.get(files_key(pod), "")):
-            return None
-        return AppState.FAILED if end.get("exitCode") else AppState.SUCCEEDED
+        start = f"{job}-{k}-" if pod is None else pod["metadata"]["name"]
+        said = [text for name, text in self.files(role, k) if name.startswith(start)]
+        code = results.own_exit(said[-1]) if said else None
+        return None if code is None else AppState.FAILED if code else AppState.SUCCEEDED
 
     def made(self, role: str) -> set[names.Attempt]:
         """Return the later attempts of a role whose Job was made, as far as that was noted."""

@@ -28,9 +28,9 @@ _SPARE_S: Final = 30
 _HEAD: Final = 3000
 _TICKS: Final = 100
 IS_END: Final = re.compile(rb"\.|! \d+ results")  # begins the last line of a helper's log
-_BY_ITSELF: Final = (
-    "by-itself"  # the line of a helper whose program had ended before the kubelet ended the pod, if it did
-)
+BY_ITSELF: Final = "by-itself"
+"""The line of a helper whose program had ended when the kubelet came to end the pod."""
+_EXIT: Final = "exit="
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 _SET: Final = f"folder={FOLDER} outputs={OUTPUTS} limit={FILES_LIMIT} head={_HEAD} stay={_STAY_S}\n"
@@ -91,9 +91,16 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
 
 
-def by_itself(log: str) -> bool:
-    """Tell whether the program of a pod had ended by itself, from what its helper handed over."""
-    return _BY_ITSELF in log.splitlines()
+def own_exit(log: str) -> int | None:
+    """Return the exit code of a program that had ended by itself, from what was noted of its helper; else None."""
+    lines = log.splitlines()
+    codes = [line.removeprefix(_EXIT) for line in lines if line.startswith(_EXIT)]
+    return int(codes[0]) if codes and BY_ITSELF in lines else None
+
+
+def exit_line(code: int) -> str:
+    """Return the line of a note on what a helper handed over that tells the exit code of its program."""
+    return f"{_EXIT}{code}\n"
 
 
 class PodStore(Store):
