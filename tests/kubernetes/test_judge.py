@@ -223,3 +223,4 @@ def test_what_had_ended_well_was_not_cancelled(said: str, there: bool, state: Ap
     verdict = judge(facts, NOW)
     assert (verdict.status.state, verdict.note) == (state, True)
     assert verdict.status.msg == ("" if state is AppState.SUCCEEDED else "c")
+    assert verdict.status.roles[0].replicas[0].exit_code == (0 if state is AppState.SUCCEEDED and not there else None)

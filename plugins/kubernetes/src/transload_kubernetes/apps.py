@@ -227,15 +227,13 @@ class Apps:
         """Return the line that tells how the program of a pod has ended, which is about to go; none if it is gone."""
         deadline = time.monotonic() + _END_S
         while time.monotonic() < deadline:
-            try:
+            with contextlib.suppress(SchedulerUnavailable):
                 there = self._items("Pod", namespace, f"{names.LABEL_APP}={base}")
-            except SchedulerUnavailable:
-                there = []
-            pod = next((each for each in there if each["metadata"]["name"] == name), None)
-            if pod is None:
-                break
-            if end := states.program(pod, "terminated"):
-                return [results.exit_line(end["exitCode"]).encode()]
+                pod = next((each for each in there if each["metadata"]["name"] == name), None)
+                if pod is None:
+                    return []
+                if end := states.program(pod, "terminated"):
+                    return [results.exit_line(end["exitCode"]).encode()]
             time.sleep(_LOOK_S)
         return []
 

@@ -14,7 +14,7 @@ begin() { [ -z "$(program)" ] || : >$mark; }
 size() { find . -type f "$@" -exec cat {} + | wc -c; }
 
 # Names and contents are sent as base64. What is too much altogether is told by its size: the outputs, or what is left
-# without them; the "." tells that nothing is missing. Before it all: whether a kubelet's end of the pod found no program. What a status is to show comes as the message of the container.
+# without them; the "." tells that nothing is missing. What a status is to show comes as the message of the container.
 send() {
   { echo "$used"; head -c "$head" .error; } >/dev/termination-log 2>/dev/null
   set --
@@ -32,9 +32,10 @@ send() {
   echo .
 }
 
+# Says first whether the program had ended by itself; as process 1 it sees no other container, and cannot tell.
 end() {
   trap '' TERM
-  [ -e $mark ] || [ $$ = 1 ] || echo by-itself # as process 1 it sees no other container
+  [ -e $mark ] || [ $$ = 1 ] || echo by-itself
   send
   [ ! -e $mark ] || sleep "$stay"
   exit 0

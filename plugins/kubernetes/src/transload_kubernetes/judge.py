@@ -106,7 +106,7 @@ def _replica(
     replica.restarts = sum(view.attempt) + max(len(pods) - 1, sum(_counts(pod or {})), 0)
     if pod is not None:
         _tell(replica, view, facts, pod)
-    elif done:
+    elif state is AppState.SUCCEEDED:
         replica.exit_code = 0  # what else counts as done; its pod has been removed
     return replica
 
