@@ -286,6 +286,8 @@ class Cluster:
                     words = [word.replace(place, found) for word in words]
                 words = [here(word) for word in words]
                 self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, {})
+                runs = {"name": each["name"], "state": {"running": {"startedAt": now_text()}}}
+                pod["status"]["initContainerStatuses"] = [runs]
         started = now_text()
         pod["status"]["phase"] = "Running"
         self._tell(pod, {"running": {"startedAt": started}})

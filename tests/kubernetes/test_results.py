@@ -136,6 +136,17 @@ def test_a_log_that_is_not_whole_is_waited_for(
             scheduler.log_read(app_id, "main", 0, Stream.COMBINED)
 
 
+def test_what_has_not_begun_says_nothing(runner: Any, fake: Any, eventually: Any) -> None:
+    """A kubelet may not know a pod yet that waits for its start: that is no outage, its log and results are empty."""
+    app = AppDef("a", [Role("main", "missing:1", entrypoint="true")])
+    handle = runner.run(app, "kubernetes", HELPED)
+    eventually(lambda: fake.cluster.items("pods"), 10)
+    fake.cluster.forgotten = {each["metadata"]["name"] for each in fake.cluster.items("pods")}
+    assert list(runner.log_lines(handle, "main")) == []
+    assert not runner.results(handle).results
+    runner.cancel(handle)
+
+
 def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
     """Nothing is added to a pod unasked, nor where results go elsewhere; without one there is no folder."""
     for given, cfg, base, there in (

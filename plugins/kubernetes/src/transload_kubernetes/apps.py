@@ -118,11 +118,12 @@ class Apps:
             for said in (text for name, text in noted.items() if name not in there):
                 store.take_log(said.encode(), who)
             for pod in pods:
-                if results.helper_of(pod["spec"]):
-                    told = noted.get(pod["metadata"]["name"])
-                    store.take_log(self._said(namespace, pod) if told is None else told.encode(), who)
-                else:
+                if pod["metadata"]["name"] in noted:
+                    store.take_log(noted[pod["metadata"]["name"]].encode(), who)
+                elif not results.helper_of(pod["spec"]):
                     store.take_end(states.program(pod, "terminated"), key, who)
+                elif states.has_begun(pod, names.HELPER):
+                    store.take_log(self._said(namespace, pod), who)
         return store
 
     def _said(self, namespace: str, pod: dict[str, Any]) -> bytes:
@@ -194,7 +195,7 @@ class Apps:
 
     def leaving(self, facts: Facts, *, every: bool = False) -> list[dict[str, Any]]:
         """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads now."""
-        helped = [pod for pod in facts.pods if facts.is_active(pod) and results.helper_of(pod["spec"])]
+        helped = [pod for pod in facts.pods if facts.is_active(pod) and states.has_begun(pod, names.HELPER)]
         left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
         read = {uid for uid, thread in self._taken.items() if thread.is_alive()}
         return [pod for pod in left if pod["metadata"]["uid"] not in read]

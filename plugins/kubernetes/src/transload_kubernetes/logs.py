@@ -103,13 +103,14 @@ class Logs:
             return _page(came, place, False)
         pods, final = _pods(look(), app_id, role, k)
         if last is not None and cursor is None:
-            return _page(self._last(namespace, pods, place, last), place, False)
+            begun = [pod for pod in pods if states.has_begun(pod)]
+            return _page(self._last(namespace, begun, place, last), place, False)
         taken: list[Line] = []
         size = 0
         for pod in _from(pods, place):
             place.enter(pod)
             reading = Reading(self._cluster, namespace, place, over=_over(pod), since=int((since or 0) * _NS))
-            for line in reading.lines():
+            for line in reading.lines() if states.has_begun(pod) else ():
                 taken.append(line)
                 size += len(line[0])
                 if size >= max_bytes:

@@ -68,6 +68,11 @@ def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[
     return {}
 
 
+def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
+    """Tell whether a container has begun; before, its kubelet may not even know the pod."""
+    return bool(program(pod, "running", name) or program(pod, "terminated", name))
+
+
 def said(end: dict[str, Any]) -> str:
     """Return what a program that has ended left in its message file."""
     return str(end.get("message") or "") if end.get("reason", "") in _ENDS else ""
