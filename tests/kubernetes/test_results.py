@@ -336,9 +336,10 @@ def test_a_reading_that_broke_is_begun_again(scheduler: Any) -> None:
     """As long as the helper stays there is another chance; while somebody here reads nobody else begins."""
     pod = {"metadata": {"uid": "u", "deletionTimestamp": "t", "name": "p", "labels": {}, "creationTimestamp": "1"}}
     pod["metadata"]["labels"] = {names.LABEL_ROLE: "main", names.INDEX: "0"}
-    pod |= {"spec": {"initContainers": [{"name": names.HELPER}]}, "status": {"phase": "Running"}}
+    runs = {"name": names.HELPER, "state": {"running": {"startedAt": "2026-11-22T12:00:00Z"}}}
+    pod |= {"spec": {}, "status": {"phase": "Running", "initContainerStatuses": [runs]}}
     facts, over = Facts(pods=[pod]), threading.Event()
-    for thread, left in ((threading.Thread(target=over.wait), []), (threading.Thread(target=str), [pod])):
+    for thread, left in ((threading.Thread(target=over.wait, daemon=True), []), (threading.Thread(target=str), [pod])):
         scheduler._apps._taken["u"] = thread
         thread.start()
         if left:
