@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import importlib.util
-import math
 import random
 import re
 import signal
@@ -38,10 +37,6 @@ LATE_S = 1.0
 """Half of the kills come at most that long after the unit was begun, about its submit; the others after its job was,
 at most that long after the job's end."""
 
-NOTICE_S = (-2.0, 5.0)
-"""When a job that a host cancels may be done all the same: as long as its engine has not told the end, until its
-program is told the cancel; on Kubernetes these are seconds."""
-
 
 @dataclass
 class Case:
@@ -51,7 +46,7 @@ class Case:
         seed: what it follows from.
         kills: moments (seconds after the last start) and ways.
         births: how often the job was started.
-        second: how many of them began while another lived, or after one was done that nobody had cancelled.
+        second: how many of them began while another lived, or after one was done.
         left: processes of the job that are there after the end.
         state: the host's last word.
         results: the job's number arrived.
@@ -169,19 +164,11 @@ def play(driver: Any, engine: str, ledger: Path, seed: int, kills: int = 1) -> C
     return case
 
 
-def count(case: Case, seen: Observed, ledger: Path, unit: str, cancelled: float = math.inf) -> None:
-    """Put into the case what the ledger, this machine and the host show of a unit that has ended.
-
-    Args:
-        case: where it goes.
-        seen: what the host shows.
-        ledger: the folder of the jobs' notes.
-        unit: its name.
-        cancelled: when the host was asked to end its job, seconds since the epoch.
-    """
+def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
+    """Put into the case what the ledger, this machine and the host show of a unit that has ended."""
     case.state, case.error = seen.state, seen.error
     case.results = re.search(rf"['\"]lines['\"]: {LINES}\b", str(seen.results)) is not None
-    case.births, case.second = _births(unit, ledger, cancelled)
+    case.births, case.second = _births(unit, ledger)
     case.left = _processes(unit, str(ledger))
     count_lines(case, seen, unit)
 
@@ -207,16 +194,12 @@ def _files(kind: str, unit: str, ledger: Path) -> list[Path]:
     return list(ledger.glob(f"{kind}.{unit}.*"))
 
 
-def _births(unit: str, ledger: Path, cancelled: float) -> tuple[int, int]:
-    """Return how often a job was started, and how often needlessly: while another lived, or after it was done.
-
-    One that was done in its notice was cancelled all the same: another one after it is what a retry is for.
-    """
+def _births(unit: str, ledger: Path) -> tuple[int, int]:
+    """Return how often a job was started, and how often needlessly: while another lived, or after it was done."""
     spans = []
     for birth in _files("born", unit, ledger):
         name = birth.name.partition(".")[2]
-        done = (file := ledger / f"done.{name}").exists()
-        done = done and not NOTICE_S[0] < file.stat().st_mtime - cancelled < NOTICE_S[1]
+        done = (ledger / f"done.{name}").exists()
         last = ledger / f"alive.{name}"
         spans.append((birth.stat().st_mtime, (last if last.exists() else birth).stat().st_mtime, done))
     spans.sort()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import os
 import random
 import shutil
@@ -55,7 +54,6 @@ class WholeHost(ABC):
         victims: what can be struck.
         success: the host's word for a success.
         no_strikes: victims and ways that are no strike: a machine goes down at once.
-        cancels: those with which the host asks tools to end their jobs.
 
     Args:
         folder: for its files.
@@ -67,7 +65,6 @@ class WholeHost(ABC):
     victims: Sequence[str]
     success: str
     no_strikes: Sequence[tuple[str, str]] = (("machine", "term"), ("machine", "freeze"))
-    cancels: Sequence[tuple[str, str]] = ()
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
         self.folder = folder
@@ -122,7 +119,6 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
         strike_engine(victim, way)
     else:
         host.strike(victim, way, chance)
-    cancelled = time.time() if (victim, way) in host.cancels else math.inf
     struck, ended = time.monotonic(), dict.fromkeys((unit for _, unit in wanted), 0.0)
     while min(ended.values()) == 0 and time.monotonic() < struck + LIMIT_S:
         for tool, unit, run in runs:
@@ -134,7 +130,7 @@ def strike_once(host: WholeHost, seed: int, units: int, ledger: Path) -> dict[st
     for tool, unit, run in runs:
         case = harness.Case(seed, [(round(moment, 1), f"{way} {victim}")], in_life=unit in living)
         case.seconds = round(ended[unit] or LIMIT_S, 1)
-        harness.count(case, host.look(tool, run), ledger, unit, cancelled)
+        harness.count(case, host.look(tool, run), ledger, unit)
         cases.append((tool, case))
     late = time.monotonic() + SENT_S
     for (tool, unit, run), (_, case) in zip(runs, cases, strict=True):

@@ -32,7 +32,6 @@ class Host(WholeHost):
     """See the module."""
 
     victims = ("worker", "triggerer", "scheduler", "api-server", "machine")
-    cancels = (("worker", "term"), ("scheduler", "term"))  # whose executor ends its tasks
     success = "success"
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:

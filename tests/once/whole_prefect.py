@@ -31,7 +31,6 @@ class Host(WholeHost):
     """See the module."""
 
     victims = ("process", "worker", "server", "machine")
-    cancels = (("process", "term"),)
     success = "COMPLETED"
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
