@@ -199,6 +199,25 @@ def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
         assert judge(facts, NOW).status.state is state
 
 
+def test_an_end_is_looked_at_until_a_helper_has_spoken() -> None:
+    """A kubelet may tell an exit code before anybody has noted whether the program had ended by itself."""
+    labels = {names.LABEL_ROLE: "main", names.LABEL_ATTEMPT: "a0r0", names.INDEX: "0", names.JOB: "a-main"}
+    metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
+    ended = {"name": names.MAIN, "state": {"terminated": {"exitCode": 0}}}
+    helped = {"name": names.HELPER, "state": {"terminated": {"exitCode": 0}}}
+    pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "spec": {}}
+    pod["status"] = {"phase": "Succeeded", "containerStatuses": [ended], "initContainerStatuses": [helped]}
+    held = job("main", condition="Suspended")
+    held["spec"]["suspend"] = True
+    stop = json.dumps({"kind": "cancel", "msg": "cancelled"})
+    for data, note in (({}, False), ({SAID: "by-itself\n.\nexit=0\n"}, True)):
+        facts = facts_of([RolePlan("main", 1, 1)], [held], stop=stop, **data)
+        facts.pods = [pod]
+        verdict = judge(facts, NOW)
+        assert verdict.note is note
+    assert verdict.status.state is AppState.SUCCEEDED
+
+
 @pytest.mark.parametrize(
     ("said", "there", "state"),
     [
@@ -206,6 +225,7 @@ def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
         ("by-itself\nMC5qc29u YQ==\n.\nexit=0\n", False, AppState.SUCCEEDED),
         ("MC5qc29u YQ==\n.\n", True, AppState.CANCELLED),  # it was told
         ("by-itself\n.\nexit=1\n", True, AppState.CANCELLED),
+        ("by-itself\n.\nexit=143\n", True, AppState.CANCELLED),  # by SIGTERM, which its helper took for its own end
         ("by-itself\n.\n", True, AppState.CANCELLED),  # nobody saw how it ended
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -236,6 +237,60 @@ def test_a_cancel_that_comes_after_the_end(runner: Any, fake: Any, jobset: str, 
     assert status.state is (AppState.SUCCEEDED if end == "by itself" else AppState.CANCELLED)
     fake.cluster.forgotten = {each["metadata"]["name"] for each in fake.cluster.items("pods")}  # logs go before pods
     assert runner.results(handle).value("loss") == 0.5
+
+
+def test_who_cancels_sees_the_end(runner: Any, scheduler: Any) -> None:
+    """A host that cancels may be gone in the next moment: what its program left is noted by then."""
+    words = "print(1, flush=True); import time; time.sleep(60)"
+    app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", words])])
+    handle = runner.run(app, "kubernetes", HELPED)
+    next(iter(runner.log_lines(handle, "main", should_tail=True)))
+    runner.cancel(handle)
+    assert scheduler._apps.facts(handle.rpartition("/")[2]).files("main", 0)
+
+
+def test_many_cancels_wait_once(runner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that take their time at SIGTERM do not hold up the cancels of others."""
+    monkeypatch.setattr(apps, "_CANCEL_S", 0.5)
+    words = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+    app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", words])])
+    handles = [runner.run(app, "kubernetes", HELPED) for _ in range(3)]
+    for handle in handles:
+        next(iter(runner.log_lines(handle, "main", should_tail=True)))
+    took = []
+    for handle in handles:
+        began = time.monotonic()
+        runner.cancel(handle)
+        took.append(time.monotonic() - began)
+    assert took[0] >= 0.5
+    assert max(took[1:]) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sleep 1.2", "by-itself\n"),  # no handler: its exit code would tell of a SIGTERM
+        ("trap : TERM; sleep .5", "by-itself\n"),
+        ("trap : TERM; sleep 1.5", ""),  # the hook may have begun late: this may be its answer to SIGTERM
+        ("exec sleep 60", ""),
+    ],
+)
+def test_a_helper_sees_an_end_before_sigterm(tmp_path: Path, words: str, said: str) -> None:
+    """The hook of a helper marks that the program lives, and whether it ended before the kubelet's SIGTERM.
+
+    There are no containers here: what belongs to the program is told by its number.
+    """
+    mark = tmp_path / "mark"
+    with subprocess.Popen(["sh", "-c", f"{words}; exit 0"]) as program:
+        threading.Thread(target=program.wait).start()
+        time.sleep(0.1)
+        known = f"program() {{ kill -0 {program.pid} 2>/dev/null && echo /proc/{program.pid}/mounts; }}"
+        script = results._BEGIN.replace("/dev/shm/transload-results", str(mark))
+        try:
+            subprocess.run(["sh", "-c", f"{script}\n{known}\nbegin"], check=False, timeout=10)
+        finally:
+            program.kill()
+    assert mark.read_text() == said
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -27,6 +28,8 @@ _ROUNDS: Final = 4
 _FEW: Final = 40
 _TRIAL_S: Final = 120.0  # for the trial of a helper's image, once for each namespace
 _END_S: Final = 20.0
+_CANCEL_S: Final = 8.0  # a program gets its SIGTERM after two seconds, and its helper stays two more
+_APART_S: Final = 60.0
 _AGAIN_S: Final = 0.5
 _LOOK_S: Final = 0.1
 _TAIL: Final = 200
@@ -40,6 +43,7 @@ class Apps:
         self._cluster = cluster
         self._helped: set[tuple[str, str]] = set()  # namespaces and trials of helpers that went well
         self._taken: dict[str, threading.Thread] = {}  # pods whose helper is read while they end: uid → who does
+        self._cancelled = -math.inf  # when the first was that was cancelled lately
         self.tell: Callable[[str, str], None] = lambda namespace, base: None  # that the record of an app changed
 
     # -- looking
@@ -197,7 +201,7 @@ class Apps:
         """Return the pods that are ended from outside (``every``: or run), and whose helper nobody here reads now."""
         helped = [pod for pod in facts.pods if facts.is_active(pod) and states.has_begun(pod, names.HELPER)]
         left = [pod for pod in helped if every or pod["metadata"].get("deletionTimestamp")]
-        read = {uid for uid, thread in self._taken.items() if thread.is_alive()}
+        read = {uid for uid, thread in list(self._taken.items()) if thread.is_alive()}
         return [pod for pod in left if pod["metadata"]["uid"] not in read]
 
     def _take(self, namespace: str, pod: dict[str, Any]) -> None:
@@ -221,8 +225,9 @@ class Apps:
             except Exception as exc:
                 _log.warning("what pod %s had as results is lost with it: %s", name, exc)
 
-        self._taken[pod["metadata"]["uid"]] = thread = threading.Thread(target=read, daemon=True)
+        thread = threading.Thread(target=read, daemon=True)
         thread.start()
+        self._taken[pod["metadata"]["uid"]] = thread
 
     def _exit_of(self, namespace: str, base: str, name: str) -> list[bytes]:
         """Return the line that tells how the program of a pod has ended, which is about to go; none if it is gone."""
@@ -238,10 +243,10 @@ class Apps:
             time.sleep(_LOOK_S)
         return []
 
-    def settle(self) -> None:
+    def settle(self, seconds: float = _END_S) -> None:
         """Wait a little for what is being handed over: it comes up to a second later than the end."""
-        deadline = time.monotonic() + _END_S
-        for thread in self._taken.values():
+        deadline = time.monotonic() + seconds
+        for thread in list(self._taken.values()):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _conclude(self, namespace: str, facts: Facts, verdict: Verdict) -> None:
@@ -421,7 +426,11 @@ class Apps:
     # -- ending
 
     def cancel(self, app_id: str) -> bool:
-        """Note that an app is to end, and suspend its Jobs, which ends their pods; False if there is none."""
+        """Note that an app is to end, and suspend its Jobs, which ends their pods; False if there is none.
+
+        Who asks for it may be about to end itself, and nobody else sees how a program ends that ends in this moment: so
+        it is waited for, once for all that are asked to end one after the other.
+        """
         facts = self.facts(app_id)
         if facts.kind != plan.APP or self.verdict(app_id, facts).status.is_terminal():
             return facts.kind == plan.APP
@@ -431,6 +440,10 @@ class Apps:
             self.tend(app_id)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
+        now = time.monotonic()
+        if now > self._cancelled + _APART_S:
+            self._cancelled = now
+        self.settle(self._cancelled + _CANCEL_S - now)
         return True
 
     def forget(self, app_id: str, facts: Facts) -> None:

@@ -1,15 +1,32 @@
 # The sidecar of a pod that hands over its results, through its own log. Kubernetes ends it, with SIGTERM, when the
 # program has ended, however that was. The log of a pod that ended by itself stays; that of one that is ended from
 # outside goes with it, so that the helper stays for a while. Needs a shell and coreutils, or busybox; $folder, $outputs,
-# $limit and $head (bytes), $stay (seconds) are set before.
+# $limit and $head (bytes), $look, $few and $stay (seconds) are set before.
 
 mark=/dev/shm/transload-results
 
 # The processes of the program: no other container has the outputs mounted.
 program() { grep -ls " $folder/$outputs " /proc/[0-9]*/mounts; }
 
-# Called as the helper's preStop hook: where a kubelet ends a pod, the program still runs.
-begin() { [ -z "$(program)" ] || : >$mark; }
+now() { read -r up _ </proc/uptime && echo "${up%.*}${up#*.}"; }  # in 1/100 s
+
+catches_sigterm() {
+  program | while read -r each; do cat "${each%mounts}status"; done 2>/dev/null | grep -q '^SigCgt:.*[4-7c-f]...$'
+}
+
+# Called as the helper's preStop hook: where a kubelet ends a pod, the program still runs, and gets its SIGTERM $look
+# seconds later. What ends before that has ended by itself, which the mark tells. As the hook may have begun late, it
+# looks but half of that time, unless the exit code would tell of the SIGTERM.
+begin() {
+  [ -n "$(program)" ] || return 0
+  : >$mark
+  part=95
+  ! catches_sigterm || part=50
+  until=$(($(now) + look * part))
+  while [ "$(now)" -lt "$until" ] && sleep .1; do
+    [ -n "$(program)" ] || { echo by-itself >$mark && return; }
+  done
+}
 
 size() { find . -type f "$@" -exec cat {} + | wc -c; }
 
@@ -35,9 +52,12 @@ send() {
 # Says first whether the program had ended by itself; as process 1 it sees no other container, and cannot tell.
 end() {
   trap '' TERM
-  [ -e $mark ] || [ $$ = 1 ] || echo by-itself
+  said=$(cat $mark 2>/dev/null || [ $$ = 1 ] || echo by-itself)
+  [ -z "$said" ] || stay=$few
+  [ -e $mark ] || stay=0
+  [ -z "$said" ] || echo "$said"
   send
-  [ ! -e $mark ] || sleep "$stay"
+  sleep "$stay"
   exit 0
 }
 

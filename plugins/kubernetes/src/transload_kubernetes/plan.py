@@ -109,8 +109,13 @@ class Facts:
         return kind
 
     def is_active(self, pod: dict[str, Any]) -> bool:
-        """Tell whether the program of a pod may still run: it does not if its helper has handed over."""
-        return states.is_active(pod) and not (pod["metadata"].get("deletionTimestamp") and files_key(pod) in self.data)
+        """Tell whether the program of a pod may still run, or its helper has yet to hand over what is about to go."""
+        if pod["metadata"].get("deletionTimestamp"):
+            if files_key(pod) in self.data:
+                return False
+            if self.ended is None and states.has_begun(pod, names.HELPER):
+                return True
+        return states.is_active(pod)
 
     def own_end(self, role: str, k: int, job: str, pod: dict[str, Any] | None) -> AppState | None:
         """Return how the program of a replica's last pod (None: it is gone) ended by itself; None: it did not.

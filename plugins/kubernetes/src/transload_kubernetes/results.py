@@ -24,16 +24,19 @@ ERROR: Final = ".error"  # the file for errors in that folder
 _TORCH_ERROR: Final = "/dev/shm/transload-error"  # noqa: S108 - torchrun removes it first; the message's is a mount
 _LOOK_S: Final = 2
 _STAY_S: Final = 15
+_FEW_S: Final = 2  # where how the program has ended is asked for, which a kubelet tells after its helper's end
 _SPARE_S: Final = 30
 _HEAD: Final = 3000
 _TICKS: Final = 100
 IS_END: Final = re.compile(rb"\.|! \d+ results")  # begins the last line of a helper's log
 BY_ITSELF: Final = "by-itself"
-"""The line of a helper whose program had ended when the kubelet came to end the pod."""
+"""The line of a helper whose program has ended before a SIGTERM came."""
 _EXIT: Final = "exit="
+_LAST_OWN: Final = 128  # above are the ends by a signal
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
-_SET: Final = f"folder={FOLDER} outputs={OUTPUTS} limit={FILES_LIMIT} head={_HEAD} stay={_STAY_S}\n"
+_TIMES: Final = f"look={_LOOK_S} few={_FEW_S} stay={_STAY_S}"
+_SET: Final = f"folder={FOLDER} outputs={OUTPUTS} limit={FILES_LIMIT} head={_HEAD} {_TIMES}\n"
 _HELPER: Final = _SET + Path(__file__).with_name("helper.sh").read_text()
 _BEGIN: Final = _HELPER.partition("size()")[0]
 
@@ -94,8 +97,8 @@ def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
 def own_exit(log: str) -> int | None:
     """Return the exit code of a program that had ended by itself, from what was noted of its helper; else None."""
     lines = log.splitlines()
-    codes = [line.removeprefix(_EXIT) for line in lines if line.startswith(_EXIT)]
-    return int(codes[0]) if codes and BY_ITSELF in lines else None
+    codes = [int(line.removeprefix(_EXIT)) for line in lines if line.startswith(_EXIT)]
+    return codes[0] if codes and codes[0] <= _LAST_OWN and BY_ITSELF in lines else None
 
 
 def exit_line(code: int) -> str:

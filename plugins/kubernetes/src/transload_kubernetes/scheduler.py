@@ -237,7 +237,7 @@ class KubernetesScheduler(SchedulerBase):
         return old
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is. False: there is none."""
+        """Ask for the end of an app; return within seconds. One that has ended stays as it is. False: there is none."""
         return self._apps.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
