@@ -58,8 +58,8 @@ PICTURES["ax"] = ("ax", "search", "report", "run", "benchmarks")
 """What `docs/make_pictures.py` makes, by the host whose environment it needs."""
 nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
-# Uncompiled packages cost every single test process seconds.
-os.environ["UV_COMPILE_BYTECODE"] = "1"
+# What a test imports is compiled by the first process that does, for all others: a tenth of what packages hold.
+os.environ.pop("UV_COMPILE_BYTECODE", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 

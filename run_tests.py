@@ -24,8 +24,9 @@ from quickstart import ROOT, environment
 
 ENGINES = [sys.executable, str(ROOT / "tests" / "engines.py")]
 LANES = 2
-USED = ("airflow", "prefect", "core", "slurm", "docker", "kfp", "ax", "kubernetes")  # by the session `everywhere`
-ORDER = (*USED, "real_kubernetes", "everywhere", "mlflow")  # the longest, so that the lanes end together
+USED = ("airflow", "prefect", "core", "real_kubernetes", "slurm", "docker", "kfp", "ax", "kubernetes")
+"""What the session `everywhere` waits for: their environments and the cluster are its own, too."""
+ORDER = (*USED, "everywhere", "mlflow")  # the longest, so that the lanes end together
 
 
 def main(argv: list[str]) -> int:

@@ -251,6 +251,8 @@ class PrivateEngine:
             applets: names of small programs that the image has too, as the one with a shell does.
             also: Pythons of other environments, which are there as well, with the same packages.
         """
+        if "scikit-learn" in packages:  # else each container compiles it, which is lost with the container
+            subprocess.run([sys.executable, "-c", "import sklearn.datasets"], check=True)
         archive = self.folder / "python.tar"
         with tarfile.open(archive, "w") as tar:
             _add_python(tar, packages, folders or {})
