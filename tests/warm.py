@@ -33,6 +33,9 @@ IMPORTED = {
     "hpc": ("transload_slurm.scheduler", "transload_slurm.remote"),
 }
 
+AIRFLOW_TASKS = (*IMPORTED["airflow"], "airflow.sdk.execution_time.task_runner")
+"""What the processes of Airflow's tasks need."""
+
 
 @functools.cache
 def warm_up(*names: str) -> None:

@@ -378,13 +378,14 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "API__BASE_URL": f"http://127.0.0.1:{port}",
         "API_AUTH__JWT_SECRET": "only-for-these-tests-0123456789abcdef0123456789abcdef0123456789abcdef",
         "API__SECRET_KEY": "only-for-these-tests",
-        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        # SQLite gives up after five seconds, of which a triggerer dies on a busy machine; longer prolongs deadlocks
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=15",
         "LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
         "LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
-        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         "WORKERS__EXECUTION_API_TIMEOUT": "60",  # a busy machine answers late, and Airflow fails the task at once
         "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from airflow_server import AirflowServer
 from scripts import Stage
+from warm import AIRFLOW_TASKS
 
 from transload_testing import ScriptedControl
 
@@ -70,7 +71,7 @@ def airflow(_fork_server: None) -> Iterator[AirflowServer]:
         **open_lineage(home / "lineage"),
         **ScriptedControl(home / "scripted").environment(),
     }
-    server = AirflowServer(home / "airflow", Path(__file__).parent / "dags", environment)
+    server = AirflowServer(home / "airflow", Path(__file__).parent / "dags", environment, AIRFLOW_TASKS)
     try:
         server.start()
         yield server

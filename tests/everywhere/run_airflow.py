@@ -11,10 +11,11 @@ from pathlib import Path
 
 from row import ENGINES, EXAMPLE, TESTS, Cell, cancelled, jobs, tried_again, until
 
-sys.path.insert(0, str(TESTS / "airflow"))
+sys.path[:0] = [str(TESTS / "airflow"), str(TESTS)]
 os.environ["AIRFLOW_HOME"] = os.environ["TRANSLOAD_HOME"] + "/airflow"
 
 from airflow_server import AirflowServer, Run
+from warm import AIRFLOW_TASKS
 
 from transload.runner import get_runner
 
@@ -23,7 +24,7 @@ dags = home.with_name("dags")
 dags.mkdir()
 for file in (EXAMPLE / "job.py", *(Path(__file__).with_name(name) for name in ("matrix_dag.py", "short.py"))):
     shutil.copy(file, dags)
-server = AirflowServer(home, dags, {})
+server = AirflowServer(home, dags, {}, AIRFLOW_TASKS)
 
 
 def connection(engine: str) -> dict[str, str]:

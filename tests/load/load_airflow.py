@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "airflow"))
 
 from airflow_server import AirflowServer
-from warm import IMPORTED
+from warm import AIRFLOW_TASKS, IMPORTED
 
 DAG = """
 import datetime as dt
@@ -35,11 +35,8 @@ class Host:
         self._gate = folder / "gate"
         (dags := folder / "dags").mkdir()
         (dags / "load.py").write_text(DAG.format(units=Path(__file__).with_name("units.py"), engine=engine))
-        more = {
-            "AIRFLOW__CORE__MAX_MAP_LENGTH": "2000",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=15",
-        }
-        modules = [*IMPORTED["airflow"], *IMPORTED[engine], "airflow.sdk.execution_time.task_runner"]
+        more = {"AIRFLOW__CORE__MAX_MAP_LENGTH": "2000"}
+        modules = [*AIRFLOW_TASKS, *IMPORTED[engine]]
         self._server = AirflowServer(folder / "airflow", dags, more, modules)
         shutil.rmtree(dags)
 

@@ -21,7 +21,7 @@ from whole import FROZEN_S, WholeHost
 sys.path.insert(0, str(TESTS / "airflow"))
 
 from airflow_server import ENDED, PARTS, AirflowServer, Run
-from warm import IMPORTED
+from warm import AIRFLOW_TASKS, IMPORTED
 
 UNHEALTHY_S = 60.0
 """Airflow's own chart waits longer; it calls a part unhealthy that has not been heard of for 30 s."""
@@ -54,15 +54,13 @@ class Host(WholeHost):
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
             "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",  # what a dead scheduler had queued; default: 300
             "AIRFLOW__CORE__PARALLELISM": "16",
-            # SQLite gives up after five seconds, and a busy machine is slower; longer waits only prolong deadlocks
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=15",
         }
         if engine == "kubernetes":
             table = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())["schedulers"]["kubernetes"]
             more |= {"ONCE_NAMESPACE": table["namespace"], "ONCE_KUBECONFIG": table["kubeconfig"]}
             sidecar = {"kube_config_path": table["kubeconfig"], "xcom_sidecar_container_image": table["image"]}
             more["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = json.dumps({"conn_type": "kubernetes", "extra": sidecar})
-        modules = [*IMPORTED["airflow"], *IMPORTED[engine], "airflow.sdk.execution_time.task_runner"]
+        modules = [*AIRFLOW_TASKS, *IMPORTED[engine]]
         modules += ["airflow.providers.standard.operators.bash"]
         modules += ["airflow.providers.cncf.kubernetes.operators.pod"] if engine == "kubernetes" else []
         self._ill: dict[str, float] = {}
