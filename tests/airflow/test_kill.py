@@ -160,6 +160,7 @@ def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
     assert not stage.cancelled(first)
 
 
+@pytest.mark.slow
 def test_clear_of_an_app_that_talks(stage: Stage) -> None:
     """Clearing a running task ends its app, also while each second brings lines whose positions are noted."""
     mark = uuid.uuid4().hex

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from row import ENGINES, EXAMPLE, TESTS, Cell, cancelled, jobs, tried_again, until
 
-sys.path[:0] = [str(TESTS / "airflow"), str(TESTS)]
+sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(TESTS / "airflow"))
 os.environ["AIRFLOW_HOME"] = os.environ["TRANSLOAD_HOME"] + "/airflow"
 
 from airflow_server import AirflowServer, Run

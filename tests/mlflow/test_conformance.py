@@ -14,7 +14,7 @@ class TestSqlite(TrackerConformance):
 
     factory = "mlflow"
     writes = 25
-    kills = 30
+    kills = 10
     longest = 0.02
     preload = ("transload_mlflow.tracker", "mlflow", "mlflow.store.tracking.sqlalchemy_store")
 

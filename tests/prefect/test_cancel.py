@@ -80,10 +80,10 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("how", "number"),
     [
-        *((how, signal.SIGTERM) for how in ("call", "map", "loop", "inside", "block")),
-        ("map", signal.SIGINT),
-        *(pytest.param(how, signal.SIGINT, marks=pytest.mark.slow) for how in ("call", "loop", "inside")),
-        *(pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow) for how in ("block inside", "flow inside")),
+        *((how, signal.SIGTERM) for how in ("call", "map", "inside", "block")),
+        ("loop", signal.SIGINT),
+        *(pytest.param(how, signal.SIGINT, marks=pytest.mark.slow) for how in ("call", "map", "inside")),
+        *(pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow) for how in ("loop", "block inside", "flow inside")),
     ],
 )
 def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any) -> None:
@@ -100,7 +100,14 @@ def test_signals(number: int, how: str, host: Any, gate: Path, script: Callable[
 
 
 @pytest.mark.leaves_processes
-@pytest.mark.parametrize(("how", "end"), [("map", signal.SIGTERM), ("call", signal.SIGINT), ("loop", "interface")])
+@pytest.mark.parametrize(
+    ("how", "end"),
+    [
+        ("map", signal.SIGTERM),
+        ("loop", "interface"),
+        pytest.param("call", signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_detach(
     how: str, end: signal.Signals | str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
@@ -125,7 +132,9 @@ def _task_states(host: Any, flow_run_id: str) -> list[str]:
     return [f"{each['state_type']}/{each['state_name']}" for each in host.task_runs(flow_run_id)]
 
 
-@pytest.mark.parametrize("how", [pytest.param("call", marks=pytest.mark.slow), "map", "nested", "block"])
+@pytest.mark.parametrize(
+    "how", ["nested", "block", *(pytest.param(how, marks=pytest.mark.slow) for how in ("call", "map"))]
+)
 def test_cancelled_through_the_api(
     how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:

@@ -31,7 +31,7 @@ def rendezvous_port() -> int:
 
 
 @pytest.mark.timeout(300)  # beyond its own wait, whose failure shows what was printed
-@pytest.mark.parametrize(("shape", "world"), [("1x2", 2), ("2x1", 2)])
+@pytest.mark.parametrize(("shape", "world"), [pytest.param("1x2", 2, marks=pytest.mark.slow), ("2x1", 2)])
 def test_ddp_trains_the_digits(
     transload_home: Path, tmp_path: Path, rendezvous_port: int, shape: str, world: int
 ) -> None:

@@ -13,6 +13,8 @@ from transload_testing.trackers import ResultTrackerConformance
 class TestFile(ResultTrackerConformance):
     """On a local folder."""
 
+    kills = 50
+
     @pytest.fixture
     def tracker_base(self, tmp_path: Path) -> str:
         """A folder that does not exist yet."""

@@ -13,6 +13,8 @@ from transload_testing.trackers import TrackerConformance
 class TestFile(TrackerConformance):
     """On a local folder."""
 
+    kills = 50
+
     @pytest.fixture
     def tracker_config(self, tmp_path: Path) -> str:
         """A folder that does not exist yet."""

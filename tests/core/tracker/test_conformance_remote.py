@@ -22,6 +22,7 @@ class TestMotoResults(ResultTrackerConformance):
         return f"s3://runs/{place}/results"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("moto_s3")
 class TestMotoTracker(TrackerConformance):
     """Runs on S3; fewer writes, since the server is one slow process."""
