@@ -47,6 +47,7 @@ def test_all_public_names_are_there() -> None:
         _ = transload_ax.nothing  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow  # the pages run such a search
 def test_search_with_ax(transload_home: Path) -> None:
     """``--suggester ax``: trials are proposed by Ax, its state is kept, and no library has a word of its own to say."""
     args = ["--component", "ax_components:square", "--param", "x:float:-1:3", "--minimize", "loss", "-s", "local"]
