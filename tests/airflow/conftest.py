@@ -58,6 +58,7 @@ def open_lineage(folder: Path) -> dict[str, str]:
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
         "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "60",  # a busy machine is late, and the provider drops the event
     }
 
 
