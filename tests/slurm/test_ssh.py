@@ -276,7 +276,7 @@ def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -
 def test_helpers_of_a_machine_share_what_slurm_says(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
     """What one of four has asked for, the others know; who asks next asks for all; who cancels sees that at once."""
     calls = login.tools / "calls"
-    slow = f'#!/bin/sh\necho "$@" >> {calls}\nsleep 1.5\nexec /usr/bin/squeue "$@"\n'  # good for five times as long
+    slow = f'#!/bin/sh\necho "$@" >> {calls}\nsleep 4\nexec /usr/bin/squeue "$@"\n'  # good for five times as long
     ids = [far.run(shell_app("true"), "slurm", {"begin": "now+1hour"}).rpartition("/")[2] for _ in range(4)]
     made = [_far() for _ in ids]
     try:
