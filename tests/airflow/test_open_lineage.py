@@ -53,7 +53,9 @@ def test_events_of_tasks(airflow: AirflowServer) -> None:
                 ("s3://bucket", "data/train.csv")
             ]
             namespace = airflow.environment["AIRFLOW__OPENLINEAGE__NAMESPACE"]
-            assert f"parent {namespace}/lineage.{task}/{event['run']['runId']}" in run.log(task), "as the job was told"
+            parent = f"parent {namespace}/lineage.{task}/{event['run']['runId']}"
+            # the log may be read later than the event
+            airflow.until(lambda task=task, parent=parent: parent in run.log(task), "the job says what it was told")
             if word == "good":
                 assert [(each["namespace"], each["name"]) for each in event["outputs"]] == [("file", "/models/1.pt")]
                 assert facet["state"] == "SUCCEEDED"
