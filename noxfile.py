@@ -58,7 +58,7 @@ PICTURES["ax"] = ("ax", "search", "report", "run", "benchmarks")
 """What `docs/make_pictures.py` makes, by the host whose environment it needs."""
 nox.options.sessions = ["lint", "typing", "core", *TESTED, "real_kubernetes", "torch", "docs", "everywhere"]
 
-# What a test imports is compiled by the first process that does, for all others: a tenth of what packages hold.
+# What a test imports is compiled by the first process that does, for all others; most of the packages never is.
 os.environ.pop("UV_COMPILE_BYTECODE", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -24,6 +24,13 @@ class TestSqlite(TrackerConformance):
         return sqlite_uri
 
 
+@pytest.mark.slow
+class TestSqliteLong(TestSqlite):
+    """The same, with more kills."""
+
+    kills = 30
+
+
 IN_PLACE = "MLflow writes in place in a folder: a reader may meet a part, and a kill loses the value (README)"
 
 

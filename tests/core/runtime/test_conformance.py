@@ -21,6 +21,13 @@ class TestFile(ResultTrackerConformance):
         return str(tmp_path / "some" / "results")
 
 
+@pytest.mark.slow
+class TestFileLong(TestFile):
+    """The same, with more kills."""
+
+    kills = 200
+
+
 class TestMemory(ResultTrackerConformance):
     """In the memory of one process."""
 

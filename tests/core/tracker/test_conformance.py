@@ -21,6 +21,13 @@ class TestFile(TrackerConformance):
         return str(tmp_path / "some" / "runs")
 
 
+@pytest.mark.slow
+class TestFileLong(TestFile):
+    """The same, with more kills."""
+
+    kills = 200
+
+
 class TestMemory(TrackerConformance):
     """In the memory of one process."""
 

@@ -1,4 +1,4 @@
-"""Both tracking suites on real servers: S3 by moto, and, marked slow, S3 by SeaweedFS and SFTP by sshd."""
+"""Both tracking suites on real servers: results on S3 by moto; all else, with SeaweedFS and SFTP by sshd, is slow."""
 
 from __future__ import annotations
 
