@@ -66,6 +66,7 @@ default_role = "py:obj"
 # Names in prose may be anything; types of other projects would need their inventories, and so the network.
 nitpick_ignore_regex = [(r"py:obj", r".*"), (r"py:.*", r"(?!transload).*")]
 
+_menus: dict[int, str] = {}
 _FOLDER_LINK = re.compile(r"(\]\()((?:\.\./)*(?:examples|plugins|digits)(?:/[\w.-]+)?)/?(\))")
 
 
@@ -110,6 +111,19 @@ def _tables(app: Any, what: str, name: str, thing: Any, options: Any, lines: lis
     lines[:] = made
 
 
+def _one_menu(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Draw the menu of pages of source once for each depth: none of them is in it, so it is the same on all."""
+    if page.startswith("_modules/"):
+        draw, depth = context["toctree"], page.count("/")
+
+        def drawn(**how: Any) -> str:
+            if depth not in _menus:
+                _menus[depth] = draw(**how)
+            return _menus[depth]
+
+        context["toctree"] = drawn
+
+
 def _front_door(app: Any, exception: Exception | None) -> None:
     """Lead from the folder above, where each version has a site, to the newest one's first page."""
     if exception is None and app.builder.format == "html":
@@ -123,4 +137,5 @@ def setup(app: Any) -> None:
     app.connect("source-read", _complete)
     app.connect("missing-reference", _public)
     app.connect("autodoc-process-docstring", _tables)
+    app.connect("html-page-context", _one_menu, priority=400)  # before the theme draws it
     app.connect("build-finished", _front_door)

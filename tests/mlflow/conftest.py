@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,10 +33,16 @@ def _quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def database(_quiet: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The content of a fresh SQLite database of MLflow."""
-    path = tmp_path_factory.mktemp("template") / "mlflow.db"
-    mlflow = pytest.importorskip("mlflow")
-    mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    """The content of a fresh SQLite database of MLflow, which one process of the session makes for all."""
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    path = folder / "mlflow.db"
+    with open(folder / "mlflow.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            mlflow = pytest.importorskip("mlflow")
+            mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}.new").search_experiments()
+            Path(f"{path}.new").rename(path)
     return path.read_bytes()
 
 
