@@ -40,7 +40,7 @@ BASE = ("core", "plugins/testing")
 """What every suite installs: the core, and the conformance suites with the scripted scheduler."""
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
-WAITING = {"slurm": 4}  # workers of suites that mostly wait for others
+WAITING = {"kubernetes": 4, "slurm": 4}  # workers of suites that mostly wait for others
 OTHER_PYTHONS = ("3.12", "3.13")
 SLURM_RELEASES = ("trixie", "sid")
 SCHEMAS = {

@@ -18,15 +18,15 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from quickstart import ROOT, environment
 
 ENGINES = [sys.executable, str(ROOT / "tests" / "engines.py")]
 LANES = 2
-USED = ("airflow", "prefect", "core", "real_kubernetes", "slurm", "docker", "kfp", "ax", "kubernetes")
-"""What the session `everywhere` waits for: their environments and the cluster are its own, too."""
-ORDER = (*USED, "everywhere", "mlflow")  # the longest, so that the lanes end together
+USED = ("airflow", "prefect", "core", "real_kubernetes", "slurm", "docker", "ax", "kfp", "kubernetes")
+"""What the session `everywhere` begins after: their environments and the cluster are its own, too."""
+ORDER = (*USED, "everywhere", "mlflow", "docs", "report")  # the longest, so that the lanes end together
 
 
 def main(argv: list[str]) -> int:
@@ -48,31 +48,34 @@ def in_lanes(nox: str) -> int:
     there = [str(each["session"]) for each in json.loads(listed)]
     names = sorted(there, key=lambda name: (*ORDER, name).index(name))
     begin, rows, twice, code = time.monotonic(), [], [], 0
-    pool, begun = ThreadPoolExecutor(LANES), {}
+    lanes, running = ThreadPoolExecutor(LANES), {}
     try:
-        for name in names:
-            after = [begun[each] for each in USED if each in begun] if name == "everywhere" else []
-            begun[name] = pool.submit(_session, nox, name, after)
-        for ended in as_completed(begun.values()):
-            name, failed, seconds, written = ended.result()
-            print(f"\n{written}", end="", flush=True)
-            rows.append(f"{'failed' if failed else 'passed'} {seconds:6.0f} s  {name}")
-            twice += [line for line in written.splitlines() if line.startswith("RERUN ")]
-            code = code or failed
+        while names or running:
+            left = {*names, *running.values()}
+            ready = [name for name in names if name != "everywhere" or left.isdisjoint(USED)]
+            for name in ready[: LANES - len(running)]:
+                names.remove(name)
+                running[lanes.submit(_session, nox, name)] = name
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                name = running.pop(ended)
+                failed, seconds, written = ended.result()
+                print(f"\n{written}", end="", flush=True)
+                rows.append(f"{'failed' if failed else 'passed'} {seconds:6.0f} s  {name}")
+                twice += [line for line in written.splitlines() if line.startswith("RERUN ")]
+                code = code or failed
     finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C, which ends the sessions that run, no other one begins
+        lanes.shutdown()
     print("", *rows, f"together {time.monotonic() - begin:.0f} s", *twice, sep="\n")
     return code
 
 
-def _session(nox: str, name: str, after: list[Future]) -> tuple[str, int, float, str]:
-    """Run one session when others have ended; return its name, exit code, how many seconds it took, what it wrote."""
-    wait(after)
+def _session(nox: str, name: str) -> tuple[int, float, str]:
+    """Run one session; return its exit code, how many seconds it took, what it wrote."""
     print(f"{name} ...\n", end="", flush=True)  # in one piece: another session begins in the same moment
     begin = time.monotonic()
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     done = subprocess.run([nox, "-s", name], cwd=ROOT, check=False, text=True, errors="replace", **pipes)
-    return name, done.returncode, time.monotonic() - begin, done.stdout
+    return done.returncode, time.monotonic() - begin, done.stdout
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ SECONDS: Final = 110  # for all commands of one block
 
 HOSTS: Final = ("airflow", "ax", "docker", "kfp", "kubernetes", "mlflow", "prefect", "report", "testing", "torchx")
 BOTH: Final = ("docs/tutorial.md", "docs/try-a-cluster.md", "README.md")
-"""Pages of which most runs in the environment of tests/docs, and a part in that of a host."""
+"""Pages of which most runs in the environment of tests/docs alone, and a part, with the files it needs, in a host's."""
 PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md") for name in HOSTS},
     "airflow": (
@@ -67,6 +67,7 @@ LANGUAGES: Final = ("", "console", "json", "python", "sh", "toml", "yaml")
 _FENCE: Final = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(r"<!-- (not run|run by|only in|fails|setup):\s(.*?)\s*-->\s*", re.DOTALL)
 _NAME: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
+_RUNS: Final = re.compile(r"^\$ (?!cat |cd |mkdir )", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,12 @@ class Snippet:
     def place(self) -> str:
         """Where it is: ``docs/page.md:12``."""
         return f"{self.page}:{self.line}"
+
+    def belongs_to(self, suite: str) -> bool:
+        """Return whether a suite that has this page runs this block."""
+        if self.only_in or self.page not in BOTH or suite == "docs":
+            return self.only_in in ("", suite)
+        return not (self.language == "console" and _RUNS.search(self.text))  # the files that the suite's own part needs
 
 
 def pages() -> list[str]:
@@ -169,8 +176,7 @@ class Reader:
             AssertionError: a block went wrong; the message begins with page and line.
         """
         for snippet in snippets(page):
-            elsewhere = snippet.only_in not in ("", self._suite)
-            if snippet.not_run or snippet.run_by or elsewhere or not snippet.language:
+            if snippet.not_run or snippet.run_by or not snippet.language or not snippet.belongs_to(self._suite):
                 continue
             try:
                 getattr(self, f"_{snippet.language}")(snippet)

@@ -17,6 +17,15 @@ import yaml
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 """An image with a shell and Python that the cluster has, or can pull."""
 PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
+OF_A_POD = {
+    *("test_a_python_program_tells_what_it_died_of", "test_cursor_in_another_process", "test_death_by_signal"),
+    *("test_environment", "test_exception_of_a_program", "test_last_line_without_newline", "test_last_lines"),
+    *("test_out_of_memory_is_named", "test_pages", "test_program_that_does_not_exist", "test_read_while_it_runs"),
+    *("test_regex", "test_secrets_reach_the_job_and_nothing_else", "test_silent_replica", "test_tail"),
+    *("test_times_of_lines", "test_unknown_replica", "test_unusual_lines", "test_usage"),
+    *("test_variables_are_passed_by_pattern", "test_what_a_program_says_of_its_failure"),
+}
+"""Tests of the suite that look into a pod: one of a JobSet is like one of a Job, so with JobSets they are slow ones."""
 _GONE_S = 60.0
 _BEGAN = time.monotonic()
 _PREFIXES = {"": "/api/v1", "batch": "/apis/batch/v1", "jobset": "/apis/jobset.x-k8s.io/v1alpha2"}
@@ -182,4 +191,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.engine("kubernetes"))
         # back-offs of a cluster are long: one of each kind is enough for every day
         if "::test_retries" in item.nodeid and "TestJobs::test_retries[REPLICA]" not in item.nodeid:
+            item.add_marker(pytest.mark.slow)
+        if "::TestJobSets" in item.nodeid and getattr(item, "originalname", "") in OF_A_POD:
             item.add_marker(pytest.mark.slow)
