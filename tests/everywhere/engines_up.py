@@ -132,7 +132,11 @@ class Engines:
 
     def _obey(self, server: socket.socket) -> None:
         while True:
-            with server.accept()[0] as link:
+            try:
+                link, _ = server.accept()
+            except OSError:  # closed: the engines are being ended
+                return
+            with link:
                 victim, way = link.recv(100).decode().split()
                 try:
                     self.strike(victim, way)
