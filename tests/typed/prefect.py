@@ -17,7 +17,7 @@ def component(value: int = 1) -> AppDef:
 def by_task() -> None:
     """Check the task and the block."""
     assert_type(app_task(component, name="train"), AppTask)
-    AppJob(component="module:component", args={"value": 2}).trigger()
+    AppJob(component="module:component", component_args={"value": 2}).trigger()
 
 
 def by_search() -> None:

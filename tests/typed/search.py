@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from transload.pipelines import Identity
 from transload.runner import Runner
 from transload.specs import AppDef
 from transload_search import Objective, Parameter, Search, SearchLedger, SearchTrial, run_search
@@ -21,4 +20,4 @@ def search_api(runner: Runner) -> None:
     ledger = SearchLedger(search, "base")
     assert_type(ledger.suggest(0), list[SearchTrial])
     assert_type(ledger.best(), tuple[SearchTrial, float] | None)
-    assert_type(run_search(ledger, runner, Identity("host", "run", ("search",))), dict[str, Any])
+    assert_type(run_search(ledger, runner), dict[str, Any])
