@@ -10,7 +10,7 @@ from transload.specs._check import (
     as_list,
     check_dict,
     check_int,
-    check_json,
+    check_json_dict,
     check_name,
     check_number,
     check_role_name,
@@ -189,8 +189,7 @@ class Role:
         check_dict(self.port_map, f"{path}.port_map")
         for name, port in self.port_map.items():
             check_int(port, f"{path}.port_map[{name!r}]", 0, 65535)
-        check_dict(self.metadata, f"{path}.metadata")
-        check_json(self.metadata, f"{path}.metadata")
+        check_json_dict(self.metadata, f"{path}.metadata")
         self.mounts = as_list(self.mounts, f"{path}.mounts")
         for index, mount in enumerate(self.mounts):
             if not isinstance(mount, (BindMount, VolumeMount, DeviceMount)):
@@ -252,10 +251,8 @@ class AppDef:
             if role.name in seen:
                 refuse(f"roles[{index}].name", role.name, f"is taken by roles[{seen[role.name]}]; names must differ")
             seen[role.name] = index
-        check_dict(self.metadata, "metadata")
-        check_json(self.metadata, "metadata")
-        check_dict(self.arguments, "arguments")
-        check_json(self.arguments, "arguments")
+        check_json_dict(self.metadata, "metadata")
+        check_json_dict(self.arguments, "arguments")
         if self.timeout is not None:
             check_number(self.timeout, "timeout", above=0)
 

@@ -89,6 +89,13 @@ def check_dict(value: object, path: str) -> None:
             refuse(f"{path} key", key, "must be a str")
 
 
+def check_json_dict(value: object, path: str) -> None:
+    """Refuse anything but a dict of JSON values with str keys, naming the path inside it."""
+    check_dict(value, path)
+    for key, item in value.items():  # type: ignore[attr-defined]
+        check_json(item, f"{path}[{key!r}]", 1)
+
+
 def check_name(value: object, path: str) -> None:
     """Refuse a name of an app that could not be shown or used safely."""
     check_str(value, path, empty=False)

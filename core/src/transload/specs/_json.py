@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields
 from enum import Enum
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ SCHEMA: Final = 1
 """Number of the JSON forms that this version writes; it reads this one and all older ones."""
 
 _T = TypeVar("_T")
+_PLAIN: Final = (str, int, bool)
 
 
 def dump(data: dict[str, Any], indent: int | None = None) -> str:
@@ -91,6 +93,8 @@ def sha256(data: bytes) -> str:
 
 def to_value(value: Any, compact: bool = False) -> Any:
     """Return a dataclass, and all that is in it, as JSON values: all fields spelled out, enums of numbers by name."""
+    if value is None or type(value) in _PLAIN:  # most are
+        return value
     if isinstance(value, Enum):
         return value.name if isinstance(value, int) else value.value
     if hasattr(value, "__dataclass_fields__"):
@@ -108,14 +112,20 @@ def to_value(value: Any, compact: bool = False) -> Any:
 def _fields(value: Any, compact: bool) -> dict[str, Any]:
     kind = getattr(type(value), "JSON_TYPE", None)  # where one field holds objects of several classes
     result = {} if kind is None else {"type": kind}
-    for item in fields(value):
-        content = getattr(value, item.name)
-        if compact:
-            default = item.default_factory() if item.default_factory is not NO_DEFAULT else item.default
-            if default is not NO_DEFAULT and content == default:
-                continue
-        result[item.name] = to_value(content, compact)
+    for name, default in _defaults(type(value)).items():  # type: ignore[arg-type]  # a class is hashable
+        content = getattr(value, name)
+        if not compact or default is NO_DEFAULT or content != default:
+            result[name] = to_value(content, compact)
     return result
+
+
+@cache
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass, and the default of each, which nobody changes."""
+    return {
+        item.name: item.default if item.default_factory is NO_DEFAULT else item.default_factory()
+        for item in fields(kind)
+    }
 
 
 def build(cls: type[_T], data: Any, path: str) -> _T:

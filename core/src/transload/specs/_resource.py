@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from enum import Enum
 
 from transload.errors import SpecError
-from transload.specs._check import check_dict, check_int, check_json, check_number, check_str, nearest, refuse
+from transload.specs._check import check_dict, check_int, check_json_dict, check_number, check_str, nearest, refuse
 from transload.specs._record import record
 
 TYPE_CHECKING = False
@@ -55,13 +55,11 @@ class Resource:
             if isinstance(value, int) and value < -1:
                 refuse(f"{path}.{name}", value, "must be 0 or more, or -1 for unset")
             check_int(value, f"{path}.{name}", -1)
-        check_dict(self.capabilities, f"{path}.capabilities")
-        check_json(self.capabilities, f"{path}.capabilities")
+        check_json_dict(self.capabilities, f"{path}.capabilities")
         check_dict(self.devices, f"{path}.devices")
         for name, count in self.devices.items():
             check_int(count, f"{path}.devices[{name!r}]", 0)
-        check_dict(self.tags, f"{path}.tags")
-        check_json(self.tags, f"{path}.tags")
+        check_json_dict(self.tags, f"{path}.tags")
 
     @staticmethod
     def copy(original: Resource, **capabilities: Any) -> Resource:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from transload.errors import UnsupportedFeature
@@ -18,15 +19,17 @@ ENV_GPUS: Final = "TRANSLOAD_LOCAL_GPUS"
 
 _ALLOWED: Final = frozenset(
     [
-        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
-        *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
-        *("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "OMP_NUM_THREADS"),
-        *("TRANSLOAD_HOME", "PYTHONHASHSEED", "PYTHONUNBUFFERED"),
+        *(b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR", b"TEMP", b"TMP"),
+        *(b"VIRTUAL_ENV", b"CONDA_PREFIX", b"CONDA_DEFAULT_ENV", b"LD_LIBRARY_PATH", b"DYLD_LIBRARY_PATH"),
+        *(b"XDG_RUNTIME_DIR", b"XDG_CACHE_HOME", b"SSL_CERT_FILE", b"SSL_CERT_DIR", b"OMP_NUM_THREADS"),
+        *(b"TRANSLOAD_HOME", b"PYTHONHASHSEED", b"PYTHONUNBUFFERED"),
     ]
 )
 """Variables that every job gets; of others only those whose name begins as `_ALLOWED_PREFIXES` say."""
 
-_ALLOWED_PREFIXES: Final = ("LC_", "CUDA", "NVIDIA_", "ROCR_", "HIP_", "NCCL_", "GLOO_")
+_ALLOWED_PREFIXES: Final = (b"LC_", b"CUDA", b"NVIDIA_", b"ROCR_", b"HIP_", b"NCCL_", b"GLOO_")
+
+_boot_id = cache(kernel.boot_id)
 
 
 def submission_body(request: LocalRequest, app_id: str, submission: Submission, folder: str) -> dict[str, Any]:
@@ -101,13 +104,12 @@ def _find_program(role: Role, index: int, cwd: str, search: str) -> str:
     names = [role.entrypoint, "python3"] if role.entrypoint == "python" else [role.entrypoint]
     tried = search.split(os.pathsep)
     paths = [os.path.join(cwd, folder, name) for name in names for folder in tried]
-    files = [path for path in paths if os.path.isfile(path)]
-    for path in files:
-        if os.access(path, os.X_OK):
-            _check_program(path, where)
+    for path in paths:
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            _check_interpreter(path, where)
             return path
-    if files:
-        raise SpecError(f"{where}: {files[0]} is not executable")
+    if unfit := next(filter(os.path.isfile, paths), None):
+        raise SpecError(f"{where}: {unfit} is not executable")
     raise SpecError(f"{where}: no such program on PATH ({os.pathsep.join(tried)})")
 
 
@@ -118,23 +120,17 @@ def _check_program(path: str, where: str) -> None:
         raise SpecError(f"{where}: no such file: {path}")
     if not os.access(path, os.X_OK):
         raise SpecError(f"{where}: {path} is not executable")
-    interpreter = _interpreter(path)
-    if interpreter is not None and not os.path.exists(interpreter):
-        raise SpecError(f"{where}: {path} wants the interpreter {interpreter}, which does not exist")
+    _check_interpreter(path, where)
 
 
-def _interpreter(path: str) -> str | None:
-    """Return the absolute program that a script's first line names."""
-    try:
-        with open(path, "rb") as file:
-            first = file.read(256).split(b"\n", 1)[0]
-    except OSError:
-        return None  # executable but not readable is fine
-    if not first.startswith(b"#!"):
-        return None
-    words = first[2:].split()
+def _check_interpreter(path: str, where: str) -> None:
+    """Refuse a script whose first line names, by an absolute path, a program that is not there."""
+    # what is executable but not readable is fine
+    first = layout.part_of(path, 256).split(b"\n", 1)[0]
+    words = first[2:].split() if first.startswith(b"#!") else []
     name = os.fsdecode(words[0]) if words else ""
-    return name if name.startswith("/") else None
+    if name.startswith("/") and not os.path.exists(name):
+        raise SpecError(f"{where}: {path} wants the interpreter {name}, which does not exist")
 
 
 def _record(request: LocalRequest, app_id: str, submission: Submission, folder: str) -> dict[str, Any]:
@@ -148,7 +144,7 @@ def _record(request: LocalRequest, app_id: str, submission: Submission, folder: 
         "digest": submission.digest,
         "tracker_base": submission.tracker_base,
         "created": layout.now(),
-        "boot_id": kernel.boot_id(),
+        "boot_id": _boot_id(),
         "id_given": submission.id_given,
         "cookie": os.urandom(16).hex(),
         "token": os.urandom(8).hex(),
@@ -198,10 +194,12 @@ def machine_gpus() -> list[str]:
 
 def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str]:
     """Return what a job gets of the submitter's environment: everything, or what an allow-list names."""
-    env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in environ.items()}
-    if everything:
-        return env
-    return {name: value for name, value in env.items() if name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)}
+    names = [each for each in environ if everything or each in _ALLOWED or each.startswith(_ALLOWED_PREFIXES)]
+    return {_text(name): _text(environ[name]) for name in names}
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _limits() -> dict[str, Any]:
@@ -209,25 +207,19 @@ def _limits() -> dict[str, Any]:
     import resource
 
     numbers = {number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}
-    rlimits = [[number, list(resource.getrlimit(number))] for number in numbers]
-    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return {
         "umask": _umask(),
-        "rlimits": rlimits,
+        "rlimits": [(number, resource.getrlimit(number)) for number in numbers],
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
-        "cpus": cpus,
+        "cpus": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
     }
 
 
 def _umask() -> int:
     """Return the umask without setting it, which would be seen by other threads."""
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith("Umask:"):
-                    return int(line.split()[1], 8)
-    except OSError:
-        pass
+    _, found, rest = layout.part_of("/proc/self/status", 4096).partition(b"\nUmask:")
+    if found:
+        return int(rest.split(None, 1)[0], 8)
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

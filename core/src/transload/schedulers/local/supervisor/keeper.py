@@ -214,10 +214,10 @@ class Keeper:
 
     def _error_of(self, replica: Replica, code: int) -> str:
         """Return what a replica has said of its failure, else the exception that its output ends with."""
-        said = read_error(_end_of(self._error_file(replica), LONGEST_ERROR, beginning=True))
+        said = read_error(layout.part_of(self._error_file(replica), LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
-        return traceback_error(_end_of(f"{self._log_folder(replica)}/stderr.log", LONGEST_ERROR))
+        return traceback_error(layout.part_of(f"{self._log_folder(replica)}/stderr.log", LONGEST_ERROR, last=True))
 
     # ------------------------------------------------------------------------------------------------------ ending
 
@@ -433,20 +433,6 @@ class Keeper:
                 log.write(text)
         except OSError:
             pass  # a full disk, or there is no such app any more
-
-
-def _end_of(path: str, most: int, beginning: bool = False) -> bytes:
-    """Return the last bytes of a file, or its first; nothing if it cannot be read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, most, 0 if beginning else max(0, os.fstat(fd).st_size - most))
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 def main(home: str, app_id: str, body: bytes, link: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from . import layout
+
 TYPE_CHECKING = False  # typing itself would cost the spawner its speed
 if TYPE_CHECKING:
     import signal as signal
@@ -126,16 +128,8 @@ def oom_kills() -> int:
     global _oom
     if _oom is None:
         _oom = _oom_file()
-    try:
-        fd = os.open(_oom, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        return sum(int(line.split()[1]) for line in os.read(fd, 4096).splitlines() if line.startswith(b"oom_kill "))
-    except (OSError, ValueError):
-        return 0
-    finally:
-        os.close(fd)
+    lines = layout.part_of(_oom, 4096).splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(b"oom_kill "))
 
 
 def close_from(first: int) -> None:

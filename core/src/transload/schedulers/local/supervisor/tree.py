@@ -30,16 +30,7 @@ def stat_of(pid: int) -> tuple[int, int] | None:
     """Return (parent's pid, start time) of a living process, None if there is none (a zombie is none)."""
     if not LINUX:
         return _ps().get(pid)
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        data = os.read(fd, 1024)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+    data = layout.part_of(f"/proc/{pid}/stat", 1024)
     # the command's name, in brackets, may hold anything; what follows its last bracket is plain
     fields = data[data.rfind(b")") + 2 :].split(None, 20)
     if len(fields) < 20 or fields[0] in (b"Z", b"X", b"x"):
