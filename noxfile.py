@@ -248,12 +248,17 @@ def hosts_and_engines(session: nox.Session, names: Sequence[str], *, rivals: boo
         place = f"once-{name}" if rivals else ""
         rows.append(f"{name}={python_of(session, HOST_SUITES.get(name, name), *more, place=place)}")
     starter = python_of(session, "docker", *digits)
-    uv = own_uv()
-    besides = ROOT / ".nox" / "everywhere"
-    shutil.rmtree(besides, ignore_errors=True)
-    command = (uv, "pip", "install", "--quiet", "--python", str(starter), "--target", str(besides))
-    engines = [f"plugins/{name}" for name in ("docker", "kubernetes", "slurm")]
-    session.run(*command, *wheels_of(["core", *engines]), external=True)
+    built = wheels_of(["core", *(f"plugins/{name}" for name in ("docker", "kubernetes", "slurm"))])
+    # named after its content: another session that counts, or a program of it, may be using an older one
+    besides = ROOT / ".nox" / "everywhere" / hashlib.sha256("".join(built).encode()).hexdigest()[:16]
+    with open(ROOT / ".nox" / "built" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not besides.exists():
+            aside = besides.with_suffix(".part")
+            shutil.rmtree(aside, ignore_errors=True)
+            command = (own_uv(), "pip", "install", "--quiet", "--python", str(starter), "--target", str(aside))
+            session.run(*command, *built, external=True)
+            aside.rename(besides)
     session.env["PYTHONPATH"] = str(besides)
     return [str(starter), *rows]
 
