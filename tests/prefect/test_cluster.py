@@ -67,7 +67,7 @@ async def test_a_worker_runs_flow_runs_there(host: Any, tmp_path: Path) -> None:
         await _soon(lambda: not worker._followed)
 
 
-def test_secrets_are_found_by_the_block(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_found_by_the_block(host: Any) -> None:
     """What is kept with a handle says where; the value comes from the block, also in another process."""
     from transload_prefect import TransloadCluster, cluster
 
@@ -77,12 +77,28 @@ def test_secrets_are_found_by_the_block(host: Any, monkeypatch: pytest.MonkeyPat
     made = block.to_cluster()
     assert made.to_dict()["secrets"] == {"kubeconfig": f"prefect:{name}/kubeconfig"}
     assert "hunter2" not in f"{made!r}{json.dumps(made.to_dict())}{block!r}"
-    monkeypatch.setattr(cluster, "_seen", {})
     assert cluster.secret_of(f"{name}/kubeconfig") == "hunter2"
     with pytest.raises(ConfigError, match="has no secret 'token'"):
         cluster.secret_of(f"{name}/token")
     with pytest.raises(ConfigError, match="there is no block transload-cluster/absent"):
         cluster.secret_of("absent/token")
+
+
+def test_blocks_of_one_name_have_their_own_secrets(host: Any) -> None:
+    """Two flow runs of one process, and one whose secret was changed and saved meanwhile: none gets another's."""
+    from transload_prefect import TransloadCluster
+    from transload_prefect.run import runner_of
+
+    name = f"prod-{uuid4().hex[:6]}"
+    blocks = [TransloadCluster(name=name, kind="scripted", secrets={"token": each}) for each in "abca"]
+    blocks[0].save(name)
+    runners = [runner_of(each) for each in blocks]
+    assert [each.scheduler(name).connection["token"] for each in runners] == [*"abca"]  # type: ignore[attr-defined]
+    assert runners[0].scheduler(name) is runners[3].scheduler(name)
+    for token in "ab":
+        TransloadCluster(name=name, kind="scripted", secrets={"token": token}).save(name, overwrite=True)
+        kept = runner_of().with_clusters(blocks[0].to_cluster())  # as a handle's record names it
+        assert kept.scheduler(name).connection["token"] == token  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

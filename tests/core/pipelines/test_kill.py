@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import SchedulerUnavailable
+from transload.errors import SchedulerUnavailable, TransloadTimeout
 from transload.pipelines import AppCancelled, Detached, Execution, ExecutionOptions, Identity, Launch
 from transload.runner import Runner
 from transload.specs import AppState
@@ -154,8 +154,6 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
 
 def test_a_limit_that_passes_in_an_outage_cancels_afterwards(control: ScriptedControl, runner: Runner) -> None:
     """The host is told that the app was cancelled once that is true, and not before."""
-    from transload.errors import TransloadTimeout
-
     one = held(runner, "limit-outage", deadline=time.time() + 0.3, poll_interval=0.05)
     one.start()
     control.outage()
@@ -170,6 +168,76 @@ def test_a_limit_that_passes_in_an_outage_cancels_afterwards(control: ScriptedCo
     status = runner.status(one.handle)
     assert status is not None
     assert status.cancel_requested or status.state is AppState.CANCELLED
+
+
+def test_a_limit_that_passes_before_the_app_is_there(control: ScriptedControl, runner: Runner) -> None:
+    """While the scheduler is away at the start nothing is submitted after the limit; the outage is told once."""
+    said: list[str] = []
+    one = held(runner, "limit-start", deadline=time.time() + 0.5)
+    one.log = one._need_attacher().log = said.append
+    control.outage()
+    with pytest.raises(TransloadTimeout, match="could not be cancelled: the host's time limit has passed"):
+        one.run()
+    assert not one.give_up(), "nobody knows whether it is there"
+    control.outage(False)
+    assert one.give_up()
+    assert control.started() == []
+    assert sum("cannot be reached, waiting" in line for line in said) == 1
+    assert sum("could not be cancelled" in line for line in said) == 1, "one reason is told once"
+
+    late = held(runner, "limit-late", deadline=time.time() - 1)
+    with pytest.raises(TransloadTimeout, match="nothing was submitted: the host's time limit has passed"):
+        late.run()
+    assert control.started() == []
+
+
+def test_a_start_that_waits_says_why(control: ScriptedControl, runner: Runner) -> None:
+    """One line when the scheduler cannot be reached at the start, one when it is back."""
+    said: list[str] = []
+    one = held(runner, "away-at-start")
+    one.log = one._need_attacher().log = said.append
+    control.outage()
+    timer = threading.Timer(0.5, control.outage, (False,))
+    timer.start()
+    one.start()
+    timer.join()
+    told = [line.partition(" ")[2] for line in said if "reached" in line or "back" in line]
+    assert [line.partition(" (")[0] for line in told] == ["cannot be reached, waiting", "is back"]
+    one.kill()
+    with pytest.raises(AppCancelled):
+        one.resume()
+
+
+def test_a_limit_that_passes_during_a_submit_is_no_detach(control: ScriptedControl, runner: Runner) -> None:
+    """An asynchronous host's own limit ends what its submit brings about, whatever a kill would do to it."""
+    app = scripted_app("a", {**HELD, "submit_seconds": 1.0})
+    options = ExecutionOptions(on_kill="detach", deadline=time.time() + 0.3)
+    one = Execution(runner, Launch(app=app, scheduler="scripted"), Identity("t", "n", ("slow",)), options)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(one.run_async())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        one.give_up()
+
+    asyncio.run(main())  # which ends when its threads have
+    assert control.started()
+    assert control.started() == [call["app_id"] for call in control.calls("cancel")]
+
+
+def test_a_persons_cancel_that_is_seen_late_is_no_limit(control: ScriptedControl, runner: Runner) -> None:
+    """A host that asks now and then learns of a cancel after its limit has passed: it was no limit that ended the app."""
+    one = held(runner, "late-look", deadline=time.time() + 0.3)
+    one.start()
+    assert one.handle is not None
+    runner.cancel(one.handle)
+    runner.wait(one.handle)
+    time.sleep(max(0.0, (one.options.deadline or 0) - time.time()))
+    assert one.poll().final
+    with pytest.raises(AppCancelled):
+        one.collect()
 
 
 def test_killed_during_a_submit_whose_answer_is_lost(

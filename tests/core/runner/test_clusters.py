@@ -147,6 +147,23 @@ def test_secrets_of_a_cluster_are_resolved_where_it_is_used(plain_folder: str, m
         runner.scheduler("prod")
 
 
+def test_clusters_that_differ_in_a_secret_alone(plain_folder: str) -> None:
+    """Whoever brings a secret of his own, or a new one, gets a scheduler of his own; equal ones are one scheduler."""
+    asked: list[str] = []
+    prod = Cluster("prod", "scripted", {}, {"token": "vault:prod"})
+
+    def of(value: str) -> Runner:
+        return runner.with_clusters(prod, secret_sources={"vault": lambda what: asked.append(what) or value})  # type: ignore[func-returns-value]
+
+    with Runner("test") as runner:
+        first, second, again = of("a"), of("b"), of("a")
+        tokens = [each.scheduler("prod").connection["token"] for each in (first, second, again)]  # type: ignore[attr-defined]
+        assert tokens == ["a", "b", "a"]
+        assert first.scheduler("prod") is again.scheduler("prod")
+        assert first.with_clusters(prod).scheduler("prod") is first.scheduler("prod"), "as from what a handle keeps"
+        assert asked == ["prod"] * 3, "once for each of them"
+
+
 def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path: Path) -> None:
     """Each name of the local scheduler has a state folder of its own; one app id on two of them is two apps."""
     folder = tmp_path / "state"

@@ -18,6 +18,7 @@ from transload.following.subscription import Subscription, ended
 from transload.pipelines._attach import Action, AttachRecord, decide, decide_earlier
 from transload.pipelines._errors import AppLost, Detached
 from transload.pipelines._identity import app_id_of
+from transload.pipelines._told import reach
 from transload.runner._inject import unique_app_id
 from transload.runner._submit import build
 from transload.runner._travel import not_passed
@@ -26,7 +27,7 @@ from transload.specs import AppState, AppStatus, make_app_handle, parse_app_hand
 if TYPE_CHECKING:
     from transload.pipelines._attach import AttachStore
     from transload.pipelines._identity import Identity
-    from transload.pipelines._options import ExecutionOptions
+    from transload.pipelines._options import ExecutionOptions, OnKill
     from transload.runner import Launch, Runner
     from transload.specs import AppDef, AppDryRunInfo
 
@@ -75,7 +76,8 @@ class Attacher:
     log: Callable[[str], None]
     known: Mapping[str, Any]
     host_retries: int | None
-    killed: Callable[[], bool]  # whether the host was asked to stop
+    stop: Callable[[], OnKill | None]  # what is to become of the app, if the host was asked to stop
+    cancel: Callable[[], bool]  # cancels what is intended; False if that did not come through
     submitting = undone = False
     intended: str | None = None  # the app that is being submitted, or was found
     _stored: AttachRecord | None = None
@@ -95,7 +97,7 @@ class Attacher:
                 time.sleep(step)
                 continue
             with following(step) as news:
-                while not self.killed() and not ((seen := news.next(None)) and ended(seen)):
+                while not self.stop() and not ((seen := news.next(self._left())) and ended(seen)):
                     pass
         return step
 
@@ -109,7 +111,7 @@ class Attacher:
                 await asyncio.sleep(step)
                 continue
             with following(step) as news:
-                while not self.killed() and not ((seen := await news.next_async(None)) and ended(seen)):
+                while not self.stop() and not ((seen := await news.next_async(self._left())) and ended(seen)):
                     pass
         return step
 
@@ -162,12 +164,15 @@ class Attacher:
     ) -> Generator[Wait, None, tuple[Action, AppStatus | None]]:
         """Return what to do about an app, once that can be said."""
         parsed = parse_app_handle(handle)
-        since, pause, told = None, FIRST_PAUSE, False
+        since, pause, told, away = None, FIRST_PAUSE, False, False
         while True:
             status, existed = self._probe(parsed.app_id, parsed.scheduler_backend)
             action = judge(status, existed=existed)
-            if self.killed() and action not in (Action.NEXT, Action.GONE):  # those have a later attempt, perhaps
-                if judge is not decide_earlier:
+            if away is not (action is Action.WAIT_KNOWN):
+                away = not away
+                self.log(reach(handle, away, status.msg if status is not None else ""))
+            if self.stop() and action not in (Action.NEXT, Action.GONE):  # those have a later attempt, perhaps
+                if judge is not decide_earlier and action is not Action.SUBMIT:
                     self.intended = handle
                     self._undo()
                 raise Detached(None)
@@ -190,7 +195,7 @@ class Attacher:
                         continue
                 yield handle
             elif action is Action.WAIT_KNOWN:
-                yield min(pause, left)
+                yield min(pause, left, float("inf") if (limit := self._left()) is None else limit)
                 pause = longer(pause, LONGEST_PAUSE)
             else:
                 return action, status
@@ -221,7 +226,7 @@ class Attacher:
         return Attached(handle, app_id, attempt, action, status)
 
     def _submit(self, attempt: int | None) -> Attached:
-        if self.killed():
+        if self.stop():
             raise Detached(None)
         # what was intended once, elsewhere perhaps, never came to be
         self._stored, self.runner = None, self.given
@@ -243,27 +248,21 @@ class Attacher:
             handle = self.intended
             self.log(f"{handle} is there already, with another definition; attached to it, nothing was submitted")
         except BaseException as exc:
-            if self.killed() or not isinstance(exc, Exception):
+            if self.stop() or not isinstance(exc, Exception):
                 self._undo()
             raise
         finally:
             self.submitting = False
         if attempt is not None:
             self._put(attempt, handle)
-        if self.killed():
+        if self.stop():
             self._undo()
         return Attached(handle, app_id, attempt, Action.SUBMIT)
 
     def _undo(self) -> None:
-        """Cancel what may have been submitted: the host was killed in the middle of it."""
-        if self.options.on_kill == "cancel" and self.intended is not None:
-            try:
-                self.runner.cancel(self.intended)
-                self.undone = True
-            except AppNotFound:
-                return
-            except Exception as exc:  # it stands behind whatever ended the host
-                self.log(f"{self.intended} could not be cancelled: {exc}")
+        """Cancel what may have been submitted: the host was stopped in the middle of it."""
+        if (self.stop() or self.options.on_kill) == "cancel" and self.intended is not None:
+            self.undone = self.cancel()
 
     def _lost(self, attempt: int) -> NoReturn:
         self._go_where(self._stored_of(attempt))
@@ -272,6 +271,10 @@ class Attacher:
         raise AppLost(handle)
 
     # -- parts
+
+    def _left(self) -> float | None:
+        """Return the seconds until the host's time limit passes, 0 or more; None if it has none."""
+        return None if self.options.deadline is None else max(0.0, self.options.deadline - time.time())
 
     def _app_id(self, attempt: int) -> str:
         if attempt not in self._ids:

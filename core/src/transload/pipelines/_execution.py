@@ -17,8 +17,8 @@ from transload.pipelines._attacher import Attached, Attacher
 from transload.pipelines._errors import AppCancelled, AppLost, Detached
 from transload.pipelines._identity import Identity, where
 from transload.pipelines._logs import LogForwarder, LogSink
-from transload.pipelines._options import ExecutionOptions, next_limit, note_state
-from transload.pipelines._told import failure_message, page_of
+from transload.pipelines._options import ExecutionOptions, OnKill, next_limit, note_state
+from transload.pipelines._told import failure_message, page_of, reach
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload.specs._json import SCHEMA, reading
@@ -81,6 +81,7 @@ class Execution:
         self.log, self._on_change = log or _log, on_change
         self._killed = self._cancelled = False
         self._passed: str | None = None
+        self._why_not = ""  # it could not be cancelled
         self._cancel_due, self._cancel_pause = 0.0, _AGAIN_S[0]
         self._news: Subscription | None = None
         self._forwarder: LogForwarder | None = None
@@ -90,10 +91,8 @@ class Execution:
         self._counts: dict[str, float] = {}
         self._attacher: Attacher | None = None
         if launch is not None:
-            given, killed = known or {}, lambda: self._killed
-            self._attacher = Attacher(
-                runner, launch, identity, self.options, store, self.log, given, host_retries, killed
-            )
+            more = known or {}, host_retries, self._stop, self.cancel
+            self._attacher = Attacher(runner, launch, identity, self.options, store, self.log, *more)
 
     @property
     def runner(self) -> Runner:
@@ -148,17 +147,32 @@ class Execution:
 
     def start(self) -> Attached:
         """Submit the app or attach to it; return how. Errors as in `run`."""
-        return self._started(self._need_attacher().start(self._following))
+        with self._within_limit():
+            return self._started(self._need_attacher().start(self._following))
 
     async def start_async(self) -> Attached:
         """Do what `start` does, without blocking the event loop."""
         import asyncio
 
         try:
-            return self._started(await self._need_attacher().start_async(self._following))
+            with self._within_limit():
+                return self._started(await self._need_attacher().start_async(self._following))
         except asyncio.CancelledError:
             self.kill()  # a submit under way in its thread is undone there
             raise
+
+    @contextmanager
+    def _within_limit(self) -> Iterator[None]:
+        """Say so if it was a limit that passed before the app was there."""
+        try:
+            yield
+        except Detached as exc:
+            if self._passed is None:
+                raise
+            attacher, what = self._need_attacher(), "nothing was submitted"
+            if attacher.intended is not None:
+                what = f"{attacher.intended} {'was' if attacher.undone else 'could not be'} cancelled"
+            raise TransloadTimeout(f"{what}: {self._passed}") from exc
 
     def attach(self, handle: str) -> None:
         """Take an app that is known by its handle, in place of `start`; nothing is asked or submitted."""
@@ -251,7 +265,8 @@ class Execution:
             status = self.runner.status(handle)
         if status is not None:
             self._note(status)
-        self._obey()
+        if status is None or not status.is_terminal():
+            self._obey()
         seen = observed(handle, status, self.options.patience, None if status is None else self._unknown_since)
         if status is None:
             self.lost()
@@ -270,7 +285,7 @@ class Execution:
 
     def _take(self, observation: Observation | None) -> bool:
         """Act on what was seen; return True once the app has ended."""
-        if self._killed and self.options.on_kill == "detach":
+        if self._stop() == "detach":
             raise Detached(self.handle)
         if observation is not None:
             over = ended(observation)
@@ -284,15 +299,20 @@ class Execution:
             raise TransloadTimeout(f"{self.handle} was cancelled: {self._passed}")
         return False
 
-    def _obey(self) -> None:
-        """Cancel the app if the host was told to end it, or a limit has passed; try again until that got through."""
+    def _stop(self) -> OnKill | None:
+        """Return what is to become of the app, if the host was told to end it or a limit has passed."""
         end, why = next_limit(self.options, self._counts)
         if self._passed is None and time.time() >= end:
             self._passed = why
-        killed = self._killed and self.options.on_kill == "cancel"
-        done = self._cancelled or (self._attacher is not None and self._attacher.undone)
+        return "cancel" if self._passed is not None else self.options.on_kill if self._killed else None
+
+    def _done(self) -> bool:
+        return self._cancelled or (self._attacher is not None and self._attacher.undone)
+
+    def _obey(self) -> None:
+        """Cancel the app if the host was told to end it, or a limit has passed; try again until that got through."""
         now = time.monotonic()
-        if (killed or self._passed is not None) and not done and now >= self._cancel_due:
+        if self._stop() == "cancel" and not self._done() and now >= self._cancel_due:
             self._cancelled = self.cancel()
             self._cancel_due, self._cancel_pause = now + self._cancel_pause, longer(self._cancel_pause, _AGAIN_S[1])
 
@@ -300,8 +320,7 @@ class Execution:
         changed = self.status is None or status.state is not self.status.state or status != self.status
         before, self._unknown_since = self._unknown_since, unknown_since(status.state, self._unknown_since)
         if (before is None) is not (self._unknown_since is None):
-            why = f" ({status.msg})" if status.msg else ""
-            self.log(f"{self.handle} " + (f"cannot be reached, waiting{why}" if before is None else "is back"))
+            self.log(reach(self._need_handle(), before is None, status.msg))
         if (waits := status.why_waiting()) and waits != (self.status and self.status.why_waiting()):
             self.log(f"{self.handle} is {status.state}: {waits}")
         self.status = status
@@ -365,12 +384,19 @@ class Execution:
         if news is not None:
             news.wake()
 
-    def give_up(self) -> None:
-        """Do what ``on_kill`` says, at once: for a host that does not wait any more. Not for a signal handler."""
+    def give_up(self) -> bool:
+        """Do what ``on_kill`` says, at once: for a host that does not wait any more. Not for a signal handler.
+
+        After a limit that the host keeps (``deadline``) it is cancelled in any case.
+
+        Returns:
+            False if an app that is to end could not be cancelled yet: to be called again as long as that can be done.
+        """
         self._killed, self._cancel_due = True, 0.0
-        # a submit under way is undone by whoever submits, as soon as it is over
-        if not (self._attacher is not None and self._attacher.submitting):
-            self._obey()
+        if self._attacher is not None and self._attacher.submitting:
+            return False  # undone by whoever submits, as soon as it is over
+        self._obey()
+        return self._done() or self._stop() != "cancel"
 
     def cancel(self) -> bool:
         """Cancel the app whatever ``on_kill`` says, if there is one: for a limit that the host itself keeps.
@@ -387,7 +413,9 @@ class Execution:
         except AppNotFound:
             return True
         except Exception as exc:  # an error that nobody foresaw is no reason to forget it
-            self.log(f"{handle} could not be cancelled: {exc}")
+            if str(exc) != self._why_not:
+                self._why_not = str(exc)
+                self.log(f"{handle} could not be cancelled: {exc}")
             return False
         return True
 

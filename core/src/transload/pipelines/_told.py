@@ -68,6 +68,11 @@ def _beyond(msg: str, replica: ReplicaStatus) -> str:
     return msg[len(name) :].removeprefix("is ") if found is None else "; ".join(part for part in found.groups() if part)
 
 
+def reach(handle: str, away: bool, why: str = "") -> str:
+    """Return the line that says that an app cannot be reached, or can again."""
+    return f"{handle} cannot be reached, waiting{f' ({why})' if why else ''}" if away else f"{handle} is back"
+
+
 def page_of(runner: Runner, handle: str) -> str | None:
     """Return the full address of a page about an app: a plugin's, else its scheduler's; None if there is none."""
     from transload.plugins import get_plugins

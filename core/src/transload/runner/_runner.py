@@ -100,15 +100,18 @@ class Runner:
         other._environ, other._loaded_settings = environ, settings
         return other
 
-    def with_clusters(self, *clusters: Cluster) -> Runner:
+    def with_clusters(
+        self, *clusters: Cluster, secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({})
+    ) -> Runner:
         """Return this runner with more clusters; one takes the place of another of its name, but not of the settings'.
 
-        Both share schedulers and settings, and are closed together. What knows them all already is returned itself.
+        Both share schedulers and settings, and are closed together. What knows them all already is returned itself,
+        unless it is given sources that find the values of their secrets.
         """
-        if all(self._schedulers.knows(cluster) for cluster in clusters):
+        if not secret_sources and all(self._schedulers.knows(cluster) for cluster in clusters):
             return self
         other = copy.copy(self)
-        other._schedulers = self._schedulers.with_clusters(clusters)
+        other._schedulers = self._schedulers.with_clusters(clusters, secret_sources)
         return other
 
     def name(self) -> str:

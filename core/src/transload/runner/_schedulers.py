@@ -62,17 +62,22 @@ class Schedulers:
         self._params = dict(params)
         self._settings = settings
         self._sources = sources
-        self._made: dict[str, SchedulerBase] = {}
+        self._made: dict[tuple[object, ...], SchedulerBase] = {}
+        self._keys: dict[str, tuple[object, ...]] = {}
         self._lock = fork_lock()
         self._clusters: dict[str, Cluster] = {}
         self._found: dict[str, tuple[str, Cluster | None]] = {}
         self._name_them(clusters)
         self._check_params()
 
-    def with_clusters(self, clusters: Iterable[Cluster]) -> Schedulers:
-        """Return these with other clusters beside them; equal clusters are the same scheduler, closed together."""
+    def with_clusters(self, clusters: Iterable[Cluster], sources: Mapping[str, Callable[[str], str]]) -> Schedulers:
+        """Return these with other clusters beside them, and sources of their secrets, and all are closed together.
+
+        Equal clusters whose secrets have equal values are the same scheduler; the values are asked for once.
+        """
         other = copy.copy(self)
-        other._clusters, other._found = dict(self._clusters), {}
+        other._clusters, other._found, other._keys = dict(self._clusters), {}, {}
+        other._sources = {**self._sources, **sources}
         other._name_them(clusters)
         return other
 
@@ -156,13 +161,17 @@ class Schedulers:
         return kind, None if cluster is None or cluster == Cluster(kind) else cluster
 
     def _make(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
-        key = kind if cluster is None else cluster.to_json()
+        name = kind if cluster is None else cluster.to_json()
         with self._lock:
+            key = self._keys.get(name)
+            if key is None:
+                secrets = () if cluster is None else self._secrets_of(cluster)
+                key = self._keys[name] = (name, *secrets)
             if key not in self._made:
-                self._made[key] = self._make_new(kind, cluster)
+                self._made[key] = self._make_new(kind, cluster, dict(key[1:]))  # type: ignore[arg-type]
             return self._made[key]
 
-    def _make_new(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
+    def _make_new(self, kind: str, cluster: Cluster | None, secrets: Mapping[str, CfgVal]) -> SchedulerBase:
         factory = self._factory(kind)
         given: dict[str, object] = {}
         if cluster is not None and cluster.name != kind:
@@ -172,22 +181,23 @@ class Schedulers:
         elif self._params:
             given = {key: self._params[key] for key in declared(factory) if key in self._params}
         made = factory(self._session, **given)
-        if cluster is not None and (cluster.connection or cluster.secrets):
+        if cluster is not None and (cluster.connection or secrets):
             try:
-                made.connect(made.connection_opts()._resolve(self._connection(cluster), "connection setting"))
+                connection = {**cluster.connection, **secrets}
+                made.connect(made.connection_opts()._resolve(connection, "connection setting"))
             except ConfigError as exc:
                 raise ConfigError(f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}") from exc
         return made
 
-    def _connection(self, cluster: Cluster) -> dict[str, CfgVal]:
-        """Return the connection of a cluster with the values of its secrets."""
-        values = dict(cluster.connection)
-        for key, source in cluster.secrets.items():
-            try:
-                values[key] = resolve_secret(source, f"secrets[{key!r}]", kinds=self._sources)
-            except SpecError as exc:
-                raise ConfigError(str(exc)) from exc
-        return values
+    def _secrets_of(self, cluster: Cluster) -> list[tuple[str, str]]:
+        """Return the values of a cluster's secrets."""
+        try:
+            return [
+                (key, resolve_secret(source, f"secrets[{key!r}]", kinds=self._sources))
+                for key, source in sorted(cluster.secrets.items())
+            ]
+        except (SpecError, ConfigError) as exc:
+            raise ConfigError(f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}") from exc
 
     def _check_params(self) -> None:
         """Refuse parameters that no scheduler takes.

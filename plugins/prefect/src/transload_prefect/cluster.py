@@ -42,25 +42,25 @@ class TransloadCluster(Block):
         Raises:
             ConfigError: if it is not valid.
         """
-        _seen[self.name] = self
         where = {setting: f"prefect:{self.name}/{setting}" for setting in self.secrets}
         return Cluster(self.name, self.kind, self.connection, where)
 
 
-_seen: dict[str, TransloadCluster] = {}
-
-
-def secret_of(what: str) -> str:
+def secret_of(what: str, block: TransloadCluster | None = None) -> str:
     """Return a secret of a cluster, by the name of the block and of the setting.
+
+    Args:
+        what: ``NAME/SETTING``.
+        block: the block itself, where it is at hand; default, and for other names: the saved one.
 
     Raises:
         ConfigError: if there is no such block, or it has no such secret.
     """
     name, _, setting = what.partition("/")
-    block = _seen.get(name) or cluster_named(name)
-    if setting not in block.secrets:
+    found = block if block is not None and block.name == name else cluster_named(name)
+    if setting not in found.secrets:
         raise ConfigError(f"block transload-cluster/{name}: has no secret {setting!r}")
-    return str(block.secrets[setting].get_secret_value())
+    return str(found.secrets[setting].get_secret_value())
 
 
 def cluster_named(name: str) -> TransloadCluster:

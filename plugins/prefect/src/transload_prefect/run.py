@@ -29,15 +29,17 @@ HOST: Final = "prefect"
 
 
 def runner_of(cluster: TransloadCluster | None = None, inherit_env: bool = False) -> Runner:
-    """Return the runner that all flow runs of this process share, with a cluster of theirs."""
-    clusters = [] if cluster is None else [cluster.to_cluster()]
-    return host_runner(HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={"prefect": _secret})
+    """Return the runner that all flow runs of this process share; with a cluster, one that has its own secrets."""
+    runner = host_runner(HOST, inherit_env=inherit_env, secret_sources={"prefect": _secret})
+    if cluster is None:
+        return runner
+    return runner.with_clusters(cluster.to_cluster(), secret_sources={"prefect": partial(_secret, block=cluster)})
 
 
-def _secret(what: str) -> str:
+def _secret(what: str, block: TransloadCluster | None = None) -> str:
     from transload_prefect.cluster import secret_of
 
-    return secret_of(what)
+    return secret_of(what, block)
 
 
 # -- whose app it is
