@@ -123,3 +123,24 @@ def test_a_cluster_beside_a_scheduler(host: Any) -> None:
 
     with pytest.raises(ConfigError, match="cluster='prod': cannot be given beside scheduler='local'"):
         app_task("utils.echo", scheduler="local", cluster="prod")
+
+
+def test_a_dry_run_and_a_call(host: Any, tmp_path: Path) -> None:
+    """A dry run shows the cluster's request; where a call names another place, the app goes there."""
+    from jobs import job
+    from prefect import flow
+
+    from transload.pipelines import get_adapter
+    from transload_prefect import app_task
+
+    block = _saved(tmp_path / "cluster")
+    for cluster in (block, block.name):
+        shown = get_adapter("prefect").dry_run(job, cluster=cluster)
+        assert f"{block.name}://" in shown
+    task = app_task(job, cluster=block)
+
+    @flow
+    def work() -> list[str]:
+        return [task().handle, task(launch={"scheduler": "local"}).handle]
+
+    assert [handle.partition(":")[0] for handle in work()] == [block.name, "local"]

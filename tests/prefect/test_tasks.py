@@ -415,14 +415,68 @@ def test_app_inside_a_task(host: Any) -> None:
 
 
 def test_task_runs_are_named_by_their_arguments() -> None:
-    """Those of the call, shortened; what looks secret is masked; without any, the unit's name."""
+    """Those of the call, else what it was made with, shortened; what looks secret is masked; without any, the unit."""
     from transload_prefect.arguments import LeftOpen
     from transload_prefect.task import _task_run_name
 
     given = {"lr": 0.1, "note": "a\nlong text that goes on and on", "api_key": "hunter2", "epochs": LeftOpen("3")}
     own = {"launch": None, "transload_unit": "train-2"}
-    assert _task_run_name("train", {**given, **own}) == "train lr=0.1 note=a long text that goes on… api_key=******"
-    assert _task_run_name("train", own) == "train-2"
+    named = _task_run_name("train", {"seed": 7}, {**given, **own})
+    assert named == "train seed=7 lr=0.1 note=a long text that goes on… api_key=******"
+    assert _task_run_name("train", {"lr": 0.2, "token": "x"}, own) == "train-2 lr=0.2 token=******"
+    assert _task_run_name("train", ["--lr", "0.2"], own) == "train-2"
+
+
+def test_names_of_apps_that_are_run_at_once(host: Any) -> None:
+    """Several calls of `run_app` are told apart by the arguments that each was made with, as the server shows."""
+    from prefect import flow
+
+    from transload_prefect import run_app
+
+    @flow
+    def work() -> Any:
+        from prefect.context import FlowRunContext
+
+        for value in (3, 4):
+            run_app(job, component_args={"value": value})
+        return FlowRunContext.get().flow_run.id  # type: ignore[union-attr]
+
+    names = sorted(each["name"] for each in host.task_runs(work()))
+    assert names == ["job#0 value=3", "job#1 value=4"]
+
+
+def test_a_time_limit_while_the_scheduler_is_away(
+    host: Any, gate: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """The task has timed out, and its app is cancelled as soon as that can be done, although nobody waits for it."""
+    from prefect import flow
+
+    from transload.errors import SchedulerUnavailable
+    from transload.pipelines import host_runner
+    from transload.schedulers.local import LocalScheduler
+    from transload_prefect import app_task
+
+    cancel, away, refused = LocalScheduler.cancel, [True], []
+
+    def unreachable(self: LocalScheduler, app_id: str) -> bool:
+        if away:
+            refused.append(app_id)
+            raise SchedulerUnavailable("as in an outage")
+        return cancel(self, app_id)
+
+    monkeypatch.setattr(LocalScheduler, "cancel", unreachable)
+    task = app_task(job, component_args={"gate": str(gate)}, timeout_seconds=2, on_kill="detach")
+
+    @flow
+    def work() -> Any:
+        return task(return_state=True).name
+
+    assert work() == "TimedOut"
+    runner = host_runner("prefect")
+    assert [each.state.name for each in runner.list("local")] == ["RUNNING"]
+    assert refused
+    away.clear()
+    eventually(lambda: [each.state.name for each in runner.list("local")] == ["CANCELLED"], 30)
 
 
 def test_a_time_limit_between_submit_and_handle(

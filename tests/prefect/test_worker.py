@@ -136,10 +136,10 @@ async def test_output_while_the_app_runs(host: Any, gate: Path) -> None:
 def test_what_prefect_logs_is_not_repeated() -> None:
     """Its lines and the tracebacks below them are left out, also chained ones; what follows is handed on."""
     from transload.schedulers.api import Stream
-    from transload_prefect.traces import Output
+    from transload_prefect.traces import without_prefects
 
     got: list[str] = []
-    output = Output(lambda role, replica, stream, line: got.append(line))
+    output = without_prefects(lambda role, replica, stream, line: got.append(line))
     text = """pip says
 10:00:00.000 | ERROR   | Flow run 'x' - Encountered an exception
 Traceback (most recent call last):
@@ -157,7 +157,11 @@ a warning
 the end"""
     for line in text.splitlines():
         output("flow", 0, Stream.STDERR, line)
-    assert got == ["pip says", "a warning", "  indented", "the end"]
+        if line.startswith("ValueError"):
+            output("flow", 0, Stream.STDOUT, "printed meanwhile")
+            output("flow", 1, Stream.STDERR, "of another replica")
+    meanwhile = ["printed meanwhile", "of another replica"]
+    assert got == ["pip says", *meanwhile, "a warning", "  indented", "the end"]
 
 
 @pytest.mark.parametrize("stream_output", [True, False])
@@ -421,10 +425,12 @@ def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypa
     from types import SimpleNamespace
 
     from transload.errors import SpecError
+    from transload_prefect.run import runner_of
     from transload_prefect.worker import AppJobConfiguration, TransloadWorker
     from transload_testing.scripted import ScriptedScheduler
 
     def convert(self: object, app: Any, cfg: object) -> None:
+        assert app.roles[0].entrypoint == "python", "its own interpreter is in no image, the scheduler's own neither"
         raise SpecError(f"roles[0].image={app.roles[0].image!r}: must be the name of an image")  # as Docker's does
 
     flow_run: Any = SimpleNamespace(id=uuid4(), name="one", run_count=0)
@@ -432,7 +438,11 @@ def test_a_scheduler_of_containers_needs_an_image(transload_home: Path, monkeypa
     assert (here.entrypoint, here.image) == (sys.executable, "")
     made = AppJobConfiguration(command="prefect flow-run execute", image="img:1").to_app().roles[0]
     assert (made.entrypoint, made.image) == ("python", "img:1")
+    elsewhere = AppJobConfiguration().to_app(here=False).roles[0]
+    assert (elsewhere.entrypoint, elsewhere.image) == ("python", ""), "the scheduler may have an image of its own"
     monkeypatch.setattr(ScriptedScheduler, "convert", convert)
+    scripted = runner_of().scheduler("scripted")
+    monkeypatch.setattr(scripted, "capabilities", scripted.capabilities._replace(shares_disk=False))
     configuration = AppJobConfiguration(scheduler="scripted", stream_output=False)
     with pytest.raises(SpecError, match=r"image='': must be.*set the variable image of the work pool"):
         TransloadWorker(work_pool_name="none")._start(flow_run, configuration)

@@ -228,7 +228,7 @@ def test_a_limit_that_passes_during_a_submit_is_no_detach(control: ScriptedContr
 
 
 def test_a_persons_cancel_that_is_seen_late_is_no_limit(control: ScriptedControl, runner: Runner) -> None:
-    """A host that asks now and then learns of a cancel after its limit has passed: it was no limit that ended the app."""
+    """A host that asks now and then learns of a cancel after its limit: it was no limit that ended the app."""
     one = held(runner, "late-look", deadline=time.time() + 0.3)
     one.start()
     assert one.handle is not None

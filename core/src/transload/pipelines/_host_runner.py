@@ -53,10 +53,11 @@ def dry_run(
     *,
     known: Mapping[str, Any] | None = None,
     inherit_env: bool = False,
+    runner: Runner | None = None,
 ) -> str:
     """Return what a host would submit, as text for a person; nothing outside of this process is touched.
 
-    Arguments as in `host_runner` and `Execution`.
+    Arguments as in `host_runner` and `Execution`; ``runner``: another one than the host's own.
 
     Raises:
         SpecError: if the app is wrong, or the scheduler cannot express it.
@@ -66,4 +67,5 @@ def dry_run(
     from transload.pipelines._identity import Identity
 
     identity = Identity(host, "dry-run", (launch.name,))
-    return Execution(host_runner(host, inherit_env=inherit_env), launch, identity, options, known=known).dry_run()
+    runner = runner or host_runner(host, inherit_env=inherit_env)
+    return Execution(runner, launch, identity, options, known=known).dry_run()

@@ -15,11 +15,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Literal, get_args
 
 Errand = Literal["watch", "ask", "send"]
-
-ERRANDS: Final[tuple[Errand, ...]] = ("watch", "ask", "send")
 """What the threads are for, in the order in which they end: each may hand jobs to those after it."""
 
 _log = logging.getLogger("transload_prefect")
@@ -85,7 +83,7 @@ def background(errand: Errand = "send") -> Background:
     global _all, _pid
     with _making:
         if _pid != os.getpid():
-            _all, _pid = {each: Background(f"transload-prefect-{each}") for each in ERRANDS}, os.getpid()
+            _all, _pid = {each: Background(f"transload-prefect-{each}") for each in get_args(Errand)}, os.getpid()
             with suppress(RuntimeError):  # the interpreter is ending
                 # before Prefect's own senders end; later is too late, no thread can be started then
                 getattr(threading, "_register_atexit", atexit.register)(_stop)
@@ -94,5 +92,5 @@ def background(errand: Errand = "send") -> Background:
 
 def _stop() -> None:
     if _pid == os.getpid():
-        for each in ERRANDS:
+        for each in get_args(Errand):
             _all[each].stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -64,7 +65,8 @@ class AppJobRun(JobRun[AppResults]):
 
     def cancel(self) -> Any:
         """Ask for the app's end; return at once."""
-        return asyncio.to_thread(self._cancel) if in_event_loop() else self._cancel()
+        cancel = partial(self._execution.runner.cancel, self.handle)
+        return asyncio.to_thread(cancel) if in_event_loop() else cancel()
 
     def _wait(self) -> None:
         with ended_with_host(self._execution), watching(self._traces.context, self._execution):
@@ -82,9 +84,6 @@ class AppJobRun(JobRun[AppResults]):
         results = self._execution.collect()
         self._traces.collected(results)
         return results
-
-    def _cancel(self) -> None:
-        self._execution.runner.cancel(self.handle)
 
 
 class AppJob(JobBlock[AppResults]):

@@ -63,12 +63,10 @@ def secret_of(what: str, block: TransloadCluster | None = None) -> str:
     return str(found.secrets[setting].get_secret_value())
 
 
-def cluster_named(name: str) -> TransloadCluster:
-    """Return a saved block.
-
-    Raises:
-        ConfigError: if there is none of that name.
-    """
+def cluster_named(name: str | TransloadCluster) -> TransloadCluster:
+    """Return a saved block, or the block itself; ConfigError if there is none of that name."""
+    if isinstance(name, TransloadCluster):
+        return name
     try:
         found: Any = TransloadCluster.load(name, _sync=True)  # type: ignore[call-arg]
     except ValueError as exc:

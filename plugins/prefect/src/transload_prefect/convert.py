@@ -145,6 +145,11 @@ class PrefectAdapter:
         return f"Prefect flow {made.name!r}: {how}\n{self._dry_run_task(shown, {'trial_idx': 0})}"
 
     def _dry_run_task(self, task: AppTask, known: Mapping[str, Any]) -> str:
-        launch = task.spec.launch
-        request = dry_run(HOST, launch, task.spec.options, known=known, inherit_env=task.spec.inherit_env)
+        from transload_prefect.cluster import cluster_named
+        from transload_prefect.run import on_cluster, runner_of
+
+        spec = task.spec
+        cluster = None if spec.cluster is None else cluster_named(spec.cluster)
+        runner = runner_of(cluster, spec.inherit_env)
+        request = dry_run(HOST, on_cluster(spec.launch, cluster), spec.options, known=known, runner=runner)
         return f"Prefect task {task.name!r} (retries: {task.retries}, tags: {sorted(task.tags)})\n{request}"

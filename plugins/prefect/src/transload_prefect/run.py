@@ -5,14 +5,13 @@ Prefect is imported where it is asked: the state table and the tests of the poli
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from transload.errors import TransloadError
+from transload.errors import TransloadError, TransloadTimeout
 from transload.pipelines import Ending, Execution, ExecutionOptions, Identity, Launch, host_runner
 from transload.pipelines._told import page_of
 from transload_prefect.states import ENDINGS
@@ -40,9 +39,6 @@ def _secret(what: str, block: TransloadCluster | None = None) -> str:
     from transload_prefect.cluster import secret_of
 
     return secret_of(what, block)
-
-
-# -- whose app it is
 
 
 @dataclass(frozen=True)
@@ -80,9 +76,6 @@ def identity_of(context: Context, key: str | None = None, namespace: str | None 
     return Identity(HOST, namespace or str(run), (context.unit or "", key or context.name))
 
 
-# -- its execution
-
-
 def execution_of(
     launch: Launch,
     options: ExecutionOptions,
@@ -104,11 +97,9 @@ def execution_of(
         inherit_env: give the job the environment of the flow's process.
         more: arguments of ``transload.pipelines.Execution``.
     """
-    if cluster is not None:
-        launch = replace(launch, scheduler=cluster.name)
     execution = Execution(
         runner_of(cluster, inherit_env),
-        launch,
+        on_cluster(launch, cluster),
         identity,
         within_time_limit(traces.context, options),
         store=traces.notes,
@@ -123,6 +114,11 @@ def execution_of(
     return execution
 
 
+def on_cluster(launch: Launch, cluster: TransloadCluster | None) -> Launch:
+    """Return the launch with a cluster as its place, unless a call names another one."""
+    return launch if cluster is None or launch.scheduler is not None else replace(launch, scheduler=cluster.name)
+
+
 def within_time_limit(context: Context, options: ExecutionOptions) -> ExecutionOptions:
     """Return the options with the time limit of the running task, if it has one, as their deadline.
 
@@ -134,9 +130,6 @@ def within_time_limit(context: Context, options: ExecutionOptions) -> ExecutionO
         return options
     deadline = context.task.start_time.timestamp() + seconds
     return replace(options, deadline=min(deadline, options.deadline or deadline))
-
-
-# -- its life in the task
 
 
 def run_app(execution: Execution) -> AppResults | Told:
@@ -161,19 +154,28 @@ async def run_app_async(execution: Execution) -> AppResults | Told:
 def ended_with_host(execution: Execution) -> Iterator[None]:
     """End the app, or leave it, as ``on_kill`` says, when something but an error of ours ends who waits for it.
 
-    A time limit of Prefect's arrives as an exception of one kind or another, depending on who waits. It is no kill from
-    outside, and never just detaches.
+    A time limit of Prefect's arrives as an exception of one kind or another, depending on who waits; it is the
+    execution's own limit too, and ends the app in any case.
     """
     try:
         yield
+    except TransloadTimeout:
+        _end(execution)  # it may have passed while the scheduler was away
+        raise
     except TransloadError:
         raise
     except BaseException:
-        execution.give_up()
-        deadline = execution.options.deadline
-        if deadline is not None and time.time() >= deadline:
-            execution.cancel()
+        _end(execution)
         raise
+
+
+def _end(execution: Execution, pause: float = 1.0) -> None:
+    """Do what a kill says; as long as a scheduler is away, and this process lives, again and again."""
+    from transload_prefect.background import background
+
+    asking = background("ask")
+    if not execution.give_up() and not asking.ending:
+        asking.post(partial(_end, execution, min(2 * pause, 30.0)), after=pause)
 
 
 @contextmanager

@@ -147,7 +147,7 @@ class AppTask(Task[..., Any]):
         self._settings = settings
         name = settings.get("name") or spec.launch.name
         function = _function(spec, name, bool(asynchronous))
-        named = {"task_run_name": partial(_task_run_name, name), **settings, "name": name}
+        named = {"task_run_name": partial(_task_run_name, name, spec.launch.args), **settings, "name": name}
         super().__init__(function, **{**named, **_retry_condition(spec, settings)})
         self.task_key = f"{name}-{sha256(f'{name}:{spec.digest}'.encode()).hexdigest()[:8]}"
         theirs = self.cache_policy
@@ -183,8 +183,6 @@ class AppTask(Task[..., Any]):
             "on_running": self.on_running_hooks,
         }
         return {**self._settings, **{name: list(value) for name, value in hooks.items() if value}}
-
-    # -- the four ways to run it
 
     def __call__(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:
         """Run the app; return its results (an awaitable of them where an event loop runs)."""
@@ -262,14 +260,16 @@ def _length(values: Iterable[Any]) -> int | None:
     return None
 
 
-def _task_run_name(name: str, parameters: dict[str, Any]) -> str:
-    """Return the name of a task run: the task's, and the arguments of the call; those that look secret are masked."""
-    given = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
-    texts = {key: " ".join(str(value).split()) for key, value in given.items() if not isinstance(value, LeftOpen)}
+def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
+    """Return the name of a task run: the task's, and its arguments; those that look secret are masked."""
+    called = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
+    called = {key: value for key, value in called.items() if not isinstance(value, LeftOpen)}
+    given = {**made, **called} if isinstance(made, Mapping) else called
+    texts = {key: " ".join(str(value).split()) for key, value in given.items()}
     shown = {key: text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…" for key, text in texts.items()}
     words = [f"{key}={text}" for key, text in masked_env(shown).items()]
-    unit = parameters.get(UNIT)
-    return " ".join([name, *words[:_MOST_SHOWN]]) if words or unit is None else str(unit)
+    first = name if called else parameters.get(UNIT) or name  # what nobody else tells from its like
+    return " ".join([first, *words[:_MOST_SHOWN]])
 
 
 def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
@@ -291,9 +291,6 @@ def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
         return may(state) and (theirs is None or bool(theirs(task, task_run, state)))
 
     return {"retry_condition_fn": condition}
-
-
-# -- the function inside
 
 
 def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
@@ -335,7 +332,7 @@ def _prepared(spec: AppSpec, call: inspect.BoundArguments) -> Iterator[tuple[Exe
         spec.options,
         identity,
         traces,
-        cluster=cluster_named(spec.cluster) if isinstance(spec.cluster, str) else spec.cluster,
+        cluster=None if spec.cluster is None else cluster_named(spec.cluster),
         inherit_env=spec.inherit_env,
         known=spec.known,
         host_retries=task.task.retries,

@@ -36,28 +36,28 @@ PROGRESS_S: Final = 1.0
 _CHAINED: Final = ("Traceback (", "During handling of", "The above exception")
 
 
-class Output:
-    """A sink that hands on, to another one, what is no line of Prefect's logger, nor of a traceback below one."""
+def without_prefects(sink: LogSink) -> LogSink:
+    """Return a sink that hands on what is no line of Prefect's logger, nor of a traceback below one in its stream."""
+    places: dict[tuple[str, int, Stream], tuple[bool, bool]] = {}
 
-    def __init__(self, sink: LogSink) -> None:
-        self._sink = sink
-        self._below = self._inside = False
+    def hand_on(role: str, replica: int, stream: Stream, line: str) -> None:
+        place = (role, replica, stream)
+        places[place] = below, _ = _after(line, *places.get(place, (False, False)))
+        if not below:
+            sink(role, replica, stream, line)
 
-    def __call__(self, role: str, replica: int, stream: Stream, line: str) -> None:
-        """Hand a line on, or leave it out."""
-        if not self._is_prefects(line):
-            self._sink(role, replica, stream, line)
+    return hand_on
 
-    def _is_prefects(self, line: str) -> bool:
-        if _LOGGED.match(line):
-            self._below, self._inside = True, False
-        elif self._inside:
-            self._inside = line[:1].isspace()  # else it is the last line: the exception
-        elif self._below and line.startswith(_CHAINED):
-            self._inside = line.startswith(_CHAINED[0])
-        elif line.strip():
-            self._below = False
-        return self._below
+
+def _after(line: str, below: bool, inside: bool) -> tuple[bool, bool]:
+    """Return whether a line is Prefect's or below one of its, and whether it is inside a traceback there."""
+    if _LOGGED.match(line):
+        return True, False
+    if inside:
+        return below, line[:1].isspace()  # else it is the last line: the exception
+    if below and line.startswith(_CHAINED):
+        return below, line.startswith(_CHAINED[0])
+    return below and not line.strip(), False
 
 
 class Traces:
@@ -135,8 +135,6 @@ class Traces:
             for role, each in ids
             if each is not None
         ]
-
-    # -- artifacts, in the background thread
 
     def _show_if_it_goes_on(self, handle: str) -> None:
         if self._seen is not None and not is_terminal(self._seen.state):

@@ -27,7 +27,7 @@ from transload.specs import AppDef, AppState, Resource, Role, parse_mounts, reso
 from transload_prefect.adopt import can_be_seen, is_cancelling, orphans
 from transload_prefect.cluster import TransloadCluster
 from transload_prefect.run import HOST, Context, runner_of
-from transload_prefect.traces import Output, Traces
+from transload_prefect.traces import Traces, without_prefects
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
@@ -108,8 +108,10 @@ class AppVariables(_Variables, BaseVariables):
 class AppJobConfiguration(_Variables, BaseJobConfiguration):
     """How a flow run becomes an app; the template of a work pool fills it in."""
 
-    def to_app(self) -> AppDef:
+    def to_app(self, here: bool = True) -> AppDef:
         """Return the app of a flow run; its command waits until the flow run has ended.
+
+        Without an image it is run by the worker's own Python, if jobs are ``here``, on the worker's disk.
 
         Raises:
             SpecError: if a variable of the work pool is wrong.
@@ -118,8 +120,7 @@ class AppJobConfiguration(_Variables, BaseJobConfiguration):
         if words == self._base_flow_run_command().split():
             if self.replicas != 1:
                 raise SpecError(f"replicas={self.replicas}: a flow run is run once; give a command for more")
-            # on this machine: the worker's own Prefect, wherever PATH leads
-            words = ["python" if self.image else sys.executable, "-c", _FLOW_RUN]
+            words = [sys.executable if here and not self.image else "python", "-c", _FLOW_RUN]
         own = {name: f"env:{name}" for name in self.secret_values()}
         role = Role(
             name="flow",
@@ -202,15 +203,16 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         """
         if configuration.cluster is not None and configuration.scheduler is not None:
             raise ConfigError(f"cluster: cannot be given beside scheduler={configuration.scheduler!r}")
+        # what is one flow run's is in no other's reach: flow runs are submitted side by side
+        runner = runner_of(configuration.cluster).with_environ({**os.environ, **configuration.secret_values()})
+        name = configuration.cluster.name if configuration.cluster is not None else configuration.scheduler
         launch = Launch(
-            app=configuration.to_app(),
-            scheduler=configuration.cluster.name if configuration.cluster is not None else configuration.scheduler,
+            app=configuration.to_app(runner.scheduler(name).capabilities.shares_disk),
+            scheduler=name,
             cfg=configuration.cfg,
             workspace=configuration.workspace,
             pass_env=configuration.pass_env,
         )
-        # what is one flow run's is in no other's reach: flow runs are submitted side by side
-        runner = runner_of(configuration.cluster).with_environ({**os.environ, **configuration.secret_values()})
         stream = configuration.stream_output
         execution = self._execution_of(flow_run, runner, launch, stream, next_after=next_after)
         try:
@@ -232,7 +234,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             context = Context(flow_run.name, f"flow-run-{flow_run.run_count}", flow_run.id)
             logger = self.get_flow_run_logger(flow_run)
             traces = Traces(context, logger, artifacts=False, events=False, stderr_level=logging.WARNING)
-            told |= {"sink": Output(traces.sink), "log_store": traces.cursor}
+            told |= {"sink": without_prefects(traces.sink), "log_store": traces.cursor}
         return Execution(runner, launch, identity, options, **told)
 
     def _tell_failure(self, flow_run: FlowRun, execution: Execution) -> None:
@@ -424,8 +426,7 @@ def _words(command: str) -> list[str]:
 def _exit_status(status: AppStatus) -> int:
     if status.state is AppState.SUCCEEDED:
         return 0
-    codes = [replica.exit_code for role in status.roles for replica in role.replicas]
-    code = next((each for each in codes if each), None)
-    if code is not None:
+    bad = status.first_failure()
+    if code := bad and bad.exit_code:
         return code if code > 0 else 128 - code
     return 143 if status.state is AppState.CANCELLED else 1
