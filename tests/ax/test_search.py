@@ -61,6 +61,34 @@ class TestAdapter:
         assert host_runner("ax").list("local") == []
 
 
+    def test_dry_run_takes_what_convert_takes(self, base: str, transload_home: Path) -> None:
+        """Its options show in the request; arguments that the search will set have values for show."""
+        given: dict[str, Any] = {"scheduler": "local_cwd", "cfg": {"grace_period": 9.5}, "tracker_base": base}
+        constants = {"component_const_params": {"gate": "open", "steps": 7}}
+        shown = get_adapter("ax").dry_run("ax_components:curve", **given, **constants, pass_env=["HF_*"], max_running=2)
+        assert "searched, with a value for show: x=1.0\n" in shown
+        assert all(word in shown for word in ("local_cwd", "9.5", base, "open", "7")), shown
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"scheduler": "nosuch"},
+            {"nonsense": 1},
+            {"patience": -4},
+            {"max_running": 0},
+            {"cfg": {"nosuch": 1}},
+            {"component_const_params": {"nosuch": 1}},
+            {"component_const_params": {"trial_idx": 1}},
+        ],
+        ids=str,
+    )
+    def test_dry_run_refuses(self, wrong: dict[str, Any], base: str, transload_home: Path) -> None:
+        """What convert, or the first trial, would refuse is refused by name."""
+        name, value = next(iter(wrong.items()))
+        known = value if isinstance(value, dict) else {value if isinstance(value, str) else name: 0}
+        with pytest.raises((ConfigError, SpecError), match=next(iter(known))):
+            get_adapter("ax").dry_run("ax_components:square", tracker_base=base, **wrong)
+
 class TestSuggester:
     """Ax as a suggester of core's searches."""
 
