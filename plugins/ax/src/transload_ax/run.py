@@ -7,10 +7,12 @@ here: start, poll, stop, wait.
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -59,10 +61,40 @@ def traces_of(unit: Unit, metadata: MutableMapping[str, Any], changed: Callable[
     arm = f"/{unit.arm}" if unit.arm else ""
     return {
         "sink": log_sink(unit),
-        "log": lambda line: logger.info("trial %s: %s", "/".join(unit.key), line),
+        "log": _log_of(unit),
         "store": MetadataStore(metadata, RECORD + arm, changed),
         "log_store": MetadataStore(metadata, LOGS + arm, changed),
     }
+
+
+def _log_of(unit: Unit) -> Callable[[str], None]:
+    """Return what takes lines about a unit's app; an app that cannot be ended is warned of, once for each reason."""
+    told: set[str] = set()
+
+    def log(line: str) -> None:
+        loud = "could not be cancelled" in line and line not in told
+        told.add(line)
+        logger.log(logging.WARNING if loud else logging.INFO, "trial %s: %s", "/".join(unit.key), line)
+
+    return log
+
+
+@contextmanager
+def ended_with_host() -> Iterator[None]:
+    """Have SIGTERM leave as an exit does, so that apps are seen to; a handler of somebody else's stays."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def ending_of(handle: str, error: TransloadError) -> Seen:
