@@ -110,7 +110,7 @@ def main() -> None:
         dies_while_it_stores(2)
     elif moment == "while it adds":
         dies_while_it_adds()
-    elif moment == "told to end":
+    elif moment in ("told to end", "told to end in Ax's loop"):
         told_to_end_while_trials_run(3)
     else:
         dies_while_trials_run(3, request["gate"] if moment == "after an end" else None)
@@ -125,6 +125,11 @@ def main() -> None:
         constants={"gate": request["gate"], "marks": request["marks"]},
     )
     plan = strategy("random_search", 1)
+    if moment == "told to end in Ax's loop":
+        from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+
+        with made.runner:
+            Orchestrator(made, plan, OrchestratorOptions(max_pending_trials=3)).run_n_trials(4)
     if request["sql"] is None:
         run_experiment(made, 4, 3, generation_strategy=plan, snapshot=request["snapshot"])
         return

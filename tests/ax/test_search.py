@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from itertools import pairwise, product
@@ -59,6 +60,34 @@ class TestAdapter:
         shown = get_adapter("ax").dry_run("utils.booth", launch={"args": {"x1": 1.0, "x2": 2.0}}, tracker_base=base)
         assert "booth" in shown
         assert host_runner("ax").list("local") == []
+
+    def test_dry_run_takes_what_convert_takes(self, base: str, transload_home: Path) -> None:
+        """Its options show in the request; arguments that the search will set have values for show."""
+        given: dict[str, Any] = {"scheduler": "local_cwd", "cfg": {"grace_period": 9.5}, "tracker_base": base}
+        constants = {"component_const_params": {"gate": "open", "steps": 7}}
+        shown = get_adapter("ax").dry_run("ax_components:curve", **given, **constants, pass_env=["HF_*"], max_running=2)
+        assert "searched, with a value for show: x=1.0\n" in shown
+        assert all(word in shown for word in ("local_cwd", "9.5", base, "open", "7")), shown
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"scheduler": "nosuch"},
+            {"nonsense": 1},
+            {"patience": -4},
+            {"max_running": 0},
+            {"cfg": {"nosuch": 1}},
+            {"component_const_params": {"nosuch": 1}},
+            {"component_const_params": {"trial_idx": 1}},
+        ],
+        ids=str,
+    )
+    def test_dry_run_refuses(self, wrong: dict[str, Any], base: str, transload_home: Path) -> None:
+        """What convert, or the first trial, would refuse is refused by name."""
+        name, value = next(iter(wrong.items()))
+        known = value if isinstance(value, dict) else {value if isinstance(value, str) else name: 0}
+        with pytest.raises((ConfigError, SpecError), match=next(iter(known))):
+            get_adapter("ax").dry_run("ax_components:square", tracker_base=base, **wrong)
 
 
 class TestSuggester:
@@ -218,9 +247,14 @@ class TestRunExperiment:
 
     @pytest.mark.parametrize("keep_running", [None, False, True])
     def test_an_exception_leaves_no_job(
-        self, keep_running: bool | None, experiment: Callable[..., Any], sobol: Any, gate: Path
+        self,
+        keep_running: bool | None,
+        experiment: Callable[..., Any],
+        sobol: Any,
+        gate: Path,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """Whatever is raised in the middle, the jobs are ended, unless they are to go on."""
+        """Whatever is raised in the middle, the jobs are ended, unless they are to go on; then a line says how many."""
         from transload_ax import run_experiment
 
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
@@ -237,7 +271,13 @@ class TestRunExperiment:
         with pytest.raises(KeyboardInterrupt):
             run_experiment(made, 4, 4, generation_strategy=sobol(), keep_running=keep_running)
         states = [row.state.name for row in host_runner("ax").list("local")]
+        told = [each.getMessage() for each in caplog.records if "go on" in each.getMessage()]
+        assert len(told) == (1 if keep_running else 0)
         if keep_running:
+            assert told[0].startswith("apps that go on: 2; `transload list -s local`")
+            handles = re.search(r"`transload cancel (.*?)`", told[0])
+            assert handles is not None
+            assert set(handles[1].split()) == {row.app_handle for row in host_runner("ax").list("local")}
             assert len(states) == 2
             assert "CANCELLED" not in states
             gate.touch()

@@ -90,6 +90,12 @@ def test_sigterm_ends_the_jobs(scene: Scene) -> None:
     assert scene.snapshot.exists()
 
 
+def test_sigterm_ends_the_jobs_of_axs_loop(scene: Scene) -> None:
+    """So does a program with Ax's own loop, within the runner's context."""
+    scene.kill("told to end in Ax's loop", code=128 + signal.SIGTERM)
+    assert [row.state.name for row in host_runner("ax").list("local")] == ["CANCELLED"] * 3
+
+
 @pytest.fixture
 def settings(scene: Scene) -> Any:
     """Ax's SQL storage in a scene's folder; Ax has one engine for a process, which is another test's otherwise."""

@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,88 @@ class TestPolling:
         assert host_runner("ax").status(handle_of(made)).state is AppState.RUNNING  # type: ignore[union-attr]
         gate.touch()
 
+    @pytest.mark.parametrize("tolerated", [0.6, 0.4])
+    def test_an_outage_is_not_learned_from(
+        self,
+        tolerated: float,
+        experiment: Callable[..., Any],
+        gate: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        orchestrate: Callable[..., Any],
+    ) -> None:
+        """An outage longer than patience leaves no data, and its arm may be suggested again; it counts as a failure."""
+        from ax.orchestration.orchestrator import FailureRateExceededError
+
+        made = experiment("ax_components:waits", constants={"gate": str(gate)}, patience=0.2)
+        backend = host_runner("ax").scheduler("local")
+
+        def away(ids: Any) -> Any:
+            raise SchedulerUnavailable("the network is down")
+
+        orchestrator = orchestrate(made, tolerated_trial_failure_rate=tolerated)
+        run, first = made.runner.run, new_trial(made, 0.5)
+        with monkeypatch.context() as patch:
+
+            def run_and_back(trial: Any) -> Any:
+                if trial.index == 0:
+                    patch.setattr(backend, "describe_many", away)
+                else:
+                    patch.undo()
+                    gate.touch()
+                return run(trial)
+
+            monkeypatch.setattr(made.runner, "run", run_and_back, raising=False)
+            with nullcontext() if tolerated > 0.5 else pytest.raises(FailureRateExceededError):
+                orchestrator.run_n_trials(2)
+        assert statuses(made) == {0: "FAILED", 1: "COMPLETED"}
+        assert set(made.lookup_data().df["trial_index"]) == {1}
+        again = made.arms_by_signature_for_deduplication
+        assert first.arm.signature not in again
+        assert made.trials[1].arm.signature in again
+
+    def test_an_outage_is_told_once(
+        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    ) -> None:
+        """With Python's default logging there is one line when an engine is away, one when it is back."""
+        made = experiment("ax_components:waits", constants={"gate": str(gate)})
+        trials = [new_trial(made, x).run() for x in (0.0, 1.0, 2.0)]
+        backend = host_runner("ax").scheduler("local")
+
+        def lines() -> list[str]:
+            return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+        def away(ids: Any) -> Any:
+            raise SchedulerUnavailable("the network is down")
+
+        assert {status.name for status in made.runner.poll_trial_status(trials)} == {"RUNNING"}
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "describe_many", away)
+            for _ in range(3):
+                made.runner.poll_trial_status(trials)
+        assert lines() == ["apps on local out of reach, waiting: 3 (the network is down)"]
+        made.runner.poll_trial_status(trials)
+        made.runner.poll_trial_status(trials)
+        assert lines()[1:] == ["apps on local can be reached again"]
+
+    def test_an_outage_at_a_submit_is_told_once(
+        self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: Any
+    ) -> None:
+        """A submit that waits for its scheduler says so."""
+        made = experiment()
+        backend, calls = host_runner("ax").scheduler("local"), [0]
+        describe = backend.describe
+
+        def away(app_id: str) -> Any:
+            calls[0] += 1
+            if calls[0] <= 3:
+                raise SchedulerUnavailable("the network is down")
+            return describe(app_id)
+
+        monkeypatch.setattr(backend, "describe", away)
+        new_trial(made).run()
+        lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+        assert lines == ["local cannot be reached, waiting: the network is down", "apps on local can be reached again"]
+
     @pytest.mark.parametrize("handle", ["", "nonsense", "nowhere://ax/x", "local://ax/never-was", None, 7])
     def test_unknown_handles(self, handle: object, experiment: Callable[..., Any]) -> None:
         """A handle that is none, or of nothing, is a FAILED trial with a reason, never a crash."""
@@ -433,16 +516,16 @@ class TestEndings:
         assert host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED  # type: ignore[union-attr]
 
     def test_close_tries_again(
-        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
+        self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
     ) -> None:
-        """close() leaves no job because a scheduler was away for a moment, or one of several could not be ended."""
+        """close() leaves no job because a scheduler was away for a moment, and says once which could not be ended."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         handles = [new_trial(made, x).run().run_metadata["transload_app_handle"] for x in (0.0, 1.0, 2.0)]
         runner = host_runner("ax")
-        cancel, troubles = runner.cancel, [RuntimeError("bug"), SchedulerUnavailable("away")]
+        cancel, troubles = runner.cancel, [*[RuntimeError("bug")] * 3, SchedulerUnavailable("away")]
 
         def troubled(handle: str) -> None:
-            if troubles:
+            if troubles and handle == handles[0]:
                 raise troubles.pop()
             cancel(handle)
 
@@ -451,6 +534,8 @@ class TestEndings:
             made.runner.close()
         assert troubles == []
         assert {runner.status(handle).state for handle in handles} == {AppState.CANCELLED}  # type: ignore[union-attr]
+        lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+        assert lines == [f"trial search/0: {handles[0]} could not be cancelled: {why}" for why in ("away", "bug")]
 
     def test_stop_cancels(self, experiment: Callable[..., Any], gate: Path, eventually: Any) -> None:
         """stop() ends the job and keeps the reason; doing it again, or too late, is no error."""

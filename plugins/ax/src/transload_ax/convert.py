@@ -6,16 +6,17 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from transload.components import Component as ComponentOf
 from transload.components import ComponentArgumentError, decode_value
 from transload.errors import SpecError, UnsupportedFeature
-from transload.pipelines import AdapterCapabilities, Launch, dry_run
+from transload.pipelines import AdapterCapabilities, Launch
 from transload.specs import AppDef
 from transload_ax.states import STATES
 from transload_ax.units import HOST
-from transload_search.check import check_names
+from transload_search.check import AUTOMATIC, check_names
 
 if TYPE_CHECKING:
     from transload_ax.runner import TransloadRunner
@@ -140,9 +141,24 @@ class AxAdapter:
         return TransloadRunner(component=made.component, **given)
 
     def dry_run(self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any) -> str:
-        """Return what the first trial would submit; values of the search are given as ``launch={"args": …}``."""
-        known = {"trial_idx": 0, "experiment_name": "dry-run", "tracker_base": host_options.get("tracker_base", "")}
-        return dry_run(HOST, _component_launch(source, launch), known=known)
+        """Return what a trial would submit; arguments and errors as of `convert`.
+
+        Arguments that are left to the search have values for show.
+        """
+        made = self.convert(source, launch=launch, **host_options)
+        found, constants = made.found(), made.component_const_params
+        settled = {*constants, *AUTOMATIC}
+        shown = {each.name: _example(each) for each in found.parameters if each.required and each.name not in settled}
+        check_names(found, constants, shown, CONSTANTS)
+        values = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return (f"searched, with a value for show: {values}\n" if shown else "") + made.dry_run(shown)
+
+
+def _example(argument: Any) -> Any:
+    for text in (f"<{argument.name}>", "1", *get_args(argument.annotation)):
+        with suppress(ComponentArgumentError):
+            return decode_value(text, argument.annotation, argument.name)
+    return "1"
 
 
 def _component_launch(source: Any, launch: Mapping[str, Any] | None) -> Launch:

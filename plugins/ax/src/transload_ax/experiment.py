@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from transload_ax.convert import component_path
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
 from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.resume import resume
+from transload_ax.run import ended_with_host
 from transload_ax.runner import TransloadRunner
 from transload_ax.snapshot import Keeper, Snapshot
 from transload_ax.spaces import metrics_of, optimization, search_space, strategy
@@ -156,29 +155,11 @@ def run_experiment(
         _check_settings(experiment, settings, db_settings)
         made = generation_strategy or strategy(seed=seed)
         keeper = Keeper(kept, experiment, made)
-        with _sigterm_leaves(), one_thread(), seeded(seed), _kept(runner, experiment, keeper, keep_running):
+        with ended_with_host(), one_thread(), seeded(seed), _kept(runner, experiment, keeper, keep_running):
             orchestrator = TransloadOrchestrator(experiment, made, settings, db_settings)
             missing = max(0, trials - len(orchestrator.trials) + len(orchestrator.candidate_trials))
             orchestrator.run_n_trials(missing, timeout_hours=timeout_hours, idle_callback=keeper.idle)
     return outcome(experiment)
-
-
-@contextmanager
-def _sigterm_leaves() -> Iterator[None]:
-    """Have SIGTERM leave as an exit does, so that jobs are seen to; a handler of somebody else's stays."""
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def leave(number: int, frame: Any) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

@@ -7,10 +7,12 @@ here: start, poll, stop, wait.
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -59,10 +61,40 @@ def traces_of(unit: Unit, metadata: MutableMapping[str, Any], changed: Callable[
     arm = f"/{unit.arm}" if unit.arm else ""
     return {
         "sink": log_sink(unit),
-        "log": lambda line: logger.info("trial %s: %s", "/".join(unit.key), line),
+        "log": _log_of(unit),
         "store": MetadataStore(metadata, RECORD + arm, changed),
         "log_store": MetadataStore(metadata, LOGS + arm, changed),
     }
+
+
+def _log_of(unit: Unit) -> Callable[[str], None]:
+    """Return what takes lines about a unit's app; an app that cannot be ended is warned of, once for each reason."""
+    told: set[str] = set()
+
+    def log(line: str) -> None:
+        loud = "could not be cancelled" in line and line not in told
+        told.add(line)
+        logger.log(logging.WARNING if loud else logging.INFO, "trial %s: %s", "/".join(unit.key), line)
+
+    return log
+
+
+@contextmanager
+def ended_with_host() -> Iterator[None]:
+    """Have SIGTERM leave as an exit does, so that apps are seen to; a handler of somebody else's stays."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def ending_of(handle: str, error: TransloadError) -> Seen:
@@ -102,6 +134,7 @@ class TrialApps:
         self._watched: dict[Unit, Subscription] = {}
         self._watching = False
         self._news = threading.Event()
+        self._away = False
         self.moved = True
 
     @property
@@ -214,8 +247,12 @@ class TrialApps:
         since, pause = None, _FIRST_PAUSE
         while True:
             try:
-                return self.runner.scheduler(self.scheduler).describe(app_id)
+                found = self.runner.scheduler(self.scheduler).describe(app_id)
+                if since is not None:
+                    self._tell("")
+                return found
             except SchedulerUnavailable as exc:
+                self._tell(f"{self.scheduler} cannot be reached, waiting: {exc}")
                 since = unknown_since(AppState.UNKNOWN, since)
                 left = patience_left(self.options.patience, since)
                 if left <= 0:
@@ -223,6 +260,12 @@ class TrialApps:
                     raise StateUnknown(handle, unknown_for(since), str(exc)) from exc
                 time.sleep(min(pause, left))
                 pause = longer(pause, _LONGEST_PAUSE)
+
+    def _tell(self, away: str) -> None:
+        """Say once that apps are out of reach, and once that they are not any more (``""``)."""
+        before, self._away = self._away, bool(away)
+        if before is not self._away:
+            logger.warning("%s", away or f"apps on {self.scheduler} can be reached again")
 
     @staticmethod
     def _warn_of_results(unit: Unit, base: str) -> None:
@@ -248,8 +291,10 @@ class TrialApps:
         try:
             found = self.runner.status_many(handles)
         except Exception as exc:
-            logger.warning("apps could not be looked at, trying again: %s", exc)
             found = {handle: AppStatus(AppState.UNKNOWN, msg=f"{type(exc).__name__}: {exc}") for handle in handles}
+        away = [status.msg for status in found.values() if status is not None and status.state is AppState.UNKNOWN]
+        if handles:
+            self._tell(f"apps on {self.scheduler} out of reach, waiting: {len(away)} ({away[0]})" if away else "")
         seen: dict[Unit, Seen] = {}
         for unit, execution in wanted.items():
             handle = str(execution.handle)
@@ -312,7 +357,7 @@ class TrialApps:
         end = time.monotonic() + seconds
         ending = [*self._live.values()] if cancel else []
         left, pause = ending, _FIRST_PAUSE
-        while left := [execution for execution in left if not _cancelled(execution)]:
+        while left := [execution for execution in left if not execution.cancel()]:
             if time.monotonic() >= end:
                 break
             time.sleep(pause)
@@ -322,18 +367,14 @@ class TrialApps:
             try:
                 self.runner.wait(str(execution.handle), timeout=rest, patience=rest)
             except TransloadError as exc:
-                logger.warning("%s was cancelled; its end was not seen: %s", execution.handle, exc)
+                logger.warning("%s may go on, its end was not seen: %s", execution.handle, exc)
+        if not cancel:
+            self.poll([*self._live])  # those that have ended do not go on
+        if not cancel and (handles := self.live.values()):
+            told = "apps that go on: %d; `transload list -s %s` shows them, `transload cancel %s` ends them"
+            logger.warning(told, len(handles), self.scheduler, " ".join(handles))
         for unit in list(self._live):
             self._drop(unit)
-
-
-def _cancelled(execution: Execution) -> bool:
-    """Cancel an app; tell whether that came through."""
-    try:
-        return execution.cancel()
-    except Exception as exc:
-        logger.warning("%s could not be cancelled, trying again: %s", execution.handle, exc)
-        return False
 
 
 def _status(execution: Execution, seen: Observation) -> str | None:

@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
@@ -21,13 +21,13 @@ from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Launch, caller_folder
+from transload.pipelines import Launch, caller_folder, dry_run
 from transload.specs import AppState, CfgVal, looks_secret
 from transload_ax.convert import Component, check_space, component_path, digest
-from transload_ax.run import TrialApps
+from transload_ax.run import TrialApps, ended_with_host
 from transload_ax.states import STATES
 from transload_ax.trials import GIVEN_UP, Trials, TrialView
-from transload_ax.units import BASE, HANDLE, TrialLaunch, base_of, execution_options
+from transload_ax.units import BASE, HANDLE, HOST, TrialLaunch, base_of, execution_options
 
 if TYPE_CHECKING:
     from transload.components import Component as FoundComponent
@@ -46,7 +46,7 @@ APP_STATE_TO_TRIAL_STATUS: Final[dict[AppState, TrialStatus]] = {
 }
 """AppState → TrialStatus. Patience is applied before the table is read."""
 
-_NOT_STORED: Final = ("_trials",)
+_NOT_STORED: Final = ("_trials", "_within")
 """What Ax does not compare and store: it takes all that is in a runner's ``__dict__``."""
 
 _shared: WeakValueDictionary[tuple[int, str], Trials] = WeakValueDictionary()
@@ -85,6 +85,7 @@ class TransloadRunner(Runner):
 
     __slots__ = _NOT_STORED
     _trials: Trials
+    _within: ExitStack
 
     def __init__(
         self,
@@ -141,13 +142,8 @@ class TransloadRunner(Runner):
         """The trials, as this process sees them; shared with this runner's copies (a loaded experiment has several)."""
         if not hasattr(self, "_trials"):
             key = (os.getpid(), repr([getattr(self, name) for name in ARGUMENTS]))
-            apps = TrialApps(
-                self.namespace,
-                self.scheduler,
-                self.cfg,
-                execution_options(self.options),
-                inherit_env=self.inherit_env,
-            )
+            options = execution_options(self.options)
+            apps = TrialApps(self.namespace, self.scheduler, self.cfg, options, inherit_env=self.inherit_env)
             with _lock:
                 self._trials = _shared.setdefault(key, Trials(apps))
         return self._trials
@@ -177,6 +173,12 @@ class TransloadRunner(Runner):
             SpecError: if there is no such component.
         """
         return Launch(component=self.component, folder=self.folder or None).found()
+
+    def dry_run(self, parameters: Mapping[str, Any]) -> str:
+        """Return what a trial of these parameters would submit, as text for a person; errors as of `run`."""
+        known = {"trial_idx": 0, "experiment_name": "dry-run"}
+        launch = self._launch("", parameters, None)
+        return dry_run(HOST, launch, self.trials.apps.options, known=known, inherit_env=self.inherit_env)
 
     # -- what Ax asks for
 
@@ -263,10 +265,13 @@ class TransloadRunner(Runner):
         self.trials.apps.close(cancel=cancel)
 
     def __enter__(self) -> TransloadRunner:
+        self._within = ExitStack()
+        self._within.enter_context(ended_with_host())
+        self._within.callback(self.close)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        self._within.close()
 
     # -- storage
 

@@ -128,9 +128,5 @@ def strategy(method: str = "fast", seed: int | None = None, initial: int | None 
     """
     if method not in ("fast", "quality", "random_search"):
         raise SpecError(f"method={method!r}: must be 'fast', 'quality' or 'random_search'")
-    given: dict[str, Any] = {
-        "method": method,
-        "initialization_random_seed": seed,
-        "initialization_budget": initial,
-    }
+    given: dict[str, Any] = {"method": method, "initialization_random_seed": seed, "initialization_budget": initial}
     return choose_generation_strategy(GenerationStrategyDispatchStruct(**given))

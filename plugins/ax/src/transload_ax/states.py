@@ -8,6 +8,8 @@ from typing import Final
 from transload.pipelines import Ending, StateMap
 from transload.specs import AppState
 
+_ALL = ["CANDIDATE", "STAGED", "FAILED", "COMPLETED", "RUNNING", "ABANDONED", "DISPATCHED", "EARLY_STOPPED", "STALE"]
+
 STATES: Final = StateMap(
     "Ax",
     {
@@ -20,18 +22,11 @@ STATES: Final = StateMap(
         AppState.CANCELLED: "ABANDONED",
         AppState.UNKNOWN: "FAILED",
     },
-    host_values=[
-        "CANDIDATE",
-        "STAGED",
-        "FAILED",
-        "COMPLETED",
-        "RUNNING",
-        "ABANDONED",
-        "DISPATCHED",
-        "EARLY_STOPPED",
-        "STALE",
-    ],
-    notes={AppState.UNKNOWN: "once patience is exhausted"},
+    host_values=_ALL,
+    notes={
+        **dict.fromkeys((AppState.SUBMITTED, AppState.PENDING), "shown as RUNNING, from the trial's submit on"),
+        AppState.UNKNOWN: "once patience is exhausted; no data, and the arm may be suggested again",
+    },
 )
 """AppState → name of an ``ax.core.trial_status.TrialStatus``."""
 

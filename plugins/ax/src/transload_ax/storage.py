@@ -88,10 +88,8 @@ def is_stored(name: str, settings: DBSettings) -> bool:
 def decode_experiment(stored: Any, strategy: Any) -> tuple[Experiment, GenerationStrategy | None]:
     """Return an experiment and its generation strategy from their JSON values, which are used up."""
     register()
-    registries: dict[str, Any] = {
-        "decoder_registry": CORE_DECODER_REGISTRY,
-        "class_decoder_registry": CORE_CLASS_DECODER_REGISTRY,
-    }
+    registries: dict[str, Any] = {"decoder_registry": CORE_DECODER_REGISTRY}
+    registries["class_decoder_registry"] = CORE_CLASS_DECODER_REGISTRY
     experiment: Experiment = object_from_json(stored, **registries)
     if strategy is None:
         return experiment, None

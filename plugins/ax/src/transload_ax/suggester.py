@@ -75,12 +75,7 @@ class AxSuggester:
         for trial in list(stored["trials"].values())[:-1]:
             # only the last one is gone on from
             trial["generator_run"].update(dict.fromkeys(_DISPENSABLE))
-        return {
-            "schema": SCHEMA,
-            "suggester": "ax",
-            "experiment": stored,
-            "strategy": plan,
-        }
+        return {"schema": SCHEMA, "suggester": "ax", "experiment": stored, "strategy": plan}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state.
@@ -134,17 +129,8 @@ class AxSuggester:
         import pandas as pd
         from ax.core.data import Data
 
-        rows = [
-            {
-                "arm_name": trial.arm.name,
-                "trial_index": trial.index,
-                "metric_name": name,
-                "metric_signature": name,
-                "mean": value,
-                "sem": math.nan,
-            }
-            for name, value in values.items()
-        ]
+        about = {"arm_name": trial.arm.name, "trial_index": trial.index, "sem": math.nan}
+        rows = [{**about, "metric_name": name, "metric_signature": name, "mean": mean} for name, mean in values.items()]
         trial.experiment.attach_data(Data(df=pd.DataFrame.from_records(rows)))
 
 

@@ -1,0 +1,89 @@
+"""Our runner is one of Ax's: Ax's own tests of a runner, and what its class promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.pipelines import host_runner
+
+APPLY = (
+    "test_base_runner_staging_required",
+    "test_base_runner_clone",
+    "test_poll_available_capacity",
+    "test_on_search_space_update_default_is_noop",
+)
+"""Ax's tests that hold for every runner; its others say what a runner without stop, poll or an update does."""
+
+
+@pytest.fixture
+def trials(experiment: Callable[..., Any], gate: Path) -> list[Any]:
+    """Two trials whose apps wait."""
+    from ax.core.arm import Arm
+
+    made = experiment("ax_components:waits", constants={"gate": str(gate)})
+    return [made.new_trial().add_arm(Arm(parameters={"x": x})) for x in (0.0, 1.0)]
+
+
+@pytest.mark.parametrize("name", APPLY)
+def test_axs_own(name: str, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ax's test of its base class, with our runner in place of its dummy."""
+    from ax.core.tests import test_runner
+
+    from transload_ax import TransloadRunner
+
+    case = test_runner.RunnerTest(name)
+    case.dummy_runner = experiment().runner
+    monkeypatch.setattr(test_runner, "DummyRunner", TransloadRunner)
+    getattr(case, name)()
+
+
+def test_run_multiple(trials: list[Any]) -> None:
+    """It maps the index of each trial to what run returns for it: a dict with the app's handle."""
+    runner = trials[0].experiment.runner
+    metadata = runner.run_multiple(trials)
+    assert metadata == {trial.index: runner.run(trial) for trial in trials}
+    assert {row.app_handle for row in host_runner("ax").list("local")} == {
+        each[key] for each in metadata.values() for key in runner.run_metadata_report_keys
+    }
+    assert runner.run_multiple([]) == {}
+
+
+def test_poll_and_stop(trials: list[Any], eventually: Any) -> None:
+    """A poll gives the indices by status; stop takes a reason, and gives metadata; a stopped trial has a reason."""
+    from ax.core.trial_status import TrialStatus
+
+    experiment = trials[0].experiment
+    for trial in trials:
+        trial.run()
+    assert experiment.runner.poll_trial_status(trials) == {TrialStatus.RUNNING: {0, 1}}
+    assert experiment.runner.poll_trial_status([]) == {}
+    trials[0].stop(TrialStatus.ABANDONED, reason="dull")
+    assert trials[0].status is TrialStatus.ABANDONED
+    assert trials[0].stop_metadata == {"reason": "dull"}
+    experiment.runner.stop(trials[1])
+    abandoned = {TrialStatus.ABANDONED: {1}}
+    eventually(lambda: experiment.runner.poll_trial_status([trials[1]]) == abandoned)
+    assert "CANCELLED" in experiment.runner.poll_exception(trials[1])
+
+
+def test_run_then_mark_completed(trials: list[Any]) -> None:
+    """The loop of Ax's documentation: a trial runs from its submit on, and may be marked as completed."""
+    from ax.core.trial_status import TrialStatus
+
+    assert trials[0].run().status is TrialStatus.RUNNING
+    trials[0].mark_completed()
+    assert trials[0].status is TrialStatus.COMPLETED
+
+
+def test_equality(experiment: Callable[..., Any]) -> None:
+    """Runners are equal if their arguments are, whatever they have done; each shows what it is."""
+    made = experiment(namespace="one").runner
+    with made:
+        assert made.clone() == made
+    assert experiment(namespace="one").runner == made
+    assert experiment(namespace="two").runner != made
+    assert "TransloadRunner" in repr(made)
