@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,19 @@ def test_clusters_that_differ_in_a_secret_alone(plain_folder: str) -> None:
         assert first.scheduler("prod") is again.scheduler("prod")
         assert first.with_clusters(prod).scheduler("prod") is first.scheduler("prod"), "as from what a handle keeps"
         assert asked == ["prod"] * 3, "once for each of them"
+
+
+def test_nobody_waits_for_a_secret_but_who_needs_it(plain_folder: str) -> None:
+    """The source of a secret may itself need a thread that uses other schedulers, as the event loop of a host."""
+    prod, other = Cluster("prod", "scripted", {}, {"token": "vault:prod"}), Cluster("other", "scripted")
+
+    def source(what: str) -> str:
+        threads.submit(runner.scheduler, "other").result(timeout=20)
+        return "s3cr3t"
+
+    with ThreadPoolExecutor(1) as threads, Runner("test", clusters=[prod, other]) as given:
+        runner = given.with_clusters(prod, secret_sources={"vault": source})
+        assert runner.scheduler("prod").connection["token"] == "s3cr3t"  # type: ignore[attr-defined]
 
 
 def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path: Path) -> None:

@@ -162,11 +162,11 @@ class Schedulers:
 
     def _make(self, kind: str, cluster: Cluster | None) -> SchedulerBase:
         name = kind if cluster is None else cluster.to_json()
+        key = self._keys.get(name)
+        if key is None:
+            # without the lock: where secrets come from may need a thread that waits for the lock, such as an event loop
+            key = self._keys.setdefault(name, (name, *(() if cluster is None else self._secrets_of(cluster))))
         with self._lock:
-            key = self._keys.get(name)
-            if key is None:
-                secrets = () if cluster is None else self._secrets_of(cluster)
-                key = self._keys[name] = (name, *secrets)
             if key not in self._made:
                 self._made[key] = self._make_new(kind, cluster, dict(key[1:]))  # type: ignore[arg-type]
             return self._made[key]
