@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 from transload.errors import UnsupportedFeature
@@ -29,7 +29,7 @@ _ALLOWED: Final = frozenset(
 
 _ALLOWED_PREFIXES: Final = (b"LC_", b"CUDA", b"NVIDIA_", b"ROCR_", b"HIP_", b"NCCL_", b"GLOO_")
 
-_boot_id = cache(kernel.boot_id)
+_boot_id = lru_cache(1)(kernel.boot_id)  # `cache` is not in Python 3.8, which the Slurm helper has on old login nodes
 
 
 def submission_body(request: LocalRequest, app_id: str, submission: Submission, folder: str) -> dict[str, Any]:
