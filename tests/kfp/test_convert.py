@@ -149,7 +149,7 @@ def test_a_type_that_is_given_goes_before_the_annotation() -> None:
         "note": "String",
     }
     assert made.component_spec.inputs["epochs"].default == 3.0
-    launcher = launcher_from_app(apps.endless, inputs={"n": float}).component_spec
+    launcher = launcher_from_app(apps.endless, inputs={"n": float}, image="i").component_spec
     assert launcher.inputs["n"].type == "Float"
     assert "limit" not in launcher.inputs
     with pytest.raises(SpecError, match=r"inputs\['n'\]='args\[0\]': must be str"):

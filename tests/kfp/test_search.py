@@ -266,9 +266,9 @@ def test_variables_of_a_search(tmp_path: Path, transload_home: Path, monkeypatch
 def test_through_the_uniform_door(tmp_path: Path) -> None:
     """The adapter converts a search, and shows its pipeline as a dry-run."""
     adapter = get_adapter("kfp")
-    made = adapter.convert(search(tmp_path), tracker_base="s3://bucket/x", name="tune")
+    made = adapter.convert(search(tmp_path), tracker_base="s3://bucket/x", name="tune", image=IMAGE)
     assert made.name == "tune"
-    assert "observe-trials" in adapter.dry_run(search(tmp_path), tracker_base="s3://bucket/x")
+    assert "observe-trials" in adapter.dry_run(search(tmp_path), tracker_base="s3://bucket/x", image=IMAGE)
 
 
 def test_refusals(tmp_path: Path) -> None:

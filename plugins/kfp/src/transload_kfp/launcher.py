@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
-import transload
 from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 Form = Literal["python", "container"]
 HANDLE: Final = "handle"
+PUBLIC: Final = "python:3.11-slim"
+"""An image with Python, for tasks that install all they need."""
 
 
 def launcher_from_app(
@@ -71,7 +72,7 @@ def launcher_from_app(
         results: results, and files, that become outputs; see `component_from_app`.
         form: ``container`` (the image needs transload, this adapter and the scheduler's) or ``python``, a lightweight
             Python component (the image needs KFP as well, and KFP's local subprocess runner can run it).
-        image: of the launcher; None: the one that ``TRANSLOAD_IMAGE`` names.
+        image: of the launcher. Must be given, unless ``packages`` of the Python form bring this adapter.
         packages: installed when the Python form starts.
         settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env`` of `transload.pipelines.Launch`;
             ``inherit_env``; ``dry_run``: print what would be submitted), of how the app is run, see
@@ -83,9 +84,11 @@ def launcher_from_app(
     """
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
+    if packages and form == "container":
+        raise ConfigError(f"packages={list(packages)!r}: the container form installs nothing: give form='python'")
     title, spec, made = _planned(source, command, scheduler, cluster, args, inputs, results, **settings)
     title = name or title
-    where = launcher_image(image, packages if form == "python" else ())
+    where = launcher_image(image, packages)
     from transload_kfp.component import AppComponent
 
     names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
@@ -94,23 +97,25 @@ def launcher_from_app(
     return AppComponent(_python(spec, title, where, packages).component_spec, names, IDENTITY, made)
 
 
-def launcher_image(image: str | None, packages: Sequence[str] = ()) -> str:
-    """Return the image for tasks that launch apps: the given one, else the one that ``TRANSLOAD_IMAGE`` names.
+def launcher_image(image: str | None, packages: Sequence[str] = (), needs: Sequence[str] = ("kfp",)) -> str:
+    """Return the image for tasks that launch apps: the given one, else a public one where ``packages`` bring the rest.
 
     Args:
         image: what the user gave.
-        packages: what is installed when the task starts: any image with Python will do then.
+        packages: what is installed when the task starts.
+        needs: what must be among them: plugins, or extras, of this project.
 
     Raises:
         SpecError: if there is none: no image that everybody has holds transload.
     """
-    found = image or os.environ.get("TRANSLOAD_IMAGE") or (transload.IMAGE if packages else "")
-    if not found:
+    missing = [each for each in needs if not any(re.search(f"transload.*{each}", name, re.I) for name in packages)]
+    if missing and not image:
+        lacks = f" (transload-{missing[0]} is not in packages={list(packages)!r})" if packages else ""
         raise SpecError(
-            "image: must be given (or TRANSLOAD_IMAGE be set): an image that holds transload, this adapter and the "
-            "scheduler's plugin; plugins/kfp/Dockerfile makes one"
+            f"image: must be given{lacks}: an image that holds transload, this adapter and the scheduler's plugin; "
+            "plugins/kfp/Dockerfile makes one"
         )
-    return found
+    return image or PUBLIC
 
 
 def _planned(
