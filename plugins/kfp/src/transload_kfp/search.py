@@ -152,19 +152,23 @@ def _rounds(search: Search, steps: Sequence[Any], tracker_base: Any, *, own: boo
     rounds = -(-search.trials // search.parallelism)
     base = last = None
     for number in range(rounds):
-        first = suggest(tracker_base=tracker_base if base is None else base, own=own and base is None, round=number)
-        _called(first, f"round {number}: suggest")
+        where = {"tracker_base": tracker_base if base is None else base, "own": own and base is None}
+        first = _called(suggest, f"round {number}: suggest", round=number, **where)
         with dsl.ParallelFor(first.output, parallelism=search.parallelism) as item:
-            each = _called(trial(round=number, trial=item), f"round {number}: trial")
-        last = observe(outcomes=dsl.Collected(each.outputs["Output"]), last=number == rounds - 1)
-        _called(last, f"round {number}: observe")
+            each = _called(trial, f"round {number}: trial", round=number, trial=item)
+        outcomes = dsl.Collected(each.outputs["Output"])
+        last = _called(observe, f"round {number}: observe", outcomes=outcomes, last=number == rounds - 1)
         base = last.outputs["base"]
     assert last is not None
     return last.outputs["best"]
 
 
-def _called(task: Any, label: str) -> Any:
-    return task.set_caching_options(False).set_display_name(label)
+def _called(step: AppComponent, label: str, **given: Any) -> Any:
+    """Make a task of a step; what the user has set of it stays."""
+    task = step(**given)
+    if step.settings.caching is None:
+        task.set_caching_options(False)
+    return task.set_display_name(step.settings.display_name or label)
 
 
 def search_component(
