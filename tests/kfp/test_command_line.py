@@ -211,7 +211,7 @@ def test_adapter(transload_home: Path) -> None:
     shown = adapter.dry_run(secret)
     assert "hidden" not in shown and "info" in shown
     with pytest.raises(UnsupportedFeature, match=r"roles\[0\].num_replicas"):
-        adapter.convert(apps.train, args={"replicas": 2})
+        adapter.convert(apps.train, component_args={"replicas": 2})
     (row,) = [each for each in describe_adapters() if each["name"] == "kfp"]
     assert (row["status"], row["states"]["CANCELLED"]) == ("ready", "CANCELED")
 

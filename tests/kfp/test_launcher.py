@@ -64,14 +64,14 @@ def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFix
     decide = launcher_from_app(
         launched.group,
         name="decide",
-        args={"image": "/tmp", "words": ["one"], "replicas": 1},
+        component_args={"image": "/tmp", "words": ["one"], "replicas": 1},
         results={"size": int},
         **PYTHON,
     )
     made = launcher_from_app(
         launched.group,
         scheduler="local",
-        args={"image": "/tmp"},
+        component_args={"image": "/tmp"},
         results={"left-1/who": str, "right-0/size": int},
         **PYTHON,
     )
@@ -117,7 +117,7 @@ def test_two_roles_of_two_by_docker(
 ) -> None:
     """The same app as containers: only the scheduler's name changes; image and cores are an upstream's outputs."""
     first = launcher_from_app(
-        launched.decide, scheduler="local", args={"cpu": 0.25}, results={"image": str, "cpu": float}, **PYTHON
+        launched.decide, scheduler="local", component_args={"cpu": 0.25}, results={"image": str, "cpu": float}, **PYTHON
     )
     made = launcher_from_app(
         launched.group, scheduler="docker", results={"left-1/who": str, "right-0/size": int}, inherit_env=True, **PYTHON
@@ -185,7 +185,7 @@ def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 def test_any_names_of_arguments(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Neither an app's name nor its arguments' can meet names that the Python form has for itself."""
     settled = {"mode": launched.Mode.FAST, "path": Path("/q")}
-    made = launcher_from_app(launched.odd_names, name="class", scheduler="local", args=settled, **PYTHON)
+    made = launcher_from_app(launched.odd_names, name="class", scheduler="local", component_args=settled, **PYTHON)
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -216,7 +216,7 @@ def start(
     args = {"folder": str(tmp_path)}
     results = options.pop("results", None)
     made = launcher_from_app(
-        source, args=args, scheduler="local", results=results, form=form, image="python:3.11", **options
+        source, component_args=args, scheduler="local", results=results, form=form, image="python:3.11", **options
     )
     container = made.component_spec.implementation.container
     named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0"}
@@ -599,7 +599,7 @@ def test_both_forms_have_one_interface(form: str, tmp_path: Path) -> None:
 
 def test_arguments_reach_the_app() -> None:
     """Values come as KFP has them: whole numbers as floats, lists of them too; what was not given keeps its default."""
-    made = launcher_from_app(launched.group, args={"cpu": 0.5}, image=IMAGE)
+    made = launcher_from_app(launched.group, component_args={"cpu": 0.5}, image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     app = spec.launch_with({"image": "i", "replicas": 3.0, "words": ["a", "b"]}).build()
     assert [(role.name, role.num_replicas, role.resource.cpu) for role in app.roles] == [("a", 3, 0.5), ("b", 3, 0.5)]
@@ -641,10 +641,11 @@ def test_refused_fields(path: str) -> None:
     [
         ({"form": "other"}, ConfigError, "form"),
         ({"on_kill": "pause"}, ConfigError, "on_kill"),
-        ({"args": {"nothing": 1}}, SpecError, "'nothing'"),
+        ({"component_args": {"nothing": 1}}, SpecError, "'nothing'"),
         ({"inputs": []}, SpecError, "missing: image"),
         ({"results": {"handle": str}}, SpecError, "handle"),
         ({"retry": 3}, ConfigError, "retries"),
+        ({"args": {"cpu": 1}}, ConfigError, "unknown setting 'args': did you mean 'component_args'"),
     ],
 )
 def test_refused_options(options: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -671,7 +672,7 @@ def test_refused_of_an_app(more: dict[str, Any], words: str) -> None:
 def test_refused_of_a_function() -> None:
     """An argument is an input or settled, and an artifact's path is a text."""
     with pytest.raises(SpecError, match="'image'.*settled"):
-        launcher_from_app(launched.group, args={"image": "i"}, inputs=["image"])
+        launcher_from_app(launched.group, component_args={"image": "i"}, inputs=["image"])
     with pytest.raises(SpecError, match="'replicas' is int: must be a str"):
         launcher_from_app(launched.group, inputs={"replicas": dsl.Dataset, "image": str})
 
@@ -700,7 +701,7 @@ def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[
         dry_run_launcher(launched.group, retry=1)
     assert "role left: 3 replica" in shown and "right-2" not in shown.splitlines()[0]
     settled = {"folder": str(tmp_path)}
-    made = launcher_from_app(launched.waiting, args=settled, scheduler="local", image=IMAGE, dry_run=True)
+    made = launcher_from_app(launched.waiting, component_args=settled, scheduler="local", image=IMAGE, dry_run=True)
     assert set(made.component_spec.outputs) == {"results", "metrics"}
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     assert run_task(spec, {}, {}, made_in(tmp_path, "results")) == {}

@@ -44,7 +44,7 @@ def launcher_from_app(
     scheduler: str | None = None,
     cluster: Cluster | Mapping[str, Any] | None = None,
     name: str | None = None,
-    args: Mapping[str, Any] | None = None,
+    component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Results | None = None,
     form: Form = "container",
@@ -64,7 +64,7 @@ def launcher_from_app(
         cluster: in place of ``scheduler``: a `transload.runner.Cluster`, or its JSON form. Its secrets are Kubernetes
             secrets of the pipeline's namespace (``{"kubeconfig": "k8s:SECRET/KEY"}``); others are the launcher's own.
         name: name of the component; default: the app's.
-        args: arguments of the component function that are settled now.
+        component_args: arguments of the component function that are settled now.
         inputs: of a component function: the arguments that become inputs, names alone or name → type (a class of
             artifacts of ``kfp.dsl`` gives the function a path in the launcher); None: all. Of an AppDef or a command:
             name → path of a field (``"roles[trainer].num_replicas"``, ``"resource.cpu"``, ``"args[--lr]"``,
@@ -86,7 +86,7 @@ def launcher_from_app(
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
     if packages and form == "container":
         raise ConfigError(f"packages={list(packages)!r}: the container form installs nothing: give form='python'")
-    title, spec, made = _planned(source, command, scheduler, cluster, args, inputs, results, **settings)
+    title, spec, made = _planned(source, command, scheduler, cluster, component_args, inputs, results, **settings)
     title = name or title
     where = launcher_image(image, packages)
     from transload_kfp.component import AppComponent
@@ -123,7 +123,7 @@ def _planned(
     command: Sequence[str] | None = None,
     scheduler: str | None = None,
     cluster: Cluster | Mapping[str, Any] | None = None,
-    args: Mapping[str, Any] | None = None,
+    component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Results | None = None,
     *,
@@ -138,7 +138,7 @@ def _planned(
         raise ConfigError(f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them")
     where["scheduler"] = scheduler if where_to is None else where_to["name"]
     source = source if command is None else Launch(command=command, app=source)
-    launch = settled(Launch.of(source, **{key: value for key, value in where.items() if value}), args)
+    launch = settled(Launch.of(source, **{key: value for key, value in where.items() if value}), component_args)
     if launch.component is None:
         launch = Launch.of(launch, app=launch.build(), command=None)  # its JSON does not tell its name
         ports, paths = _field_ports(launch.build(), inputs)
@@ -230,16 +230,20 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
     wanted = (
         [each for each in known if each not in (*given, PARENT, "tracker_base")] if inputs is None else list(inputs)
     )
-    for what, names in (("args", given), ("inputs", wanted)):
+    for what, names in (("component_args", given), ("inputs", wanted)):
         for each in names:
             if each not in known:
                 raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
     both = [each for each in wanted if each in given]
     if both:
-        raise SpecError(f"inputs: {', '.join(map(repr, both))}: settled with args, so that nothing is left to be given")
+        raise SpecError(
+            f"inputs: {', '.join(map(repr, both))}: settled with component_args, so that nothing is left to give"
+        )
     missing = [name for name, item in known.items() if item.required and name not in (*given, *wanted)]
     if missing:
-        raise SpecError(f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with args")
+        raise SpecError(
+            f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with component_args"
+        )
     types = inputs if isinstance(inputs, Mapping) else {}
     names = port_names([*_RESERVED, *wanted])
     return [_argument_port(known[each], types.get(each), names[each]) for each in wanted if each != PARENT]
