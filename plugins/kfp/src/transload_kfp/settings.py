@@ -94,7 +94,7 @@ class TaskSettings:
         node_selector: labels that the node must have.
         tolerations: ``{"key": …, "operator": …, "value": …, "effect": …, "toleration_seconds": …}``.
         timeout: seconds for a try; None: no limit.
-        caching: False: never taken from the cache; None: as KFP is set up.
+        caching: False: never taken from the cache; None: as KFP is set up, of a launcher or a search: False.
         display_name: shown instead of the task's name.
     """
 
