@@ -16,7 +16,7 @@ def make_pipeline(scheduler: str = "local", **launcher: Any) -> Any:
         launcher: form and image of the launcher.
     """
     digits = launcher_from_app(
-        COMPONENT, name="digits", scheduler=scheduler, args=ARGUMENTS, results={"accuracy": float}, **launcher
+        COMPONENT, name="digits", scheduler=scheduler, component_args=ARGUMENTS, results={"accuracy": float}, **launcher
     )
 
     @dsl.pipeline(name="everywhere", description=__doc__)

@@ -12,13 +12,15 @@ from transload_kfp import component_from_app
 def make_pipeline(image: str = IMAGE) -> Any:
     """Return the pipeline."""
     fixed = {"image": image}
-    splitting = component_from_app(split, args=fixed, inputs={"seed": ("args[1]", int)}, results={"seed": int})
+    splitting = component_from_app(
+        split, component_args=fixed, inputs={"seed": ("args[1]", int)}, results={"seed": int}
+    )
     training = component_from_app(
-        train, args=fixed, inputs={"lr": float, "seed": int}, results={"final/accuracy": float}
+        train, component_args=fixed, inputs={"lr": float, "seed": int}, results={"final/accuracy": float}
     )
     judging = component_from_app(
         evaluate,
-        args={**fixed, "split": "", "trained": ""},
+        component_args={**fixed, "split": "", "trained": ""},
         inputs={"split": ("args[1]", dsl.Artifact), "trained": ("args[2]", dsl.Artifact)},
         results={"accuracy": float, "verdict": str},
     )

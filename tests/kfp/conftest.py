@@ -17,12 +17,6 @@ sys.path[:0] = [path for path in (str(Path(__file__).parent), str(ROOT / "exampl
 BUSYBOX_APPLETS = "sh mktemp cat sleep env printf true false mkdir rm echo tr"
 
 
-@pytest.fixture(autouse=True)
-def launcher_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launchers that are compiled here and run elsewhere, or nowhere, have an image."""
-    monkeypatch.setenv("TRANSLOAD_IMAGE", "launcher:1")
-
-
 @pytest.fixture(scope="session")
 def image(private_engine: Any) -> str:
     """Name of an image with this Python, scikit-learn, transload and this adapter, a shell, and the digits example."""

@@ -192,13 +192,13 @@ def test_adapter(transload_home: Path) -> None:
     adapter = get_adapter("kfp")
     made = adapter.convert(apps.train, results=["accuracy"], retries=1)
     assert (made.name, made.settings.retries) == ("train", 1)
-    launcher = adapter.convert(apps.train, scheduler="local")
+    launcher = adapter.convert(apps.train, scheduler="local", image="launcher:1")
     assert "replicas" in launcher.component_spec.inputs
     assert yaml.safe_load(adapter.dry_run(apps.train, retries=1))["name"] == "train"
     uniform = adapter.convert("utils.echo", launch={"args": {"msg": "hello"}})
     assert uniform.component_spec.implementation.container.args == ["hello"]
     launch = {"args": {"msg": "hello"}, "scheduler": "scripted"}
-    launched = adapter.convert("utils.echo", launch=launch, on_kill="detach", retries=2)
+    launched = adapter.convert("utils.echo", launch=launch, on_kill="detach", retries=2, image="i")
     assert (launched.settings.retries, "msg" in launched.component_spec.inputs) == (2, False)
     assert "hello" in adapter.dry_run("utils.echo", launch=launch)
     with pytest.raises(ConfigError, match="on_kill"):
@@ -211,7 +211,7 @@ def test_adapter(transload_home: Path) -> None:
     shown = adapter.dry_run(secret)
     assert "hidden" not in shown and "info" in shown
     with pytest.raises(UnsupportedFeature, match=r"roles\[0\].num_replicas"):
-        adapter.convert(apps.train, args={"replicas": 2})
+        adapter.convert(apps.train, component_args={"replicas": 2})
     (row,) = [each for each in describe_adapters() if each["name"] == "kfp"]
     assert (row["status"], row["states"]["CANCELLED"]) == ("ready", "CANCELED")
 

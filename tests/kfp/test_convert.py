@@ -38,7 +38,11 @@ GOLDENS: dict[str, dict[str, Any]] = {
         "inputs": {"lr": float, "epochs": int, "note": str},
         "results": {"accuracy": float, "final/steps": int, "note": str},
     },
-    "train-bare": {"source": apps.train, "args": {"epochs": 5}, "inputs": {"lr": float, "data": dsl.Artifact}},
+    "train-bare": {
+        "source": apps.train,
+        "component_args": {"epochs": 5},
+        "inputs": {"lr": float, "data": dsl.Artifact},
+    },
     "identified": {"source": apps.identified, "inputs": {"name": "args[5]"}},
     "tracked": {"source": apps.tracked, "inputs": ["seed"]},
     "full": {"source": apps.full(), "inputs": {"mode": "args[--mode]", "level": "env[LEVEL]"}},
@@ -149,7 +153,7 @@ def test_a_type_that_is_given_goes_before_the_annotation() -> None:
         "note": "String",
     }
     assert made.component_spec.inputs["epochs"].default == 3.0
-    launcher = launcher_from_app(apps.endless, inputs={"n": float}).component_spec
+    launcher = launcher_from_app(apps.endless, inputs={"n": float}, image="i").component_spec
     assert launcher.inputs["n"].type == "Float"
     assert "limit" not in launcher.inputs
     with pytest.raises(SpecError, match=r"inputs\['n'\]='args\[0\]': must be str"):
@@ -180,7 +184,9 @@ def test_a_file_beside_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_settled_arguments() -> None:
     """What is settled now is decoded as always, and is no input."""
-    made = component_from_app(apps.train, args={"epochs": "7", "layers": [3, 4], "image": "i:2"}, inputs=["lr"])
+    made = component_from_app(
+        apps.train, component_args={"epochs": "7", "layers": [3, 4], "image": "i:2"}, inputs=["lr"]
+    )
     container = made.component_spec.implementation.container
     assert set(made.component_spec.inputs) == {"lr"}
     assert container.image == "i:2"
@@ -197,11 +203,11 @@ def test_settled_arguments() -> None:
         ({"inputs": {"lr": int}}, ["'lr'", "'0.1'", "no int"]),
         ({"inputs": {"lr": set}}, ["'lr'", "an artifact of kfp.dsl"]),
         ({"inputs": {"lr": float, "x": "args[--lr]"}}, ["'x'", "two inputs"]),
-        ({"args": {"nothing": 1}}, ["'nothing'"]),
+        ({"component_args": {"nothing": 1}}, ["'nothing'"]),
         ({"results": {"x": list}}, ["results['x']"]),
         ({"results": {"metrics": float}}, ["results['metrics']", "taken"]),
         ({"results": {"../x": dsl.Model}}, ["results['../x']", "below"]),
-        ({"args": {"epochs": "many"}}, ["epochs", "'many'"]),
+        ({"component_args": {"epochs": "many"}}, ["epochs", "'many'"]),
     ],
 )
 def test_refused_inputs(more: dict[str, Any], words: list[str]) -> None:
@@ -232,7 +238,7 @@ def test_a_function_never_sees_a_value_of_run_time() -> None:
     assert seen == [("calm", 2)]
     values = {name: f"{{{{$.inputs.parameters['{name}']}}}}" for name in ("note", "n")}
     assert container.args == ["--note", values["note"], f"--n={values['n']}", "--twice=4"]
-    component_from_app(deciding, args={"note": "urgent"})
+    component_from_app(deciding, component_args={"note": "urgent"})
     assert seen[1:] == [("urgent", 2)]
 
 
@@ -274,7 +280,7 @@ def test_a_required_argument_is_settled() -> None:
     """What a function must have is given now; it is the default of an input that stands in its place."""
     with pytest.raises(SpecError, match="script: missing: n, mode"):
         component_from_app(apps.script, inputs={"n": ("args[0]", int)})
-    made = component_from_app(apps.script, args={"mode": "fast", "n": 4}, inputs={"n": ("args[0]", int)})
+    made = component_from_app(apps.script, component_args={"mode": "fast", "n": 4}, inputs={"n": ("args[0]", int)})
     assert made.component_spec.inputs["n"].default == 4
 
 

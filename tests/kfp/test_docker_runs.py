@@ -57,7 +57,7 @@ def test_digits_in_stages(docker_kfp: Path, image: str) -> None:
 def test_loop_and_collected(docker_kfp: Path, image: str) -> None:
     """One training per learning rate side by side; their accuracies, collected, go into the next app in order."""
     training = component_from_app(
-        stages.train, args={"image": image, "epochs": 1}, inputs=["lr"], results={"final/accuracy": float}
+        stages.train, component_args={"image": image, "epochs": 1}, inputs=["lr"], results={"final/accuracy": float}
     )
     text = """printf '{"schema": 1, "results": {"all": "%s"}}' "$1" > $TRANSLOAD_TRACKER_BASE/all.json"""
     gather = component_from_app(

@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import search_jobs
 
-from transload.errors import SpecError
+from transload.errors import TransloadError
 from transload.specs import AppDef, Role
-from transload_kfp import launcher_from_app, search_component, search_pipeline
+from transload_kfp import launcher_from_app, pipeline_text, search_component, search_pipeline
 from transload_search import Objective, Parameter, Search
 
 ROOT = Path(__file__).parents[2]
@@ -29,23 +31,46 @@ def _app() -> AppDef:
 
 
 def test_no_image_is_refused_when_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The usual image holds no transload: a launcher in it would fail when the pipeline runs."""
-    monkeypatch.delenv("TRANSLOAD_IMAGE")
+    """Neither a public image nor that of the built-in components need hold transload: none is a launcher's."""
+    monkeypatch.setenv("TRANSLOAD_IMAGE", "of-the-jobs:1")
     search = Search(search_jobs.parabola, [Parameter("x", "float", -2, 4)], Objective("loss"), trials=2)
-    for make in (
-        lambda: launcher_from_app(_app()),
-        lambda: launcher_from_app(_app(), packages=["transload-kfp"]),  # of the Python form alone
-        lambda: search_pipeline(search, "s3://bucket/searches"),
-        lambda: search_component(search, "s3://bucket/searches"),
-    ):
-        with pytest.raises(SpecError, match="image: must be given .or TRANSLOAD_IMAGE be set.*Dockerfile"):
+    refused: dict[str, Callable[[], Any]] = {
+        "image: must be given: .*Dockerfile": lambda: launcher_from_app(_app()),
+        "image: must be given: .*the scheduler": lambda: search_pipeline(search, "s3://bucket/searches"),
+        "image: must be given: .*transload": lambda: search_component(search, "s3://bucket/searches"),
+        "image: must be given .transload-kfp is not in packages=.'pandas'": lambda: launcher_from_app(
+            _app(), form="python", packages=["pandas"]
+        ),
+        "image: must be given .transload-kfp is not in packages=.'transload'": lambda: launcher_from_app(
+            _app(), form="python", packages=["transload"]
+        ),
+        "image: must be given .transload-search is not in": lambda: search_pipeline(
+            search, "s3://bucket/searches", packages=["transload-kfp"]
+        ),
+        "packages=.'transload-kfp'.*form='python'": lambda: launcher_from_app(
+            _app(), image="launcher:1", packages=["transload-kfp"]
+        ),
+    }
+    for message, make in refused.items():
+        with pytest.raises(TransloadError, match=message):
             make()
-    packages = ["transload-kfp[search]"]
-    assert launcher_from_app(_app(), form="python", packages=packages).name == "hello"
-    assert search_pipeline(search, "s3://bucket/searches", packages=packages).name
-    monkeypatch.setenv("TRANSLOAD_IMAGE", "launcher:2")
-    made = launcher_from_app(_app())
-    assert made.component_spec.implementation.container.image == "launcher:2"
+
+
+@pytest.mark.parametrize(
+    "packages", [["transload_kfp[search]>=0.1"], ["numpy", "transload-kfp", "https://host/transload_search.whl"]]
+)
+def test_packages_make_an_image(packages: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a task installs this adapter, an image with Python is enough; one that was given is taken before it."""
+    monkeypatch.setenv("TRANSLOAD_IMAGE", "of-the-jobs:1")
+    search = Search(search_jobs.parabola, [Parameter("x", "float", -2, 4)], Objective("loss"), trials=2)
+    for image, wanted in {None: "python:3.11-slim", "mine:1": "mine:1"}.items():
+        found: list[Any] = [
+            launcher_from_app(_app(), form="python", packages=packages, image=image),
+            search_component(search, "s3://bucket/searches", packages=packages, image=image),
+        ]
+        assert [each.component_spec.implementation.container.image for each in found] == [wanted, wanted]
+        text = pipeline_text(search_pipeline(search, "s3://bucket/searches", packages=packages, image=image))
+        assert set(re.findall("image: (.*)", text)) == {wanted}
 
 
 def _wheel(source: Path, folder: Path) -> None:

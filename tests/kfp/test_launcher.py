@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*no effect in the current local runner:UserWarning"),
 ]
 PYTHON: dict[str, Any] = {"form": "python", "image": "python:3.11"}
+IMAGE = "launcher:1"
 
 
 @pytest.fixture
@@ -63,14 +64,14 @@ def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFix
     decide = launcher_from_app(
         launched.group,
         name="decide",
-        args={"image": "/tmp", "words": ["one"], "replicas": 1},
+        component_args={"image": "/tmp", "words": ["one"], "replicas": 1},
         results={"size": int},
         **PYTHON,
     )
     made = launcher_from_app(
         launched.group,
         scheduler="local",
-        args={"image": "/tmp"},
+        component_args={"image": "/tmp"},
         results={"left-1/who": str, "right-0/size": int},
         **PYTHON,
     )
@@ -116,7 +117,7 @@ def test_two_roles_of_two_by_docker(
 ) -> None:
     """The same app as containers: only the scheduler's name changes; image and cores are an upstream's outputs."""
     first = launcher_from_app(
-        launched.decide, scheduler="local", args={"cpu": 0.25}, results={"image": str, "cpu": float}, **PYTHON
+        launched.decide, scheduler="local", component_args={"cpu": 0.25}, results={"image": str, "cpu": float}, **PYTHON
     )
     made = launcher_from_app(
         launched.group, scheduler="docker", results={"left-1/who": str, "right-0/size": int}, inherit_env=True, **PYTHON
@@ -184,7 +185,7 @@ def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 def test_any_names_of_arguments(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Neither an app's name nor its arguments' can meet names that the Python form has for itself."""
     settled = {"mode": launched.Mode.FAST, "path": Path("/q")}
-    made = launcher_from_app(launched.odd_names, name="class", scheduler="local", args=settled, **PYTHON)
+    made = launcher_from_app(launched.odd_names, name="class", scheduler="local", component_args=settled, **PYTHON)
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -215,7 +216,7 @@ def start(
     args = {"folder": str(tmp_path)}
     results = options.pop("results", None)
     made = launcher_from_app(
-        source, args=args, scheduler="local", results=results, form=form, image="python:3.11", **options
+        source, component_args=args, scheduler="local", results=results, form=form, image="python:3.11", **options
     )
     container = made.component_spec.implementation.container
     named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0"}
@@ -338,7 +339,7 @@ def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
     app = AppDef("bad", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
     for options, count in (({}, 2), ({"retries_by": "scheduler"}, 1)):
         (tmp_path / "starts").unlink(missing_ok=True)
-        made = launcher_from_app(app, scheduler="local", **options)
+        made = launcher_from_app(app, scheduler="local", image=IMAGE, **options)
         spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
         context = {"job_id": "1", "job_name": str(count), "task_name": "t"}
         for _ in range(2):
@@ -356,7 +357,7 @@ def test_a_result_of_another_type(
     text = f"""printf '%s' '{{"schema": 1, "results": {{"n": {value}}}}}' > "$TRANSLOAD_TRACKER_BASE/all.json\""""
     text = 'mkdir -p "$TRANSLOAD_TRACKER_BASE"; ' + text
     app = AppDef("odd", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
-    made = launcher_from_app(app, scheduler="local", results={"n": int})
+    made = launcher_from_app(app, scheduler="local", image=IMAGE, results={"n": int})
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     with pytest.raises(TaskFailed) as caught:
         run_task(spec, {}, {"job_id": "1", "job_name": "n", "task_name": "t"}, {})
@@ -404,7 +405,7 @@ def test_a_try_after_the_first(
     monkeypatch.delenv("KFP_RETRY_INDEX", raising=False)
     if index is not None:
         monkeypatch.setenv("KFP_RETRY_INDEX", index)
-    made = launcher_from_app(launched.failing, scheduler="local")
+    made = launcher_from_app(launched.failing, scheduler="local", image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     assert execution_of({}, spec, {}).options.answer_lost is answered
 
@@ -412,7 +413,8 @@ def test_a_try_after_the_first(
 def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A program is run as it is, without a component; its options become inputs by their names."""
     command = ["sh", "-c", 'echo "got $*"', "sh", "--batch-size", "4", "--lr=0.1"]
-    made = launcher_from_app(command=command, scheduler="local", inputs={"batch_size": int, "lr": float})
+    asked = {"batch_size": int, "lr": float}
+    made = launcher_from_app(command=command, scheduler="local", inputs=asked, image=IMAGE)
     inputs = {name: each for name, each in made.component_spec.inputs.items() if not name.startswith("transload")}
     assert {name: (each.type, each.default) for name, each in inputs.items() if name != "parent_run_id"} == {
         "batch_size": ("Integer", 4),
@@ -477,7 +479,7 @@ def test_a_file_that_was_not_made(in_process: None, tmp_path: Path, capfd: pytes
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint=sys.executable, args=["-c", FILES])])
     spec = LaunchSpec.decode(
         launcher_from_app(
-            app, scheduler="local", results={"model.pt": dsl.Model}
+            app, scheduler="local", results={"model.pt": dsl.Model}, image=IMAGE
         ).component_spec.implementation.container.command[3]
     )
     artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
@@ -496,7 +498,7 @@ def test_a_cluster_travels_with_the_component(
     """A launcher that no settings file tells of a cluster has it in its component; a secret comes from its own pod."""
     cluster = {"name": "lab", "kind": "local", "secrets": {"state_folder": "k8s:places/lab"}}
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
-    made = launcher_from_app(app, cluster=cluster, secrets={"MORE": ("s", "k")})
+    made = launcher_from_app(app, cluster=cluster, secrets={"MORE": ("s", "k")}, image=IMAGE)
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -545,7 +547,7 @@ def test_identity() -> None:
 
 def test_calls_and_loops_are_told_apart(tmp_path: Path) -> None:
     """Two calls of one component have different paths; a key is the user's."""
-    made = launcher_from_app(launched.failing)
+    made = launcher_from_app(launched.failing, image=IMAGE)
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -597,7 +599,7 @@ def test_both_forms_have_one_interface(form: str, tmp_path: Path) -> None:
 
 def test_arguments_reach_the_app() -> None:
     """Values come as KFP has them: whole numbers as floats, lists of them too; what was not given keeps its default."""
-    made = launcher_from_app(launched.group, args={"cpu": 0.5})
+    made = launcher_from_app(launched.group, component_args={"cpu": 0.5}, image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     app = spec.launch_with({"image": "i", "replicas": 3.0, "words": ["a", "b"]}).build()
     assert [(role.name, role.num_replicas, role.resource.cpu) for role in app.roles] == [("a", 3, 0.5), ("b", 3, 0.5)]
@@ -639,10 +641,11 @@ def test_refused_fields(path: str) -> None:
     [
         ({"form": "other"}, ConfigError, "form"),
         ({"on_kill": "pause"}, ConfigError, "on_kill"),
-        ({"args": {"nothing": 1}}, SpecError, "'nothing'"),
+        ({"component_args": {"nothing": 1}}, SpecError, "'nothing'"),
         ({"inputs": []}, SpecError, "missing: image"),
         ({"results": {"handle": str}}, SpecError, "handle"),
         ({"retry": 3}, ConfigError, "retries"),
+        ({"args": {"cpu": 1}}, ConfigError, "unknown setting 'args': did you mean 'component_args'"),
     ],
 )
 def test_refused_options(options: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -663,13 +666,13 @@ def test_refused_of_an_app(more: dict[str, Any], words: str) -> None:
     """What would be ignored, or could not travel, is refused when converting."""
     app = AppDef("x", [Role("a", "i", entrypoint="run", args=["1"])])
     with pytest.raises(SpecError, match=words):
-        launcher_from_app(app, **{"inputs": {"x": "args[0]"}, **more})
+        launcher_from_app(app, **{"inputs": {"x": "args[0]"}, "image": IMAGE, **more})
 
 
 def test_refused_of_a_function() -> None:
     """An argument is an input or settled, and an artifact's path is a text."""
     with pytest.raises(SpecError, match="'image'.*settled"):
-        launcher_from_app(launched.group, args={"image": "i"}, inputs=["image"])
+        launcher_from_app(launched.group, component_args={"image": "i"}, inputs=["image"])
     with pytest.raises(SpecError, match="'replicas' is int: must be a str"):
         launcher_from_app(launched.group, inputs={"replicas": dsl.Dataset, "image": str})
 
@@ -677,7 +680,7 @@ def test_refused_of_a_function() -> None:
 def test_the_name_is_the_app_s() -> None:
     """The JSON of an app has its name."""
     app = AppDef("trainer", [Role("a", "i", entrypoint="run")])
-    assert {launcher_from_app(source).name for source in (app, app.to_json())} == {"trainer"}
+    assert {launcher_from_app(source, image=IMAGE).name for source in (app, app.to_json())} == {"trainer"}
 
 
 def test_a_function_that_cannot_be_found_again() -> None:
@@ -697,7 +700,8 @@ def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[
     with pytest.raises(ConfigError, match="retries"):
         dry_run_launcher(launched.group, retry=1)
     assert "role left: 3 replica" in shown and "right-2" not in shown.splitlines()[0]
-    made = launcher_from_app(launched.waiting, args={"folder": str(tmp_path)}, scheduler="local", dry_run=True)
+    settled = {"folder": str(tmp_path)}
+    made = launcher_from_app(launched.waiting, component_args=settled, scheduler="local", image=IMAGE, dry_run=True)
     assert set(made.component_spec.outputs) == {"results", "metrics"}
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     assert run_task(spec, {}, {}, made_in(tmp_path, "results")) == {}

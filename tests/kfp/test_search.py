@@ -240,6 +240,29 @@ def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
         assert pods[name]["secretAsEnv"][0]["keyToEnv"] == [{"envVar": "AWS_SECRET_ACCESS_KEY", "secretKey": "key"}]
 
 
+@pytest.mark.parametrize(
+    ("given", "names", "cached"),
+    [
+        ({}, {"round 0: suggest", "round 0: trial", "round 0: observe"}, False),
+        ({"display_name": "tune"}, {"tune"}, False),
+        ({"caching": True}, {"round 0: suggest", "round 0: trial", "round 0: observe"}, True),
+    ],
+)
+def test_names_and_caching(given: dict[str, Any], names: set[str], cached: bool, tmp_path: Path) -> None:
+    """The tasks of a search have names of their own, and are never taken from the cache, unless the user says so."""
+    made = search_pipeline(search(tmp_path, trials=2), "s3://bucket/searches", image=IMAGE, **given)
+    spec, _ = compiled(made, tmp_path / "p.yaml")
+    loops = [each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each]
+    tasks = [
+        task
+        for each in (spec["root"]["dag"]["tasks"], *loops)
+        for task in each.values()
+        if "parameterIterator" not in task
+    ]
+    assert {task["taskInfo"]["name"] for task in tasks} == names
+    assert [task["cachingOptions"].get("enableCache", False) for task in tasks] == [cached] * 3
+
+
 def test_a_cluster_of_a_search(tmp_path: Path, transload_home: Path) -> None:
     """A search's trials run on the cluster that its tasks carry."""
     cluster = {"name": "lab", "kind": "local", "connection": {"state_folder": str(tmp_path / "state")}}
@@ -266,9 +289,9 @@ def test_variables_of_a_search(tmp_path: Path, transload_home: Path, monkeypatch
 def test_through_the_uniform_door(tmp_path: Path) -> None:
     """The adapter converts a search, and shows its pipeline as a dry-run."""
     adapter = get_adapter("kfp")
-    made = adapter.convert(search(tmp_path), tracker_base="s3://bucket/x", name="tune")
+    made = adapter.convert(search(tmp_path), tracker_base="s3://bucket/x", name="tune", image=IMAGE)
     assert made.name == "tune"
-    assert "observe-trials" in adapter.dry_run(search(tmp_path), tracker_base="s3://bucket/x")
+    assert "observe-trials" in adapter.dry_run(search(tmp_path), tracker_base="s3://bucket/x", image=IMAGE)
 
 
 def test_refusals(tmp_path: Path) -> None:

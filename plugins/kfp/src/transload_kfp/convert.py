@@ -39,7 +39,7 @@ def component_spec_from_app(source: Any, *, python: str = "python3", **options: 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
         python: the interpreter in the image that runs the wrapper.
-        options: ``name``, ``args``, ``inputs`` and ``results`` of `component_from_app`.
+        options: ``name``, ``component_args``, ``inputs`` and ``results`` of `component_from_app`.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.
@@ -52,7 +52,7 @@ def component_from_app(
     source: Any,
     *,
     name: str | None = None,
-    args: Mapping[str, Any] | None = None,
+    component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Results | None = None,
     python: str = "python3",
@@ -63,7 +63,7 @@ def component_from_app(
     Args:
         source: an AppDef, its JSON, or a component (name or function).
         name: name of the component; default: the app's.
-        args: arguments of the component function.
+        component_args: arguments of the component function.
         inputs: input → which text of the app it replaces (``"args[2]"``, ``"args[--lr]"``, ``"env[NAME]"``), its type
             (``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``; a class of artifacts of ``kfp.dsl``, which gives
             the program a path; ``PipelineTaskFinalStatus``), or a pair of both. A type, or a name alone, is the
@@ -80,7 +80,7 @@ def component_from_app(
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong setting.
     """
-    plan = make_plan(source, name=name, args=args, inputs=inputs, results=results)
+    plan = make_plan(source, name=name, component_args=component_args, inputs=inputs, results=results)
     made = TaskSettings.of(plan.app, **settings)
     component = _component(plan, python, made)
     from transload_kfp.component import AppComponent

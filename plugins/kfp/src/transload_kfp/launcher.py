@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
-import transload
 from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 Form = Literal["python", "container"]
 HANDLE: Final = "handle"
+PUBLIC: Final = "python:3.11-slim"
+"""An image with Python, for tasks that install all they need."""
 
 
 def launcher_from_app(
@@ -43,7 +44,7 @@ def launcher_from_app(
     scheduler: str | None = None,
     cluster: Cluster | Mapping[str, Any] | None = None,
     name: str | None = None,
-    args: Mapping[str, Any] | None = None,
+    component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Results | None = None,
     form: Form = "container",
@@ -63,7 +64,7 @@ def launcher_from_app(
         cluster: in place of ``scheduler``: a `transload.runner.Cluster`, or its JSON form. Its secrets are Kubernetes
             secrets of the pipeline's namespace (``{"kubeconfig": "k8s:SECRET/KEY"}``); others are the launcher's own.
         name: name of the component; default: the app's.
-        args: arguments of the component function that are settled now.
+        component_args: arguments of the component function that are settled now.
         inputs: of a component function: the arguments that become inputs, names alone or name → type (a class of
             artifacts of ``kfp.dsl`` gives the function a path in the launcher); None: all. Of an AppDef or a command:
             name → path of a field (``"roles[trainer].num_replicas"``, ``"resource.cpu"``, ``"args[--lr]"``,
@@ -71,7 +72,7 @@ def launcher_from_app(
         results: results, and files, that become outputs; see `component_from_app`.
         form: ``container`` (the image needs transload, this adapter and the scheduler's) or ``python``, a lightweight
             Python component (the image needs KFP as well, and KFP's local subprocess runner can run it).
-        image: of the launcher; None: the one that ``TRANSLOAD_IMAGE`` names.
+        image: of the launcher. Must be given, unless ``packages`` of the Python form bring this adapter.
         packages: installed when the Python form starts.
         settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env`` of `transload.pipelines.Launch`;
             ``inherit_env``; ``dry_run``: print what would be submitted), of how the app is run, see
@@ -83,9 +84,11 @@ def launcher_from_app(
     """
     if form not in get_args(Form):
         raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
-    title, spec, made = _planned(source, command, scheduler, cluster, args, inputs, results, **settings)
+    if packages and form == "container":
+        raise ConfigError(f"packages={list(packages)!r}: the container form installs nothing: give form='python'")
+    title, spec, made = _planned(source, command, scheduler, cluster, component_args, inputs, results, **settings)
     title = name or title
-    where = launcher_image(image, packages if form == "python" else ())
+    where = launcher_image(image, packages)
     from transload_kfp.component import AppComponent
 
     names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
@@ -94,23 +97,25 @@ def launcher_from_app(
     return AppComponent(_python(spec, title, where, packages).component_spec, names, IDENTITY, made)
 
 
-def launcher_image(image: str | None, packages: Sequence[str] = ()) -> str:
-    """Return the image for tasks that launch apps: the given one, else the one that ``TRANSLOAD_IMAGE`` names.
+def launcher_image(image: str | None, packages: Sequence[str] = (), needs: Sequence[str] = ("kfp",)) -> str:
+    """Return the image for tasks that launch apps: the given one, else a public one where ``packages`` bring the rest.
 
     Args:
         image: what the user gave.
-        packages: what is installed when the task starts: any image with Python will do then.
+        packages: what is installed when the task starts.
+        needs: what must be among them: plugins, or extras, of this project.
 
     Raises:
         SpecError: if there is none: no image that everybody has holds transload.
     """
-    found = image or os.environ.get("TRANSLOAD_IMAGE") or (transload.IMAGE if packages else "")
-    if not found:
+    missing = [each for each in needs if not any(re.search(f"transload.*{each}", name, re.I) for name in packages)]
+    if missing and not image:
+        lacks = f" (transload-{missing[0]} is not in packages={list(packages)!r})" if packages else ""
         raise SpecError(
-            "image: must be given (or TRANSLOAD_IMAGE be set): an image that holds transload, this adapter and the "
-            "scheduler's plugin; plugins/kfp/Dockerfile makes one"
+            f"image: must be given{lacks}: an image that holds transload, this adapter and the scheduler's plugin; "
+            "plugins/kfp/Dockerfile makes one"
         )
-    return found
+    return image or PUBLIC
 
 
 def _planned(
@@ -118,7 +123,7 @@ def _planned(
     command: Sequence[str] | None = None,
     scheduler: str | None = None,
     cluster: Cluster | Mapping[str, Any] | None = None,
-    args: Mapping[str, Any] | None = None,
+    component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Results | None = None,
     *,
@@ -133,7 +138,7 @@ def _planned(
         raise ConfigError(f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them")
     where["scheduler"] = scheduler if where_to is None else where_to["name"]
     source = source if command is None else Launch(command=command, app=source)
-    launch = settled(Launch.of(source, **{key: value for key, value in where.items() if value}), args)
+    launch = settled(Launch.of(source, **{key: value for key, value in where.items() if value}), component_args)
     if launch.component is None:
         launch = Launch.of(launch, app=launch.build(), command=None)  # its JSON does not tell its name
         ports, paths = _field_ports(launch.build(), inputs)
@@ -225,16 +230,20 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
     wanted = (
         [each for each in known if each not in (*given, PARENT, "tracker_base")] if inputs is None else list(inputs)
     )
-    for what, names in (("args", given), ("inputs", wanted)):
+    for what, names in (("component_args", given), ("inputs", wanted)):
         for each in names:
             if each not in known:
                 raise SpecError(f"{what}: {found.name} has no argument {each!r}; it has {', '.join(known) or 'none'}")
     both = [each for each in wanted if each in given]
     if both:
-        raise SpecError(f"inputs: {', '.join(map(repr, both))}: settled with args, so that nothing is left to be given")
+        raise SpecError(
+            f"inputs: {', '.join(map(repr, both))}: settled with component_args, so that nothing is left to give"
+        )
     missing = [name for name, item in known.items() if item.required and name not in (*given, *wanted)]
     if missing:
-        raise SpecError(f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with args")
+        raise SpecError(
+            f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with component_args"
+        )
     types = inputs if isinstance(inputs, Mapping) else {}
     names = port_names([*_RESERVED, *wanted])
     return [_argument_port(known[each], types.get(each), names[each]) for each in wanted if each != PARENT]

@@ -94,7 +94,7 @@ def make_plan(
     source: Any,
     *,
     name: str | None = None,
-    args: Mapping[str, Any] | None = None,
+    component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Mapping[str, Any] | Sequence[str] | None = None,
 ) -> Plan:
@@ -105,7 +105,7 @@ def make_plan(
         SpecError: for a wrong source, argument or input.
     """
     outputs = output_ports(results)
-    launch = settled(Launch.of(found_here(source)), args)
+    launch = settled(Launch.of(found_here(source)), component_args)
     app = with_macros(launch.build({TRACKER: mark(TRACKER)}))
     refuse_inexpressible(app)
     found = None if launch.component is None else as_component(launch.component)

@@ -65,6 +65,7 @@ def run_search(
 
 
 _IDENTITY: Final = ("transload_job_id", "transload_job_name")
+_NEEDS: Final = ("kfp", "search")
 
 
 def search_pipeline(
@@ -92,7 +93,8 @@ def search_pipeline(
             parameter of the pipeline.
         name: name of the pipeline; default: the component's.
         own: each run searches anew, in a folder of its own below the base; False: runs go on with one search.
-        image: of the tasks; it needs KFP, this adapter and the scheduler's.
+        image: of the tasks; it needs KFP, this adapter and the scheduler's. Must be given, unless ``packages`` bring
+            this adapter and transload-search.
         packages: installed when a task starts.
         cluster: where the trials' apps run, in place of ``search.scheduler``; see `launcher_from_app`.
         pass_env: variables of the tasks that the jobs get, by patterns: ``["HF_*"]``.
@@ -102,7 +104,7 @@ def search_pipeline(
             not run twice.
 
     Raises:
-        SpecError: if the search's component cannot be found again elsewhere.
+        SpecError: if the search's component cannot be found again elsewhere, or there is no image.
         ConfigError: for a wrong setting.
     """
     from kfp import dsl
@@ -110,7 +112,7 @@ def search_pipeline(
     from transload_kfp.component import python_component
 
     text, made = _carried(search, cluster, settings, pass_env, inherit_env=inherit_env)
-    where = launcher_image(image, packages)
+    where = launcher_image(image, packages, _NEEDS)
     steps = [
         _step(python_component(source, function, where, packages), made, {"search": text})
         for source, function in ((_SUGGEST, "suggest_trials"), (_TRIAL, "run_trial"), (_OBSERVE, "observe_trials"))
@@ -150,19 +152,23 @@ def _rounds(search: Search, steps: Sequence[Any], tracker_base: Any, *, own: boo
     rounds = -(-search.trials // search.parallelism)
     base = last = None
     for number in range(rounds):
-        first = suggest(tracker_base=tracker_base if base is None else base, own=own and base is None, round=number)
-        _called(first, f"round {number}: suggest")
+        where = {"tracker_base": tracker_base if base is None else base, "own": own and base is None}
+        first = _called(suggest, f"round {number}: suggest", round=number, **where)
         with dsl.ParallelFor(first.output, parallelism=search.parallelism) as item:
-            each = _called(trial(round=number, trial=item), f"round {number}: trial")
-        last = observe(outcomes=dsl.Collected(each.outputs["Output"]), last=number == rounds - 1)
-        _called(last, f"round {number}: observe")
+            each = _called(trial, f"round {number}: trial", round=number, trial=item)
+        outcomes = dsl.Collected(each.outputs["Output"])
+        last = _called(observe, f"round {number}: observe", outcomes=outcomes, last=number == rounds - 1)
         base = last.outputs["base"]
     assert last is not None
     return last.outputs["best"]
 
 
-def _called(task: Any, label: str) -> Any:
-    return task.set_caching_options(False).set_display_name(label)
+def _called(step: AppComponent, label: str, **given: Any) -> Any:
+    """Make a task of a step; what the user has set of it stays."""
+    task = step(**given)
+    if step.settings.caching is None:
+        task.set_caching_options(False)
+    return task.set_display_name(step.settings.display_name or label)
 
 
 def search_component(
@@ -185,7 +191,7 @@ def search_component(
         search: what to search.
         tracker_base: as in `search_pipeline`; an input of the component too.
         own: likewise.
-        image: of the task.
+        image: of the task, as in `search_pipeline`.
         packages: installed when the task starts.
         cluster: likewise.
         pass_env: likewise.
@@ -193,13 +199,13 @@ def search_component(
         settings: as in `search_pipeline`, of the one task.
 
     Raises:
-        SpecError: if the search's component cannot be found again elsewhere.
+        SpecError: if the search's component cannot be found again elsewhere, or there is no image.
         ConfigError: for a wrong setting.
     """
     from transload_kfp.component import python_component
 
     text, made = _carried(search, cluster, settings, pass_env, inherit_env=inherit_env)
-    loaded = python_component(_ALL, "run_search", launcher_image(image, packages), packages)
+    loaded = python_component(_ALL, "run_search", launcher_image(image, packages, _NEEDS), packages)
     return _step(loaded, made, {"search": text, "tracker_base": tracker_base, "own": own})
 
 

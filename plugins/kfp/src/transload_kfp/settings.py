@@ -94,7 +94,7 @@ class TaskSettings:
         node_selector: labels that the node must have.
         tolerations: ``{"key": …, "operator": …, "value": …, "effect": …, "toleration_seconds": …}``.
         timeout: seconds for a try; None: no limit.
-        caching: False: never taken from the cache; None: as KFP is set up.
+        caching: False: never taken from the cache; None: as KFP is set up, of a launcher or a search: False.
         display_name: shown instead of the task's name.
     """
 
@@ -183,7 +183,10 @@ class TaskSettings:
         known = [each.name for each in fields(self)]
         for name, value in given.items():
             if name not in known:
-                raise ConfigError(f"unknown setting {name!r}: {nearest(name, [*sorted(others), *known])}")
+                hint = nearest(
+                    "component_args" if name == "args" else name, ["component_args", *sorted(others), *known]
+                )
+                raise ConfigError(f"unknown setting {name!r}: {hint}")
             if value is not None and isinstance(getattr(self, name), Mapping) and not isinstance(value, Mapping):
                 raise ConfigError(f"{name}={value!r}: must be a mapping")
         merged: dict[str, Any] = {
